@@ -1,0 +1,122 @@
+#include "csrc_device/runtime/arena.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "csrc_device/runtime/error.hpp"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23  // Linux 5.14; older headers lack it
+#endif
+
+namespace vdev {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kAlignment = std::size_t{2} << 20;
+
+std::size_t round_up(std::size_t n, std::size_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
+
+[[noreturn]] void refuse(const char* name, std::size_t capacity, const char* call, int code) {
+  throw Error("card memory '" + std::string(name) + "' of " + std::to_string(capacity) + " bytes: " + call +
+              " failed: " + std::strerror(code) + " (a smaller VDEV_MEMORY may help)");
+}
+
+/// Closes on every way out of the constructor but the good one.
+struct Descriptor {
+  int fd;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+  int release() { return std::exchange(fd, -1); }
+};
+
+/// Kernels before 5.14 know no MADV_POPULATE_WRITE: write to every page, keeping what it holds.
+void touch(std::byte* from, std::size_t size) {
+  for (std::size_t at = 0; at < size; at += kPage) {
+    // An atomic no-op: another thread may be writing next to it in the same page.
+    reinterpret_cast<std::atomic<unsigned char>*>(from + at)->fetch_or(0, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace
+
+Arena::Arena(const char* name, std::size_t capacity) : capacity_(round_up(capacity, kPage)) {
+  if (capacity == 0)
+    throw InvalidArgument("card memory '" + std::string(name) + "' needs a capacity above 0");
+  Descriptor file{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  if (file.fd < 0) refuse(name, capacity_, "memfd_create", errno);
+  if (::ftruncate(file.fd, static_cast<off_t>(capacity_)) != 0) refuse(name, capacity_, "ftruncate", errno);
+  if (::fcntl(file.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    refuse(name, capacity_, "fcntl(F_ADD_SEALS)", errno);
+
+  // Reserve more than needed, map the file at the first 2 MiB boundary inside, give the rest back.
+  const std::size_t reserved = capacity_ + kAlignment;
+  void* space = ::mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space == MAP_FAILED) refuse(name, capacity_, "mmap (address space)", errno);
+  auto* start = static_cast<std::byte*>(space);
+  const auto address = reinterpret_cast<std::uintptr_t>(space);
+  std::byte* aligned = start + (round_up(address, kAlignment) - address);
+  void* mapped =
+      ::mmap(aligned, capacity_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, file.fd, 0);
+  if (mapped == MAP_FAILED) {
+    const int code = errno;
+    ::munmap(space, reserved);
+    refuse(name, capacity_, "mmap", code);
+  }
+  if (aligned > start) ::munmap(start, static_cast<std::size_t>(aligned - start));
+  std::byte* end = aligned + capacity_;
+  if (end < start + reserved) ::munmap(end, static_cast<std::size_t>(start + reserved - end));
+
+  // Not MADV_DONTFORK: a forked child is refused by card() with a text that says what to do, where an
+  // unmapped page would only kill it. MADV_HUGEPAGE is a hint that systems with shmem_enabled=never ignore.
+  ::madvise(aligned, capacity_, MADV_HUGEPAGE);
+  // A core dump of a card would be as large as the card.
+  ::madvise(aligned, capacity_, MADV_DONTDUMP);
+  base_ = aligned;
+  fd_ = file.release();
+}
+
+Arena::~Arena() {
+  ::munmap(base_, capacity_);
+  ::close(fd_);
+}
+
+bool Arena::populate(std::size_t offset, std::size_t size) {
+  if (offset > capacity_ || size > capacity_ - offset)
+    throw InvalidArgument("populate: range beyond the card's memory");
+  const std::size_t from = offset / kPage * kPage;
+  const std::size_t length = round_up(offset + size, kPage) - from;
+  if (length == 0) return true;
+  int result;
+  do {
+    result = ::madvise(base_ + from, length, MADV_POPULATE_WRITE);
+  } while (result != 0 && (errno == EINTR || errno == EAGAIN));
+  if (result == 0) return true;
+  if (errno != EINVAL) return false;
+  touch(base_ + from, length);
+  return true;
+}
+
+void Arena::discard(std::size_t offset, std::size_t size) {
+  if (offset > capacity_ || size > capacity_ - offset)
+    throw InvalidArgument("discard: range beyond the card's memory");
+  if (size == 0) return;
+  while (::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                     static_cast<off_t>(size)) != 0) {
+    if (errno != EINTR)
+      throw Error(std::string("card memory: fallocate(PUNCH_HOLE) failed: ") + std::strerror(errno));
+  }
+}
+
+}  // namespace vdev

@@ -1,0 +1,309 @@
+#include "csrc_device/runtime/caching_allocator.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "csrc_device/runtime/caching_allocator_impl.hpp"
+#include "csrc_device/runtime/error.hpp"
+
+namespace vdev {
+namespace {
+
+constexpr std::size_t kUnit = 512;         // small blocks
+constexpr std::size_t kLargeUnit = 4096;   // blocks of kSmallLimit and more
+constexpr std::size_t kSmallLimit = kMiB;  // requests below it share small segments
+constexpr std::size_t kSmallSegment = 2 * kMiB;
+constexpr std::size_t kSharedSegment = 20 * kMiB;  // for large requests below kSharedLimit
+constexpr std::size_t kSharedLimit = 10 * kMiB;
+// A large block is not split for a rest of up to this: no large request would fit in there.
+constexpr std::size_t kLargeRemainder = kMiB;
+
+std::size_t round_up(std::size_t n, std::size_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+CachingAllocator::Impl::~Impl() {
+  std::set<Block*> firsts;
+  for (auto& [at, block] : live) firsts.insert(block);
+  for (auto& [queue, waiting] : pending) {
+    for (auto& entry : waiting) firsts.insert(entry.block);
+  }
+  for (auto& [queue, pool] : pools) {
+    firsts.insert(pool->small.begin(), pool->small.end());
+    firsts.insert(pool->large.begin(), pool->large.end());
+  }
+  for (Block* block : firsts) delete block;
+}
+
+// --- finding a block ---
+
+Pool& CachingAllocator::Impl::pool_of(const std::shared_ptr<Queue>& queue) {
+  auto& pool = pools[queue.get()];
+  if (!pool) {
+    pool = std::make_unique<Pool>();
+    pool->queue = queue;
+  }
+  return *pool;
+}
+
+/// The smallest that fits, of those the lowest.
+Block* CachingAllocator::Impl::find_free(Pool& pool, std::size_t size, bool small) {
+  auto& blocks = pool.free_blocks(small);
+  Block key;
+  key.size = size;
+  const auto found = blocks.lower_bound(&key);
+  if (found == blocks.end()) return nullptr;
+  Block* block = *found;
+  blocks.erase(found);
+  return block;
+}
+
+Block* CachingAllocator::Impl::find_or_reserve(Pool& pool, std::size_t size, bool small) {
+  if (Block* block = find_free(pool, size, small)) return block;
+  if (pools.size() > 1) {
+    adopt_orphans(pool);
+    if (Block* block = find_free(pool, size, small)) return block;
+  }
+  return reserve_segment(pool, size, small);
+}
+
+bool CachingAllocator::Impl::reserve_is_allowed(std::size_t size) const {
+  const auto reserved = static_cast<std::size_t>(stats.reserved_bytes.current);
+  return reserved <= limit && size <= limit - reserved;
+}
+
+Block* CachingAllocator::Impl::reserve_segment(Pool& pool, std::size_t size, bool small) {
+  const std::size_t exact = round_up(size, kSegmentUnit);
+  std::vector<std::size_t> sizes;
+  if (small) {
+    sizes = {kSmallSegment};
+  } else if (size < kSharedLimit) {
+    sizes = {kSharedSegment, exact};  // where the shared size does not fit any more, its own may
+  } else {
+    sizes = {exact};
+  }
+  for (const std::size_t wanted : sizes) {
+    if (!reserve_is_allowed(wanted)) continue;
+    const auto offset = ranges.take(wanted);
+    if (!offset) continue;
+    auto segment = std::make_unique<Segment>(*offset, wanted, small);
+    auto* block = new Block;
+    block->offset = *offset;
+    block->size = wanted;
+    block->segment = segment.get();
+    block->pool = &pool;
+    segments.emplace(*offset, std::move(segment));
+    ++pool.segments;
+    add(stats.reserved_bytes, wanted);
+    add(stats.segment, 1);
+    return block;
+  }
+  return nullptr;
+}
+
+/// Cuts the front of `block` off at `size`; the rest becomes a free block, unless it is too little to be of
+/// use.
+void CachingAllocator::Impl::split(Block* block, std::size_t size, bool small) {
+  const std::size_t rest = block->size - size;
+  const bool was_part = !block->whole_segment();
+  if (was_part) {
+    take(stats.inactive_split, 1);
+    take(stats.inactive_split_bytes, block->size);
+  }
+  if (rest < (small ? kUnit : kLargeRemainder + 1)) return;
+  auto* remainder = new Block;
+  remainder->offset = block->offset + size;
+  remainder->size = rest;
+  remainder->segment = block->segment;
+  remainder->pool = block->pool;
+  remainder->backed = block->backed - std::min(block->backed, size);
+  block->backed = std::min(block->backed, size);
+  remainder->previous = block;
+  remainder->next = block->next;
+  if (block->next) block->next->previous = remainder;
+  block->next = remainder;
+  block->size = size;
+  block->pool->free_blocks(small).insert(remainder);
+  add(stats.inactive_split, 1);
+  add(stats.inactive_split_bytes, rest);
+}
+
+// --- giving a block back ---
+
+/// `neighbour` becomes part of `block`.
+void CachingAllocator::Impl::merge(Block* block, Block* neighbour) {
+  if (!neighbour || neighbour->in_use) return;
+  neighbour->pool->free_blocks(neighbour->segment->small).erase(neighbour);
+  take(stats.inactive_split, 1);
+  take(stats.inactive_split_bytes, neighbour->size);
+  const Block* front = neighbour == block->previous ? neighbour : block;
+  const Block* back = neighbour == block->previous ? block : neighbour;
+  block->backed = front->backed + (front->backed == front->size ? back->backed : 0);
+  if (neighbour == block->previous) {
+    block->offset = neighbour->offset;
+    block->previous = neighbour->previous;
+    if (block->previous) block->previous->next = block;
+  } else {
+    block->next = neighbour->next;
+    if (block->next) block->next->previous = block;
+  }
+  block->size += neighbour->size;
+  delete neighbour;
+}
+
+/// No stream uses it any more, but for the one it belongs to.
+void CachingAllocator::Impl::release_block(Block* block) {
+  take(stats.active, 1);
+  take(stats.active_bytes, block->size);
+  block->in_use = false;
+  merge(block, block->previous);
+  merge(block, block->next);
+  block->pool->free_blocks(block->segment->small).insert(block);
+  if (!block->whole_segment()) {
+    add(stats.inactive_split, 1);
+    add(stats.inactive_split_bytes, block->size);
+  }
+}
+
+/// Books the block and backs its first `size` bytes with pages, the latter without the lock: it is the long
+/// part, and the block is ours.
+std::byte* CachingAllocator::Impl::hand_out(std::unique_lock<std::mutex>& lock, Block* block,
+                                            std::size_t bytes, std::size_t size) {
+  std::byte* at = arena.base() + block->offset;
+  block->in_use = true;
+  block->requested = bytes;
+  live.emplace(at, block);
+  add(stats.allocated_bytes, block->size);
+  add(stats.requested_bytes, bytes);
+  add(stats.active_bytes, block->size);
+  add(stats.allocation, 1);
+  add(stats.active, 1);
+  if (size <= block->backed) return at;
+  const auto missing = block->segment->back(block->offset + block->backed, size - block->backed);
+  const std::size_t backed_before = std::exchange(block->backed, size);
+  if (missing.empty()) return at;
+  lock.unlock();
+  const bool ok = std::all_of(missing.begin(), missing.end(), [this](const auto& range) {
+    return arena.populate(range.first, range.second);
+  });
+  if (ok) return at;
+  lock.lock();
+  block->backed = backed_before;
+  block->segment->forget(missing);
+  unbook(block);
+  release_block(block);
+  throw_out_of_memory(bytes, " The machine itself has no memory left to back the block.");
+}
+
+/// The block is no longer handed out; it stays active until release_block().
+void CachingAllocator::Impl::unbook(Block* block) {
+  live.erase(arena.base() + block->offset);
+  take(stats.allocated_bytes, block->size);
+  take(stats.requested_bytes, block->requested);
+  take(stats.allocation, 1);
+}
+
+// --- the interface ---
+
+CachingAllocator::CachingAllocator(Arena& arena, int card) : impl_(std::make_unique<Impl>(arena, card)) {}
+CachingAllocator::~CachingAllocator() = default;
+
+std::byte* CachingAllocator::allocate(std::size_t bytes, const std::shared_ptr<Stream>& stream) {
+  if (!impl_->usable()) throw BadFork(kBadForkText);
+  if (bytes == 0 || !stream) throw InvalidArgument("allocate: needs a size above 0 and a stream");
+  std::vector<Event> reached;  // dropped without the lock
+  std::unique_lock lock(impl_->mutex);
+  if (bytes > impl_->arena.capacity()) impl_->throw_out_of_memory(bytes);
+  const bool small = bytes < kSmallLimit;
+  const std::size_t size = round_up(bytes, small ? kUnit : kLargeUnit);
+  reached = impl_->collect_pending();
+  Pool& pool = impl_->pool_of(stream->queue());
+  Block* block = impl_->find_or_reserve(pool, size, small);
+  if (!block) block = impl_->retry(lock, pool, size, small);
+  if (!block) impl_->throw_out_of_memory(bytes);
+  impl_->split(block, size, small);
+  return impl_->hand_out(lock, block, bytes, size);
+}
+
+void CachingAllocator::free(std::byte* p) {
+  if (!impl_->usable()) return;  // a forked child drops its copies of tensors: the memory is the parent's
+  std::vector<std::shared_ptr<Queue>> users;  // dropped without the lock
+  std::lock_guard lock(impl_->mutex);
+  const auto found = impl_->live.find(p);
+  if (found == impl_->live.end()) throw InvalidArgument("free: not the start of a live block");
+  Block* block = found->second;
+  impl_->unbook(block);
+  users.swap(block->users);
+  for (const auto& queue : users) {
+    Event point(queue->record());
+    if (point.reached()) continue;
+    ++block->points_to_come;
+    impl_->pending[queue.get()].push_back({block, std::move(point)});
+  }
+  if (block->points_to_come == 0) impl_->release_block(block);
+}
+
+void CachingAllocator::record_stream(std::byte* p, const std::shared_ptr<Stream>& stream) {
+  if (!impl_->usable()) throw BadFork(kBadForkText);
+  std::lock_guard lock(impl_->mutex);
+  const auto found = impl_->live.find(p);
+  if (found == impl_->live.end()) throw InvalidArgument("record_stream: not the start of a live block");
+  Block* block = found->second;
+  const auto& queue = stream->queue();
+  if (queue == block->pool->queue) return;
+  auto& users = block->users;
+  if (std::find(users.begin(), users.end(), queue) == users.end()) users.push_back(queue);
+}
+
+std::size_t CachingAllocator::size_of(const std::byte* p) const {
+  if (!impl_->usable()) return 0;
+  std::lock_guard lock(impl_->mutex);
+  const auto found = impl_->live.find(p);
+  return found == impl_->live.end() ? 0 : found->second->size;
+}
+
+void CachingAllocator::empty_cache() {
+  if (!impl_->usable()) throw BadFork(kBadForkText);
+  std::vector<Event> reached;  // dropped without the lock
+  std::unique_lock lock(impl_->mutex);
+  reached = impl_->collect_pending();
+  impl_->return_segments(lock);
+}
+
+AllocatorStats CachingAllocator::stats() const {
+  if (!impl_->usable()) return {};
+  std::lock_guard lock(impl_->mutex);
+  return impl_->stats;
+}
+
+void CachingAllocator::reset_accumulated_stats() {
+  if (!impl_->usable()) return;
+  std::lock_guard lock(impl_->mutex);
+  auto& s = impl_->stats;
+  for (auto* f : {&s.allocated_bytes, &s.requested_bytes, &s.reserved_bytes, &s.active_bytes,
+                  &s.inactive_split_bytes, &s.allocation, &s.segment, &s.active, &s.inactive_split}) {
+    f->allocated = f->freed = 0;
+  }
+  s.num_alloc_retries = s.num_ooms = 0;
+}
+
+void CachingAllocator::reset_peak_stats() {
+  if (!impl_->usable()) return;
+  std::lock_guard lock(impl_->mutex);
+  auto& s = impl_->stats;
+  for (auto* f : {&s.allocated_bytes, &s.requested_bytes, &s.reserved_bytes, &s.active_bytes,
+                  &s.inactive_split_bytes, &s.allocation, &s.segment, &s.active, &s.inactive_split}) {
+    f->peak = f->current;
+  }
+}
+
+void CachingAllocator::set_limit(std::size_t bytes) {
+  if (!impl_->usable()) throw BadFork(kBadForkText);
+  std::lock_guard lock(impl_->mutex);
+  impl_->limit = std::min(bytes, impl_->arena.capacity());
+}
+
+}  // namespace vdev

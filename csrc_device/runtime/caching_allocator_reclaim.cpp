@@ -1,0 +1,162 @@
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "csrc_device/runtime/caching_allocator_impl.hpp"
+#include "csrc_device/runtime/error.hpp"
+
+namespace vdev {
+namespace {
+
+std::string in_units(std::size_t bytes) {
+  char text[48];
+  if (bytes < 1024) {
+    std::snprintf(text, sizeof text, "%zu bytes", bytes);
+  } else if (bytes < kMiB) {
+    std::snprintf(text, sizeof text, "%.2f KiB", static_cast<double>(bytes) / 1024.0);
+  } else if (bytes < 1024 * kMiB) {
+    std::snprintf(text, sizeof text, "%.2f MiB", static_cast<double>(bytes) / static_cast<double>(kMiB));
+  } else {
+    std::snprintf(text, sizeof text, "%.2f GiB",
+                  static_cast<double>(bytes) / (1024.0 * static_cast<double>(kMiB)));
+  }
+  return text;
+}
+
+}  // namespace
+
+/// The free segments of streams that are gone belong to whoever needs them.
+void CachingAllocator::Impl::adopt_orphans(Pool& pool) {
+  for (auto it = pools.begin(); it != pools.end();) {
+    Pool& orphan = *it->second;
+    if (&orphan == &pool || !orphan.queue->finished_for_good()) {
+      ++it;
+      continue;
+    }
+    for (const bool small : {false, true}) {
+      auto& blocks = orphan.free_blocks(small);
+      for (auto at = blocks.begin(); at != blocks.end();) {
+        Block* block = *at;
+        if (!block->whole_segment()) {
+          ++at;
+          continue;
+        }
+        at = blocks.erase(at);
+        block->pool = &pool;
+        pool.free_blocks(small).insert(block);
+        --orphan.segments;
+        ++pool.segments;
+      }
+    }
+    it = orphan.segments == 0 ? pools.erase(it) : std::next(it);
+  }
+}
+
+/// Returns the points it dealt with, to be dropped without the lock: with one goes the error it carries,
+/// whose destructor may want other locks.
+std::vector<Event> CachingAllocator::Impl::collect_pending() {
+  std::vector<Event> dealt_with;
+  for (auto it = pending.begin(); it != pending.end();) {
+    auto& waiting = it->second;
+    // In the order of the stream: where one is not reached, none behind it is.
+    while (!waiting.empty() && waiting.front().point.reached()) {
+      Block* block = waiting.front().block;
+      dealt_with.push_back(std::move(waiting.front().point));
+      waiting.pop_front();
+      if (--block->points_to_come == 0) release_block(block);
+    }
+    it = waiting.empty() ? pending.erase(it) : std::next(it);
+  }
+  return dealt_with;
+}
+
+/// Not inside a task: what is waited for might in turn wait for the end of that task.
+void CachingAllocator::Impl::wait_for_pending(std::unique_lock<std::mutex>& lock) {
+  std::vector<Event> points;
+  for (auto& [queue, waiting] : pending) {
+    if (!waiting.empty()) points.push_back(waiting.back().point);
+  }
+  if (points.empty() || Queue::inside_task()) return;
+  lock.unlock();
+  for (const auto& point : points) point.wait();
+  points.clear();
+  lock.lock();
+  points = collect_pending();
+  lock.unlock();
+  points.clear();
+  lock.lock();
+}
+
+void CachingAllocator::Impl::return_segment(Block* block) {
+  const std::size_t offset = block->offset, size = block->size;
+  arena.discard(offset, size);  // first: it may throw
+  block->pool->free_blocks(block->segment->small).erase(block);
+  ranges.give_back(offset, size);
+  segments.erase(offset);
+  --block->pool->segments;
+  delete block;
+  take(stats.reserved_bytes, size);
+  take(stats.segment, 1);
+}
+
+/// Returns the whole free segments of streams that are idle, whose queued tasks can therefore not use them,
+/// and the queues of the others.
+std::vector<std::shared_ptr<Queue>> CachingAllocator::Impl::return_idle_segments() {
+  std::vector<std::shared_ptr<Queue>> busy;
+  for (auto& [key, pool] : pools) {
+    std::vector<Block*> whole;
+    for (auto* blocks : {&pool->small, &pool->large}) {
+      std::copy_if(blocks->begin(), blocks->end(), std::back_inserter(whole),
+                   [](const Block* block) { return block->whole_segment(); });
+    }
+    if (whole.empty()) continue;
+    if (!pool->queue->idle()) {
+      busy.push_back(pool->queue);
+      continue;
+    }
+    for (Block* block : whole) return_segment(block);
+  }
+  return busy;
+}
+
+/// As a synchronising cudaFree: the streams that blocks were freed for are drained first, without the lock,
+/// since their tasks may allocate and free.
+void CachingAllocator::Impl::return_segments(std::unique_lock<std::mutex>& lock) {
+  constexpr int kRounds = 3;  // others may go on enqueuing
+  for (int round = 0; round < kRounds; ++round) {
+    const auto busy = return_idle_segments();
+    if (busy.empty() || Queue::inside_task()) return;  // as for wait_for_pending()
+    lock.unlock();
+    for (const auto& queue : busy) queue->help_until(queue->last());
+    lock.lock();
+  }
+  return_idle_segments();
+}
+
+Block* CachingAllocator::Impl::retry(std::unique_lock<std::mutex>& lock, Pool& pool, std::size_t size,
+                                     bool small) {
+  if (size > limit || size > arena.capacity()) return nullptr;  // nothing that could be freed helps
+  ++stats.num_alloc_retries;
+  wait_for_pending(lock);
+  if (Block* block = find_or_reserve(pool, size, small)) return block;
+  return_segments(lock);
+  return find_or_reserve(pool, size, small);
+}
+
+void CachingAllocator::Impl::throw_out_of_memory(std::size_t bytes, const char* why) {
+  ++stats.num_ooms;
+  const auto allocated = static_cast<std::size_t>(stats.allocated_bytes.current);
+  const auto reserved = static_cast<std::size_t>(stats.reserved_bytes.current);
+  std::string text = "vdev out of memory. Tried to allocate " + in_units(bytes) + ". Card " +
+                     std::to_string(card) + " has a total capacity of " + in_units(arena.capacity()) +
+                     " of which " + in_units(arena.capacity() - reserved) + " is free. ";
+  if (limit < arena.capacity()) text += in_units(limit) + " allowed; ";
+  text += "Of the allocated memory " + in_units(allocated) + " is allocated by PyTorch, and " +
+          in_units(reserved - std::min(allocated, reserved)) + " is reserved by PyTorch but unallocated.";
+  text += why;
+  throw OutOfMemory(text);
+}
+
+}  // namespace vdev

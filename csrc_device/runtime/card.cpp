@@ -1,0 +1,288 @@
+#include "csrc_device/runtime/card.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "csrc_device/runtime/environment.hpp"
+#include "csrc_device/runtime/fork.hpp"
+#include "csrc_device/runtime/queue.hpp"
+
+namespace vdev {
+namespace {
+
+constexpr int kPoolSize = 32;  // streams a priority, as CUDA's pool
+// Ids: 0 the default stream, 1..64 the pool, from there on new_stream().
+constexpr std::int64_t kFirstPoolId = 1;
+constexpr std::int64_t kFirstNewId = kFirstPoolId + 2 * kPoolSize;
+
+int usable_cores() {
+  cpu_set_t cores;
+  if (::sched_getaffinity(0, sizeof cores, &cores) == 0) return std::max(1, CPU_COUNT(&cores));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+CardProperties make_properties(int index) {
+  CardProperties properties;
+  properties.name = "vccl virtual card";
+  properties.total_memory = environment().memory;
+  properties.multi_processor_count = usable_cores();
+  properties.physical_index = environment().visible.at(static_cast<std::size_t>(index));
+  return properties;
+}
+
+}  // namespace
+
+struct Card::Impl {
+  explicit Impl(int i)
+      : index(i),
+        properties(make_properties(i)),
+        arena(("vdev:" + std::to_string(i)).c_str(), properties.total_memory),
+        allocator(arena, i),
+        default_stream(std::make_shared<Stream>(i, 0, 0, stream_name(0))) {}
+
+  std::string stream_name(std::int64_t id) const {
+    return "vdev:" + std::to_string(index) + "/s" + std::to_string(id);
+  }
+  const std::shared_ptr<Stream>& pooled(int slot);
+  std::vector<std::shared_ptr<Stream>> all();
+
+  const int index;
+  const CardProperties properties;
+  Arena arena;
+  CachingAllocator allocator;
+  const std::shared_ptr<Stream> default_stream;
+
+  std::mutex mutex;  // guards what follows
+  std::array<std::shared_ptr<Stream>, 2 * kPoolSize> pool;
+  std::array<unsigned, 2> next_in_pool{};
+  std::unordered_map<std::int64_t, std::weak_ptr<Stream>> others;
+  std::int64_t next_id = kFirstNewId;
+};
+
+/// Lock held. Slots 0..31 have priority 0, 32..63 priority -1.
+const std::shared_ptr<Stream>& Card::Impl::pooled(int slot) {
+  auto& stream = pool[static_cast<std::size_t>(slot)];
+  if (!stream) {
+    const std::int64_t id = kFirstPoolId + slot;
+    stream = std::make_shared<Stream>(index, id, slot < kPoolSize ? 0 : -1, stream_name(id));
+  }
+  return stream;
+}
+
+std::vector<std::shared_ptr<Stream>> Card::Impl::all() {
+  std::vector<std::shared_ptr<Stream>> streams{default_stream};
+  std::lock_guard lock(mutex);
+  for (auto& stream : pool) {
+    if (stream) streams.push_back(stream);
+  }
+  for (auto it = others.begin(); it != others.end();) {
+    if (auto stream = it->second.lock()) {
+      streams.push_back(std::move(stream));
+      ++it;
+    } else {
+      it = others.erase(it);
+    }
+  }
+  return streams;
+}
+
+Card::Card(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Card::~Card() = default;
+
+int Card::index() const {
+  return impl_->index;
+}
+const CardProperties& Card::properties() const {
+  return impl_->properties;
+}
+Arena& Card::arena() {
+  return impl_->arena;
+}
+CachingAllocator& Card::allocator() {
+  return impl_->allocator;
+}
+std::shared_ptr<Stream> Card::default_stream() {
+  return impl_->default_stream;
+}
+
+std::shared_ptr<Stream> Card::pool_stream(int priority) {
+  const int high = priority < 0;
+  std::lock_guard lock(impl_->mutex);
+  const int turn = static_cast<int>(impl_->next_in_pool[static_cast<std::size_t>(high)]++ % kPoolSize);
+  return impl_->pooled(high * kPoolSize + turn);
+}
+
+std::shared_ptr<Stream> Card::new_stream(int priority, std::string name) {
+  std::unique_lock lock(impl_->mutex);
+  const std::int64_t id = impl_->next_id++;
+  lock.unlock();
+  if (name.empty()) name = impl_->stream_name(id);
+  auto stream = std::make_shared<Stream>(impl_->index, id, std::clamp(priority, -1, 0), std::move(name));
+  lock.lock();
+  std::erase_if(impl_->others, [](const auto& entry) { return entry.second.expired(); });
+  impl_->others.emplace(id, stream);
+  return stream;
+}
+
+std::shared_ptr<Stream> Card::stream(std::int64_t id) {
+  if (id == 0) return impl_->default_stream;
+  std::lock_guard lock(impl_->mutex);
+  if (id >= kFirstPoolId && id < kFirstNewId) return impl_->pooled(static_cast<int>(id - kFirstPoolId));
+  if (const auto found = impl_->others.find(id); found != impl_->others.end()) {
+    if (auto stream = found->second.lock()) return stream;
+  }
+  throw InvalidArgument("card " + std::to_string(impl_->index) + " has no stream " + std::to_string(id) +
+                        " (was its last reference dropped?)");
+}
+
+void Card::synchronize() {
+  const auto streams = impl_->all();
+  for (auto& stream : streams) stream->drain();
+  // As with one error a device: the first is raised, the others go with it.
+  std::exception_ptr first;
+  for (auto& stream : streams) {
+    auto error = stream->queue()->take_error();
+    if (!first) first = std::move(error);
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+/// The table of the cards made so far. Never destroyed: streams and tensors of static objects outlive main().
+class Cards {
+ public:
+  static Cards& instance() {
+    static auto* cards = new Cards;
+    return *cards;
+  }
+
+  /// Null when it was never used; also in a forked child the parent's card.
+  Card* find(int index) const noexcept {
+    if (index < 0 || index >= kMostCards) return nullptr;
+    // Pairs with the release store in make(): the Card is complete.
+    return table_[static_cast<std::size_t>(index)].load(std::memory_order_acquire);
+  }
+
+  Card& make(int index) {
+    std::lock_guard lock(mutex_);
+    if (Card* made = find(index)) return *made;
+    generation_.store(fork_generation(), std::memory_order_relaxed);
+    auto* made = new Card(std::make_unique<Card::Impl>(index));
+    table_[static_cast<std::size_t>(index)].store(made, std::memory_order_release);
+    used_.store(true, std::memory_order_release);
+    return *made;
+  }
+
+  bool used() const noexcept { return used_.load(std::memory_order_acquire); }
+  bool inherited() const noexcept {
+    return used() && generation_.load(std::memory_order_relaxed) != fork_generation();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::array<std::atomic<Card*>, kMostCards> table_{};
+  std::atomic<bool> used_{false};
+  std::atomic<int> generation_{0};  // the fork generation in which the cards were made
+};
+
+namespace {
+
+struct ThreadState {
+  int card = 0;
+  std::array<std::shared_ptr<Stream>, kMostCards> streams;  // null: the default stream
+};
+
+ThreadState& thread_state() {
+  thread_local ThreadState state;
+  return state;
+}
+
+void check_index(int index) {
+  if (index >= 0 && index < card_count()) return;
+  const int count = static_cast<int>(environment().visible.size());  // raises a bad variable's own error
+  throw InvalidArgument("card " + std::to_string(index) + " does not exist: " + std::to_string(count) +
+                        " visible (VDEV_DEVICE_COUNT, VDEV_VISIBLE_DEVICES)");
+}
+
+}  // namespace
+
+int card_count() noexcept {
+  try {
+    return static_cast<int>(environment().visible.size());
+  } catch (...) {
+    return 0;  // card() raises what is wrong with the variable
+  }
+}
+
+Card& card(int index) {
+  auto& cards = Cards::instance();
+  if (cards.inherited()) throw BadFork(kBadForkText);
+  if (Card* made = cards.find(index)) return *made;
+  check_index(index);
+  return cards.make(index);
+}
+
+bool any_card_used() noexcept {
+  return Cards::instance().used() && !in_bad_fork();
+}
+bool card_used(int index) noexcept {
+  return Cards::instance().find(index) != nullptr && !in_bad_fork();
+}
+bool in_bad_fork() noexcept {
+  return Cards::instance().inherited();
+}
+
+int card_of(const void* p) noexcept {
+  const auto& cards = Cards::instance();
+  if (!cards.used()) return -1;
+  for (int index = 0, count = card_count(); index < count; ++index) {
+    if (Card* made = cards.find(index); made && made->arena().contains(p)) return index;
+  }
+  return -1;
+}
+
+int current_card() noexcept {
+  return thread_state().card;
+}
+
+int set_current_card(int index) {
+  check_index(index);
+  return std::exchange(thread_state().card, index);
+}
+
+std::shared_ptr<Stream> current_stream(int index) {
+  Card& c = card(index);
+  const auto& set = thread_state().streams[static_cast<std::size_t>(index)];
+  return set ? set : c.default_stream();
+}
+
+std::int64_t set_current_stream(int index, std::int64_t id) {
+  check_index(index);
+  auto& set = thread_state().streams[static_cast<std::size_t>(index)];
+  const std::int64_t previous = set ? set->id() : 0;
+  if (id == previous) return previous;
+  // The previous one may be the last pointer: its destructor runs after the new one is in place.
+  auto old = std::exchange(set, id == 0 ? nullptr : card(index).stream(id));
+  return previous;
+}
+
+std::int64_t current_stream_id(int index) noexcept {
+  if (index < 0 || index >= kMostCards) return 0;
+  const auto& set = thread_state().streams[static_cast<std::size_t>(index)];
+  return set ? set->id() : 0;
+}
+
+void shutdown() noexcept {
+  if (in_bad_fork()) return;
+  constexpr std::int64_t kBudget = 2'000'000'000;  // ns: a task stuck for longer is left behind
+  stop_all_queues(kBudget);
+}
+
+}  // namespace vdev

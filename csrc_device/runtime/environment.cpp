@@ -1,0 +1,137 @@
+#include "csrc_device/runtime/environment.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "csrc_device/runtime/error.hpp"
+
+namespace vdev {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::size_t kLeastMemory = 16 * kMiB;
+constexpr std::size_t kMostMemory = std::size_t{1} << 44;  // 16 TiB: address space is not endless
+
+[[noreturn]] void refuse(const char* variable, std::string_view value, const char* allowed) {
+  throw InvalidArgument(std::string(variable) + "='" + std::string(value) + "' is not valid: expected " +
+                        allowed);
+}
+
+std::string_view trim(std::string_view text) {
+  const auto blank = [](char c) { return c == ' ' || c == '\t'; };
+  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+std::optional<int> parse_int(std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+int parse_device_count(const char* value) {
+  if (!value) return Environment{}.device_count;
+  const auto count = parse_int(trim(value));
+  if (!count || *count < 1 || *count > kMostCards)
+    refuse("VDEV_DEVICE_COUNT", value, "a whole number from 1 to 64");
+  return *count;
+}
+
+/// CUDA's rules: the first entry that names no card ends the list, an entry given twice empties it.
+std::vector<int> parse_visible(const char* value, int count) {
+  std::vector<int> cards;
+  if (!value) {
+    for (int i = 0; i < count; ++i) cards.push_back(i);
+    return cards;
+  }
+  std::string_view rest = value;
+  while (true) {
+    const std::size_t comma = rest.find(',');
+    const auto card = parse_int(trim(rest.substr(0, comma)));
+    if (!card || *card < 0 || *card >= count) return cards;
+    if (std::find(cards.begin(), cards.end(), *card) != cards.end()) return {};
+    cards.push_back(*card);
+    if (comma == std::string_view::npos) return cards;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+double unit_of(std::string_view suffix, const char* value) {
+  if (suffix.empty() || suffix == "B" || suffix == "b") return 1;
+  std::string lower(suffix);
+  for (char& c : lower) c = static_cast<char>(c | 0x20);
+  const std::string_view after = std::string_view(lower).substr(1);
+  if (after.empty() || after == "b" || after == "ib") {
+    switch (lower[0]) {
+      case 'k':
+        return 1024.0;
+      case 'm':
+        return 1024.0 * 1024;
+      case 'g':
+        return 1024.0 * 1024 * 1024;
+      case 't':
+        return 1024.0 * 1024 * 1024 * 1024;
+    }
+  }
+  refuse("VDEV_MEMORY", value, "a size in bytes, or with K, M, G or T, such as 512M or 1.5G");
+}
+
+std::size_t parse_memory(const char* value) {
+  if (!value) {
+    const auto pages = ::sysconf(_SC_PHYS_PAGES);
+    const auto page = ::sysconf(_SC_PAGE_SIZE);
+    const std::size_t ram =
+        pages > 0 && page > 0 ? static_cast<std::size_t>(pages) * page : std::size_t{4} << 30;
+    return std::clamp(ram, kLeastMemory, kMostMemory);
+  }
+  const std::string_view text = trim(value);
+  double number = 0;
+  // from_chars: strtod would follow the locale.
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  const bool is_number = error == std::errc() && std::isfinite(number) && number >= 0;
+  if (!is_number) refuse("VDEV_MEMORY", value, "a size in bytes, or with K, M, G or T, such as 512M or 1.5G");
+  const auto suffix = trim(std::string_view(end, static_cast<std::size_t>(text.data() + text.size() - end)));
+  const double bytes = number * unit_of(suffix, value);
+  if (bytes < static_cast<double>(kLeastMemory) || bytes > static_cast<double>(kMostMemory))
+    refuse("VDEV_MEMORY", value, "a size from 16M to 16T");
+  return static_cast<std::size_t>(bytes);
+}
+
+bool parse_flag(const char* variable, const char* value) {
+  if (!value) return false;
+  const std::string_view text = trim(value);
+  if (text.empty() || text == "0") return false;
+  if (text == "1") return true;
+  refuse(variable, value, "0 or 1");
+}
+
+}  // namespace
+
+Environment parse_environment(const VariableLookup& lookup) {
+  Environment result;
+  result.device_count = parse_device_count(lookup("VDEV_DEVICE_COUNT"));
+  result.visible = parse_visible(lookup("VDEV_VISIBLE_DEVICES"), result.device_count);
+  result.memory = parse_memory(lookup("VDEV_MEMORY"));
+  result.launch_blocking = parse_flag("VDEV_LAUNCH_BLOCKING", lookup("VDEV_LAUNCH_BLOCKING"));
+  return result;
+}
+
+const Environment& environment() {
+  // Leaked: workers may still ask for it while the process exits. A bad value throws again at each call.
+  static const auto* parsed =
+      new Environment(parse_environment([](const char* name) { return std::getenv(name); }));
+  return *parsed;
+}
+
+}  // namespace vdev

@@ -1,0 +1,60 @@
+#include "csrc_device/runtime/stream.hpp"
+
+#include <utility>
+
+#include "csrc_device/runtime/environment.hpp"
+#include "csrc_device/runtime/queue.hpp"
+
+namespace vdev {
+
+Stream::Stream(int card, std::int64_t id, int priority, std::string name)
+    : card_(card),
+      id_(id),
+      priority_(priority),
+      queue_(Queue::make(std::move(name), environment().launch_blocking)) {}
+
+Stream::~Stream() {
+  if (queue_->orphaned()) {
+    // A forked child: the worker does not exist here, and destroying a condition variable that it sleeps on
+    // hangs.
+    new std::shared_ptr<Queue>(std::move(queue_));
+    return;
+  }
+  queue_->close();
+}
+
+const std::string& Stream::name() const {
+  return queue_->name();
+}
+
+void Stream::enqueue(Task task, Start start) {
+  queue_->enqueue(std::move(task), start);
+}
+
+Event Stream::record() {
+  return Event(queue_->record());
+}
+
+void Stream::wait(const Event& event) {
+  queue_->wait(event.completion());
+}
+
+bool Stream::idle() const {
+  return queue_->idle();
+}
+
+void Stream::synchronize() {
+  queue_->help_until(queue_->running_here() ? ~std::uint64_t{0} : queue_->last());
+  queue_->raise();
+}
+
+void Stream::drain() {
+  if (queue_->orphaned() || queue_->running_here()) return;
+  queue_->help_until(queue_->last());
+}
+
+void Stream::abandon(std::exception_ptr error) {
+  queue_->abandon(std::move(error));
+}
+
+}  // namespace vdev

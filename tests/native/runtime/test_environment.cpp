@@ -1,0 +1,105 @@
+// Parsing of the VDEV_* variables.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "csrc_device/runtime/environment.hpp"
+#include "csrc_device/runtime/error.hpp"
+#include "tests/native/check.hpp"
+
+using vdev::InvalidArgument;
+
+namespace {
+
+vdev::Environment parse(const std::map<std::string, std::string>& variables) {
+  return vdev::parse_environment([&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+std::string visible(const std::string& value, const std::string& count = "4") {
+  std::string text;
+  for (const int card : parse({{"VDEV_VISIBLE_DEVICES", value}, {"VDEV_DEVICE_COUNT", count}}).visible)
+    text += std::to_string(card) + " ";
+  return text;
+}
+
+std::size_t memory(const std::string& value) {
+  return parse({{"VDEV_MEMORY", value}}).memory;
+}
+
+std::string refusal(const std::string& name, const std::string& value) {
+  try {
+    parse({{name, value}});
+  } catch (const InvalidArgument& e) {
+    return e.what();
+  }
+  return "";
+}
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::size_t kGiB = std::size_t{1} << 30;
+
+}  // namespace
+
+TEST(defaults) {
+  const auto e = parse({});
+  CHECK_EQ(e.device_count, 8);
+  CHECK_EQ(e.visible.size(), std::size_t{8});
+  CHECK_EQ(e.visible[7], 7);
+  CHECK(e.memory >= 16 * kMiB);
+  CHECK(!e.launch_blocking);
+}
+
+TEST(device_count) {
+  CHECK_EQ(parse({{"VDEV_DEVICE_COUNT", "3"}}).visible.size(), std::size_t{3});
+  CHECK_EQ(parse({{"VDEV_DEVICE_COUNT", " 64 "}}).device_count, 64);
+  for (const char* bad : {"0", "65", "-1", "x", "", "2.5", "3 4", "99999999999999"}) {
+    const auto text = refusal("VDEV_DEVICE_COUNT", bad);
+    CHECK(text.find("VDEV_DEVICE_COUNT='" + std::string(bad) + "'") != std::string::npos);
+    CHECK(text.find("1 to 64") != std::string::npos);
+  }
+}
+
+TEST(visible_devices_follow_cuda) {
+  CHECK_EQ(visible("2,0"), std::string("2 0 "));
+  CHECK_EQ(visible(" 3 , 1 "), std::string("3 1 "));
+  CHECK_EQ(visible(""), std::string(""));
+  CHECK_EQ(visible("1,-1,2"), std::string("1 "));
+  CHECK_EQ(visible("-1"), std::string(""));
+  CHECK_EQ(visible("0,4,1"), std::string("0 "));
+  CHECK_EQ(visible("0,x,1"), std::string("0 "));
+  CHECK_EQ(visible("0,,1"), std::string("0 "));
+  CHECK_EQ(visible("0,1,0"), std::string(""));
+  CHECK_EQ(visible("0,1,"), std::string("0 1 "));
+}
+
+TEST(memory_sizes) {
+  CHECK_EQ(memory("512M"), 512 * kMiB);
+  CHECK_EQ(memory("4G"), 4 * kGiB);
+  CHECK_EQ(memory("1.5G"), kGiB + kGiB / 2);
+  CHECK_EQ(memory("4gib"), 4 * kGiB);
+  CHECK_EQ(memory("4 GB"), 4 * kGiB);
+  CHECK_EQ(memory("1T"), 1024 * kGiB);
+  CHECK_EQ(memory("65536K"), 64 * kMiB);
+  CHECK_EQ(memory("67108864"), 64 * kMiB);
+  CHECK_EQ(memory("67108864B"), 64 * kMiB);
+  CHECK_EQ(memory(" 16M "), 16 * kMiB);
+}
+
+TEST(bad_memory_sizes) {
+  for (const char* bad :
+       {"", "G", "x", "-4G", "4X", "4GG", "4Gi", "4 G 2", "1e9", "nan", "inf", "15M", "0", "17T"}) {
+    CHECK(refusal("VDEV_MEMORY", bad).find("VDEV_MEMORY='" + std::string(bad) + "'") != std::string::npos);
+  }
+}
+
+TEST(launch_blocking) {
+  CHECK(parse({{"VDEV_LAUNCH_BLOCKING", "1"}}).launch_blocking);
+  CHECK(!parse({{"VDEV_LAUNCH_BLOCKING", "0"}}).launch_blocking);
+  CHECK(!parse({{"VDEV_LAUNCH_BLOCKING", ""}}).launch_blocking);
+  CHECK(refusal("VDEV_LAUNCH_BLOCKING", "yes").find("0 or 1") != std::string::npos);
+}
+
+TEST_MAIN

@@ -1,0 +1,490 @@
+// Streams: order, helping, errors, ends.
+#include <atomic>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "csrc_device/runtime/error.hpp"
+#include "csrc_device/runtime/queue.hpp"
+#include "csrc_device/runtime/stream.hpp"
+#include "tests/native/check.hpp"
+#include "tests/native/runtime/gate.hpp"
+
+using vdev::Error;
+using vdev::Event;
+using vdev::Stream;
+
+#if defined(__SANITIZE_THREAD__)
+// The reference count of exception objects lives in libstdc++.so, which is not instrumented: that a thread
+// drops its last use before another frees the object is not seen.
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_suppressions() {
+  return "race:std::runtime_error::~runtime_error\nrace:std::__exception_ptr::exception_ptr::_M_release\n";
+}
+#endif
+
+namespace {
+
+std::shared_ptr<Stream> make(const char* name = "test") {
+  return std::make_shared<Stream>(-1, 7, 0, name);
+}
+
+std::string what(const std::exception_ptr& error) {
+  if (!error) return "";
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+std::string synchronize_error(Stream& stream) {
+  try {
+    stream.synchronize();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+void fail(const char* text) {
+  throw std::runtime_error(text);
+}
+
+}  // namespace
+
+TEST(runs_in_order) {
+  auto stream = make();
+  std::vector<int> seen;
+  for (int i = 0; i < 1000; ++i) stream->enqueue([&seen, i] { seen.push_back(i); });
+  stream->synchronize();
+  CHECK_EQ(seen.size(), std::size_t{1000});
+  for (int i = 0; i < 1000; ++i) CHECK_EQ(seen[i], i);
+  CHECK(stream->idle());
+}
+
+TEST(runs_without_anybody_waiting) {
+  auto stream = make();
+  std::atomic<bool> ran{false};
+  stream->enqueue([&] { ran = true; });
+  CHECK(eventually([&] { return ran.load(); }));
+  CHECK(eventually([&] { return stream->idle(); }));
+}
+
+TEST(idle_is_false_while_a_task_runs) {
+  auto stream = make();
+  Gate gate;
+  CHECK(stream->idle());
+  stream->enqueue([&] { gate.pass(); });
+  CHECK(!stream->idle());
+  gate.open();
+  stream->synchronize();
+  CHECK(stream->idle());
+}
+
+TEST(two_streams_do_not_wait_for_each_other) {
+  auto slow = make(), fast = make();
+  Gate gate;
+  slow->enqueue([&] { gate.pass(); });
+  int ran = 0;
+  fast->enqueue([&] { ++ran; });
+  fast->synchronize();
+  CHECK_EQ(ran, 1);
+  CHECK(!slow->idle());
+  gate.open();
+  slow->synchronize();
+}
+
+TEST(captures_are_gone_once_synchronised) {
+  auto stream = make();
+  auto token = std::make_shared<int>(1);
+  stream->enqueue([token] {});
+  stream->synchronize();
+  CHECK_EQ(token.use_count(), 1L);
+}
+
+TEST(a_task_may_enqueue_on_its_own_stream) {
+  auto stream = make();
+  std::vector<int> seen;
+  Gate gate;
+  stream->enqueue([&] {
+    gate.pass();
+    seen.push_back(1);
+    stream->enqueue([&] { seen.push_back(3); });
+  });
+  stream->enqueue([&] { seen.push_back(2); });
+  gate.open();
+  stream->synchronize();
+  stream->synchronize();
+  CHECK_EQ(seen.size(), std::size_t{3});
+  CHECK_EQ(seen[2], 3);
+}
+
+TEST(a_task_that_synchronises_its_own_stream_fails) {
+  auto stream = make("mine");
+  stream->enqueue([&] { stream->synchronize(); });
+  CHECK(synchronize_error(*stream).find("'mine'") != std::string::npos);
+  Event behind;
+  stream->enqueue([&] { stream->record().wait(); });
+  CHECK(!synchronize_error(*stream).empty());
+  bool returned = false;
+  stream->enqueue([&] {
+    stream->drain();
+    returned = true;
+  });
+  stream->synchronize();
+  CHECK(returned);
+}
+
+TEST(an_error_is_sticky_raised_once_and_cleared) {
+  auto stream = make();
+  int ran = 0;
+  stream->enqueue([] { fail("first"); });
+  stream->enqueue([&] { ++ran; });
+  stream->enqueue([] { fail("second"); });
+  stream->drain();
+  CHECK_EQ(ran, 0);
+  CHECK_EQ(synchronize_error(*stream), std::string("first"));
+  CHECK_EQ(synchronize_error(*stream), std::string(""));
+  stream->enqueue([&] { ++ran; });
+  stream->synchronize();
+  CHECK_EQ(ran, 1);
+}
+
+TEST(skipped_tasks_let_go_of_their_captures) {
+  auto stream = make();
+  auto token = std::make_shared<int>(1);
+  stream->enqueue([] { fail("first"); });
+  stream->enqueue([token] {});
+  stream->drain();
+  CHECK_EQ(token.use_count(), 1L);
+}
+
+TEST(an_error_is_inherited_and_raised_once_across_streams) {
+  auto a = make("a"), b = make("b"), c = make("c");
+  int ran = 0;
+  a->enqueue([] { fail("boom"); });
+  const Event point = a->record();
+  b->wait(point);
+  b->enqueue([&] { ++ran; });
+  const Event later = b->record();
+  c->wait(later);
+  c->enqueue([&] { ++ran; });
+  a->drain();
+  b->drain();
+  c->drain();
+  CHECK_EQ(ran, 0);
+  CHECK_EQ(what(point.error()), std::string("boom"));
+  CHECK_EQ(what(later.error()), std::string("boom"));
+  CHECK_EQ(synchronize_error(*c), std::string("boom"));
+  // Raised: the others are cleared, silently, by whatever comes next.
+  a->enqueue([&] { ++ran; });
+  a->synchronize();
+  CHECK_EQ(ran, 1);
+  CHECK_EQ(synchronize_error(*b), std::string(""));
+  b->enqueue([&] { ++ran; });
+  b->synchronize();
+  CHECK_EQ(ran, 2);
+}
+
+TEST(tasks_enqueued_before_a_raise_elsewhere_stay_skipped) {
+  auto a = make(), b = make();
+  Gate gate;
+  int before = 0, after = 0;
+  a->enqueue([] { fail("boom"); });
+  const Event point = a->record();
+  b->enqueue([&] { gate.pass(); });
+  b->wait(point);
+  b->enqueue([&] { ++before; });
+  CHECK_EQ(synchronize_error(*a), std::string("boom"));
+  b->enqueue([&] { ++after; });
+  gate.open();
+  b->synchronize();
+  CHECK_EQ(before, 0);
+  CHECK_EQ(after, 1);
+}
+
+TEST(waiting_for_a_point_whose_error_was_raised_is_free) {
+  auto a = make(), b = make();
+  a->enqueue([] { fail("boom"); });
+  const Event point = a->record();
+  CHECK_EQ(synchronize_error(*a), std::string("boom"));
+  b->wait(point);
+  int ran = 0;
+  b->enqueue([&] { ++ran; });
+  b->synchronize();
+  CHECK_EQ(ran, 1);
+}
+
+TEST(wait_orders_streams) {
+  auto a = make(), b = make();
+  Gate gate;
+  std::atomic<int> value{0};
+  int seen = -1;
+  a->enqueue([&] {
+    gate.pass();
+    value = 42;
+  });
+  b->wait(a->record());
+  b->enqueue([&] { seen = value; });
+  CHECK(!b->idle());
+  gate.open();
+  b->synchronize();
+  CHECK_EQ(seen, 42);
+}
+
+TEST(a_wait_alone_is_passed_by_polling) {
+  // Nothing but a wait in the queue wakes no worker; whoever polls gets it going.
+  auto a = make(), b = make();
+  Gate gate;
+  a->enqueue([&] { gate.pass(); });
+  b->wait(a->record());
+  CHECK(!b->idle());
+  gate.open();
+  CHECK(eventually([&] { return b->idle(); }));
+}
+
+TEST(a_task_for_the_waiter_is_run_by_who_waits) {
+  auto stream = make();
+  std::thread::id runner;
+  stream->enqueue([&] { runner = std::this_thread::get_id(); }, vdev::Start::kByWaiter);
+  const Event point = stream->record();
+  point.wait();
+  CHECK(runner == std::this_thread::get_id());  // no worker was woken that could have been first
+}
+
+TEST(a_task_for_the_waiter_runs_when_polled_for_or_followed) {
+  for (int way = 0; way < 4; ++way) {
+    auto stream = make();
+    std::atomic<int> ran{0};
+    stream->enqueue([&] { ++ran; }, vdev::Start::kByWaiter);
+    const Event point = stream->record();
+    if (way == 0) CHECK(eventually([&] { return point.reached(); }));
+    if (way == 1) CHECK(eventually([&] { return stream->idle(); }));
+    if (way == 2) CHECK(point.wait_for(60'000'000'000));
+    if (way == 3) stream->enqueue([&] { ++ran; });
+    CHECK(eventually([&] { return ran == 1 + (way == 3); }));
+  }
+}
+
+TEST(a_chain_of_waits_is_run_by_one_synchronising_thread) {
+  constexpr int kStreams = 20;
+  std::vector<std::shared_ptr<Stream>> streams;
+  std::vector<int> seen;
+  for (int i = 0; i < kStreams; ++i) {
+    streams.push_back(make());
+    if (i > 0) streams[i]->wait(streams[i - 1]->record());
+    streams[i]->enqueue([&seen, i] { seen.push_back(i); });
+  }
+  streams.back()->synchronize();
+  CHECK_EQ(seen.size(), std::size_t{kStreams});
+  for (int i = 0; i < kStreams; ++i) CHECK_EQ(seen[i], i);
+}
+
+TEST(crossing_waits_inside_tasks_do_not_deadlock) {
+  // Each task waits, on whatever thread runs it, for a point of the other stream that lies before it.
+  for (int round = 0; round < 200; ++round) {
+    auto a = make(), b = make();
+    std::atomic<int> ran{0};
+    for (int i = 0; i < 10; ++i) {
+      const Event from_a = a->record(), from_b = b->record();
+      a->enqueue([&ran, from_b] {
+        from_b.wait();
+        ++ran;
+      });
+      b->enqueue([&ran, from_a] {
+        from_a.wait();
+        ++ran;
+      });
+    }
+    a->synchronize();
+    b->synchronize();
+    CHECK_EQ(ran.load(), 20);
+  }
+}
+
+TEST(abandon_drops_the_queue_and_tells_the_points) {
+  auto stream = make();
+  Gate entered, gate;
+  int ran = 0;
+  stream->enqueue([&] {
+    entered.open();
+    gate.pass();
+  });
+  entered.pass();
+  auto token = std::make_shared<int>(1);
+  stream->enqueue([&ran, token] { ++ran; });
+  const Event point = stream->record();
+  stream->abandon(std::make_exception_ptr(Error("aborted")));
+  CHECK_EQ(token.use_count(), 1L);
+  CHECK(!point.reached());  // the running task may still use its memory
+  gate.open();
+  point.wait();
+  CHECK_EQ(what(point.error()), std::string("aborted"));
+  CHECK_EQ(ran, 0);
+  CHECK_EQ(synchronize_error(*stream), std::string("aborted"));
+  stream->enqueue([&] { ++ran; });
+  stream->synchronize();
+  CHECK_EQ(ran, 1);
+}
+
+TEST(abandon_of_an_idle_stream_changes_nothing) {
+  auto stream = make();
+  stream->abandon(std::make_exception_ptr(Error("aborted")));
+  CHECK_EQ(synchronize_error(*stream), std::string(""));
+}
+
+TEST(the_destructor_runs_what_is_queued) {
+  std::atomic<int> ran{0};
+  for (int round = 0; round < 100; ++round) {
+    auto stream = make();
+    for (int i = 0; i < 5; ++i) stream->enqueue([&] { ++ran; });
+  }
+  CHECK_EQ(ran.load(), 500);
+}
+
+TEST(points_outlive_their_stream) {
+  Event point;
+  {
+    auto stream = make();
+    stream->enqueue([] {});
+    point = stream->record();
+  }
+  CHECK(point.reached());
+  point.wait();
+}
+
+TEST(the_last_pointer_may_go_inside_a_task) {
+  for (int round = 0; round < 200; ++round) {
+    auto ran = std::make_shared<std::atomic<int>>(0);
+    auto stream = make();
+    Gate ready;
+    // The task owns the stream from now on: it is destroyed by whichever thread runs the task.
+    auto holder = std::make_shared<std::shared_ptr<Stream>>(stream);
+    stream->enqueue([holder, &ready, ran] {
+      ready.pass();
+      holder->reset();
+      ++*ran;
+    });
+    stream->enqueue([ran] { ++*ran; });
+    const Event end = stream->record();
+    stream.reset();
+    ready.open();
+    if (round % 2 == 0) end.wait();  // sometimes this thread is the one inside the task
+    CHECK(eventually([&] { return *ran == 2; }));
+    CHECK(eventually([&] { return end.reached(); }));
+  }
+}
+
+TEST(stop_ends_the_worker_and_leaves_a_usable_queue) {
+  auto stream = make();
+  int ran = 0;
+  stream->enqueue([&] { ++ran; });
+  stream->synchronize();
+  CHECK(stream->queue()->stop(60'000'000'000));
+  stream->enqueue([&] { ++ran; });
+  stream->synchronize();  // by helping
+  CHECK_EQ(ran, 2);
+}
+
+TEST(stop_leaves_a_stuck_worker_behind) {
+  auto gate = std::make_shared<Gate>();
+  auto entered = std::make_shared<Gate>();
+  auto stream = make();
+  stream->enqueue([gate, entered] {
+    entered->open();
+    gate->pass();
+  });
+  entered->pass();
+  CHECK(!stream->queue()->stop(1000));
+  gate->open();
+  stream->synchronize();
+}
+
+TEST(many_threads_enqueue_record_wait_and_synchronise) {
+  constexpr int kThreads = 4, kStreams = 3, kRounds = 400;
+  std::vector<std::shared_ptr<Stream>> streams;
+  for (int i = 0; i < kStreams; ++i) streams.push_back(make());
+  std::vector<long> plain(kStreams, 0);  // no atomics: one task at a time is what a stream promises
+  std::atomic<long> expected{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(static_cast<unsigned>(t));
+      Event last;
+      for (int i = 0; i < kRounds; ++i) {
+        const auto s = random() % kStreams;
+        switch (random() % 6) {
+          case 0:
+          case 1:
+          case 2:
+            streams[s]->enqueue([&plain, s] { ++plain[s]; });
+            ++expected;
+            break;
+          case 3:
+            last = streams[s]->record();
+            break;
+          case 4:
+            streams[s]->wait(last);
+            break;
+          default:
+            if (random() % 2) {
+              last.wait();
+            } else {
+              streams[s]->synchronize();
+            }
+        }
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (auto& stream : streams) stream->synchronize();
+  CHECK_EQ(plain[0] + plain[1] + plain[2], expected.load());
+}
+
+TEST(many_threads_synchronise_one_stream) {
+  auto stream = make();
+  long plain = 0;
+  std::atomic<bool> failed{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 500; ++i) {
+        bool mine = false;
+        stream->enqueue([&] {
+          ++plain;
+          mine = true;
+        });
+        stream->synchronize();
+        if (!mine) failed = true;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(!failed);
+  CHECK_EQ(plain, 2000L);
+}
+
+TEST(errors_from_many_threads_are_raised_once_each_at_most) {
+  auto stream = make();
+  std::atomic<int> raised{0}, thrown{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) {
+        stream->enqueue([&] {
+          ++thrown;
+          fail("boom");
+        });
+        if (!synchronize_error(*stream).empty()) ++raised;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  if (!synchronize_error(*stream).empty()) ++raised;
+  CHECK(raised > 0);
+  CHECK(raised <= thrown);
+}
+
+TEST_MAIN

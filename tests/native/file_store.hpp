@@ -1,0 +1,70 @@
+// A store for ranks that are forked processes: a file a key, in a folder of its own that goes with the store.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "transport/error.hpp"
+#include "transport/store.hpp"
+
+namespace vccl {
+
+/// Make it before forking; the process that made it removes the folder.
+class FileStore final : public Store {
+ public:
+  FileStore() {
+    std::string name = (std::filesystem::temp_directory_path() / "vccl-store-XXXXXX").string();
+    if (!mkdtemp(name.data())) throw Error(ErrorCode::system, "mkdtemp failed");
+    folder_ = name;
+  }
+  ~FileStore() override {
+    std::error_code ignored;
+    if (getpid() == owner_) std::filesystem::remove_all(folder_, ignored);
+  }
+
+  void set(const std::string& key, const std::string& value) override {
+    // Written aside and renamed: a reader sees all of it or nothing. Threads of one process need different
+    // names.
+    std::ostringstream aside;
+    aside << path(key).string() << "." << getpid() << "." << std::this_thread::get_id();
+    std::ofstream(aside.str(), std::ios::binary) << value;
+    std::filesystem::rename(aside.str(), path(key));
+  }
+
+  std::string get(const std::string& key, const Deadline& deadline) override {
+    while (true) {
+      std::ifstream file(path(key), std::ios::binary);
+      if (file) return {std::istreambuf_iterator<char>(file), {}};
+      if (deadline.passed()) throw Error(ErrorCode::timeout, "nobody set the key " + key);
+      usleep(500);
+    }
+  }
+
+  void remove(const std::string& key) override {
+    std::error_code ignored;
+    std::filesystem::remove(path(key), ignored);
+  }
+
+  std::size_t keys() const {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
+  }
+
+ private:
+  std::filesystem::path path(std::string key) const {
+    for (char& c : key) {
+      if (c == '/') c = '-';
+    }
+    return folder_ / key;
+  }
+
+  std::filesystem::path folder_;
+  const pid_t owner_ = getpid();
+};
+
+}  // namespace vccl

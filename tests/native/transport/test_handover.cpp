@@ -1,0 +1,165 @@
+// Segments, sockets and processes: what the ranks of a host hand to each other.
+#include "transport/handover.hpp"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstring>
+
+#include "tests/native/transport/harness.hpp"
+#include "transport/environment.hpp"
+#include "transport/host.hpp"
+#include "transport/interface.hpp"
+#include "transport/liveness.hpp"
+
+namespace vccl {
+namespace {
+
+const Milliseconds kLong{10'000};
+
+int open_files() {
+  int count = 0;
+  for (auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) count += entry.is_symlink();
+  return count;
+}
+
+TEST(segments_are_sealed_and_mapped_once) {
+  FileDescriptor fd = make_segment("test", 8192);
+  CHECK(ftruncate(fd.get(), 4096) != 0);
+  CHECK(ftruncate(fd.get(), 16384) != 0);
+  auto first = map_segment(fd.get());
+  FileDescriptor copy(dup(fd.get()));
+  auto second = map_segment(copy.get());
+  CHECK(first == second);
+  CHECK_EQ(first->size(), 8192u);
+  first->base()[8191] = std::byte{7};
+  first.reset();
+  second.reset();
+  CHECK(map_segment(fd.get())->base()[8191] == std::byte{7});
+}
+
+TEST(a_segment_that_may_shrink_is_refused) {
+  FileDescriptor fd(memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  CHECK_EQ(ftruncate(fd.get(), 4096), 0);
+  CHECK(error_of([&] { map_segment(fd.get()); }).code() == ErrorCode::protocol);
+  FileDescriptor file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  CHECK(error_of([&] { map_segment(file.get()); }).code() == ErrorCode::protocol);
+}
+
+TEST(descriptors_travel) {
+  const int before = open_files();
+  {
+    Listener listener;
+    Channel client = Channel::connect(listener.name());
+    Channel server = listener.accept(Deadline::in(kLong));
+    CHECK_EQ(client.peer_pid(), getpid());
+    CHECK_EQ(server.peer_pid(), getpid());
+    FileDescriptor segment = make_segment("test", 4096);
+    std::vector<int> many(Channel::kMaxDescriptors, segment.get());
+    client.send("hello", many, Deadline::in(kLong));
+    client.send(std::string(Channel::kMaxPacket, 'x'), {}, Deadline::in(kLong));
+    Channel::Packet packet = server.receive(Deadline::in(kLong));
+    CHECK_EQ(packet.bytes, "hello");
+    CHECK_EQ(packet.descriptors.size(), many.size());
+    for (const FileDescriptor& fd : packet.descriptors) CHECK_EQ(fcntl(fd.get(), F_GETFD), FD_CLOEXEC);
+    CHECK_EQ(server.receive(Deadline::in(kLong)).bytes.size(), Channel::kMaxPacket);
+    CHECK(error_of([&] { server.receive(Deadline::in(Milliseconds(20))); }).code() == ErrorCode::timeout);
+    CHECK(error_of([&] { listener.accept(Deadline::in(Milliseconds(20))); }).code() == ErrorCode::timeout);
+    many.push_back(segment.get());
+    CHECK(error_of([&] { client.send("x", many, Deadline::in(kLong)); }).code() == ErrorCode::invalid);
+  }
+  CHECK_EQ(open_files(), before);
+}
+
+TEST(a_hung_up_peer_is_seen) {
+  Listener listener;
+  auto client = std::make_unique<Channel>(Channel::connect(listener.name()));
+  Channel server = listener.accept(Deadline::in(kLong));
+  client.reset();
+  CHECK(error_of([&] { server.receive(Deadline::in(kLong)); }).code() == ErrorCode::bootstrap);
+  CHECK(error_of([&] { server.send("x", {}, Deadline::in(kLong)); }).code() == ErrorCode::bootstrap);
+  CHECK(error_of([] { Channel::connect("vccl-nobody-listens-here"); }).code() == ErrorCode::bootstrap);
+}
+
+// As root only, who alone can become somebody else; otherwise there is no foreign user to test with.
+TEST(a_foreign_user_is_refused) {
+  if (geteuid() != 0) return;
+  Listener listener;
+  // Our own listener seen by a foreign user: refused by the one who connects.
+  {
+    Processes stranger(1, [&](int) {
+      if (setresuid(65534, 65534, 65534) != 0) throw check::Failure("setresuid");
+      const Error error = error_of([&] { Channel::connect(listener.name()); });
+      CHECK(error.code() == ErrorCode::bootstrap);
+      check_contains(error.what(), "belongs to user 0, not to user 65534");
+    });
+    CHECK_EQ(stranger.wait()[0], 0);
+  }
+  // And refused by the one who listens, even if the stranger does not look: only our own user gets through.
+  Processes stranger(1, [&](int) {
+    if (setresuid(65534, 65534, 65534) != 0) throw check::Failure("setresuid");
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, listener.name().data(), listener.name().size());
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + listener.name().size());
+    CHECK_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
+    char byte;
+    CHECK(recv(fd, &byte, 1, 0) <= 0);  // hung up on
+  });
+  CHECK(error_of([&] { listener.accept(Deadline::in(Milliseconds(500))); }).code() == ErrorCode::timeout);
+  Channel own = Channel::connect(listener.name());
+  CHECK_EQ(listener.accept(Deadline::in(kLong)).peer_pid(), getpid());
+  CHECK_EQ(stranger.wait()[0], 0);
+}
+
+TEST(a_dead_process_is_noticed_with_and_without_a_pidfd) {
+  Processes sleeper(1, [](int) { pause(); });
+  const pid_t pid = sleeper.pid(0);
+  const PeerProcess with(open_pidfd(pid), pid, true);
+  const PeerProcess without(FileDescriptor(), pid, true);
+  const PeerProcess hidden(FileDescriptor(), pid, false);
+  CHECK(!with.dead() && !without.dead() && !hidden.dead() && !PeerProcess().dead());
+  kill(pid, SIGKILL);
+  sleeper.wait();
+  CHECK(with.dead() && without.dead() && !hidden.dead());
+}
+
+TEST(the_host_is_known) {
+  CHECK(usable_cores() >= 1);
+  CHECK(machine_key() == machine_key() && machine_key().size() > 36);
+  CHECK(random_hex(16) != random_hex(16));
+  CHECK_EQ(random_hex(16).size(), 32u);
+  CHECK(pid_namespace().starts_with("pid:["));
+}
+
+TEST(interfaces_are_chosen_by_name) {
+  CHECK_EQ(interface_address("", true), "127.0.0.1");
+  CHECK_EQ(interface_address("lo", false), "127.0.0.1");
+  CHECK_EQ(interface_address("=lo", false), "127.0.0.1");
+  CHECK_EQ(interface_address("nothing,l", false), "127.0.0.1");
+  const Error error = error_of([] { interface_address("=l,nothing", false); });
+  CHECK(error.code() == ErrorCode::bootstrap);
+  check_contains(
+      error.what(),
+      "VCCL_SOCKET_IFNAME==l,nothing matches no network interface that is up (there are: lo 127.0.0.1");
+}
+
+TEST(the_environment_is_checked) {
+  setenv("VCCL_DEBUG", "info", 1);
+  setenv("VCCL_HOSTID", "h1", 1);
+  CHECK(read_environment().debug == LogLevel::info);
+  CHECK_EQ(read_environment().host_id, "h1");
+  setenv("VCCL_DEBUG", "loud", 1);
+  check_contains(error_of([] { read_environment(); }).what(),
+                 "VCCL_DEBUG is \"loud\"; allowed are WARN and INFO");
+  unsetenv("VCCL_DEBUG");
+  unsetenv("VCCL_HOSTID");
+  CHECK(read_environment().debug == LogLevel::none);
+}
+
+}  // namespace
+}  // namespace vccl
+
+TEST_MAIN

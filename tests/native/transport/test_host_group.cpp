@@ -1,0 +1,167 @@
+// The proof that ranks share a host: who passes, who is turned away, and what becomes of them.
+#include "transport/host_group.hpp"
+
+#include <thread>
+
+#include "tests/native/transport/harness.hpp"
+#include "tests/native/transport/zmq_library.hpp"
+#include "transport/host.hpp"
+#include "transport/msgpack.hpp"
+
+namespace vccl {
+namespace {
+
+using msgpack::Map;
+
+constexpr Milliseconds kLong{20'000};
+
+std::vector<RankRecord> records(const Listener& leader, int ranks) {
+  std::vector<RankRecord> result;
+  for (int rank = 0; rank < ranks; ++rank) {
+    result.push_back(
+        {rank, machine_key(), "", getpid(), pid_namespace(), rank ? "vccl-nobody" : leader.name()});
+  }
+  return result;
+}
+
+std::string packet(const char* type, Map fields) {
+  fields["v"] = 1;
+  fields["t"] = type;
+  return msgpack::encode(fields);
+}
+
+/// Plays rank 1 up to the point where the control segment has come.
+Channel join_by_hand(MemoryStore& store, const Listener& leader, std::shared_ptr<Mapping>& control) {
+  Channel channel = Channel::connect(leader.name());
+  store.set("reach/1", msgpack::encode(Map{{"ok", true}, {"why", ""}}));
+  channel.send(packet("hello", {{"rank", 1}}), {}, Deadline::in(kLong));
+  Channel::Packet reply = channel.receive(Deadline::in(kLong));
+  CHECK(msgpack::decode(reply.bytes).at("t") == msgpack::Value("control"));
+  CHECK_EQ(reply.descriptors.size(), 1u);
+  control = map_segment(reply.descriptors[0].get());
+  return channel;
+}
+
+TEST(a_wrong_nonce_is_no_proof) {
+  MemoryStore store;
+  Listener listener;
+  Error error(ErrorCode::system, "");
+  std::thread leader([&] {
+    error =
+        error_of([&] { form_host_group(store, records(listener, 2), 0, {}, listener, Deadline::in(kLong)); });
+  });
+  std::shared_ptr<Mapping> control;
+  Channel channel = join_by_hand(store, listener, control);
+  std::string nonce(ControlLayout::header(control->base())->nonce, ControlHeader::kNonceBytes);
+  nonce[0] = static_cast<char>(nonce[0] ^ 1);
+  channel.send(packet("proof", {{"nonce", msgpack::Binary{nonce}}}), {}, Deadline::in(kLong));
+  leader.join();
+  CHECK(error.code() == ErrorCode::protocol);
+  check_contains(error.what(),
+                 "rank 1 failed to take the shared memory of rank 0: it returned another nonce");
+}
+
+TEST(the_right_nonce_is) {
+  MemoryStore store;
+  Listener listener;
+  TestRegion region;
+  HostGroup group;
+  std::thread leader([&] {
+    const Region own = region.region();
+    group = form_host_group(store, records(listener, 2), 0, {&own, 1}, listener, Deadline::in(kLong));
+  });
+  std::shared_ptr<Mapping> control;
+  Channel channel = join_by_hand(store, listener, control);
+  const std::string nonce(ControlLayout::header(control->base())->nonce, ControlHeader::kNonceBytes);
+  channel.send(packet("proof", {{"nonce", msgpack::Binary{nonce}}}), {}, Deadline::in(kLong));
+  leader.join();
+  CHECK((group.ranks == std::vector<int>{0, 1}));
+  CHECK_EQ(group.regions[0].size(), 1u);
+  CHECK(msgpack::decode(channel.receive(Deadline::in(kLong)).bytes).at("ranks") ==
+        msgpack::Value(msgpack::Array{0, 1}));
+  Channel::Packet first = channel.receive(Deadline::in(kLong));
+  CHECK(msgpack::decode(first.bytes).at("regions") == msgpack::Value(1));
+  CHECK(map_segment(first.descriptors.at(0).get()) == group.regions[0][0]);
+}
+
+TEST(strangers_of_the_same_user_are_passed_over) {
+  MemoryStore store;
+  Listener listener;
+  HostGroup groups[2];
+  std::thread leader([&] {
+    groups[0] = form_host_group(store, records(listener, 2), 0, {}, listener, Deadline::in(kLong));
+  });
+  {
+    Channel nonsense = Channel::connect(listener.name());
+    nonsense.send("nonsense", {}, Deadline::in(kLong));
+    Channel other_rank = Channel::connect(listener.name());
+    other_rank.send(packet("hello", {{"rank", 7}}), {}, Deadline::in(kLong));
+    Channel gone = Channel::connect(listener.name());
+  }
+  std::thread member([&] {
+    Listener own;
+    groups[1] = form_host_group(store, records(listener, 2), 1, {}, own, Deadline::in(kLong));
+  });
+  leader.join();
+  member.join();
+  for (int rank : {0, 1}) {
+    CHECK((groups[rank].ranks == std::vector<int>{0, 1}));
+    CHECK_EQ(groups[rank].index, rank);
+  }
+  CHECK(groups[0].control == groups[1].control);
+}
+
+// A rank that claims our host and cannot reach us (another container, say) becomes a host of its own.
+TEST(who_cannot_be_reached_is_alone) {
+  MemoryStore store;
+  Listener listener;
+  HostGroup groups[3];
+  run_threads(3, [&](int rank) {
+    auto known = records(listener, 3);
+    if (rank == 1) known[0].socket = "vccl-nobody-listens-here";
+    Listener own;
+    groups[rank] = form_host_group(store, known, rank, {}, rank ? own : listener, Deadline::in(kLong));
+  });
+  CHECK((groups[0].ranks == std::vector<int>{0, 2}));
+  CHECK((groups[1].ranks == std::vector<int>{1}));
+  CHECK((groups[2].ranks == std::vector<int>{0, 2}));
+  CHECK_EQ(groups[2].index, 1);
+  CHECK(groups[1].control != groups[0].control);
+}
+
+// The same through a whole group: rank 1 is shown a table in which rank 0's socket has another name.
+TEST(a_group_with_an_unreachable_rank_uses_links) {
+  struct Tampered final : Store {
+    MemoryStore& inner;
+    bool tamper;
+    Tampered(MemoryStore& store, bool on) : inner(store), tamper(on) {}
+    void set(const std::string& key, const std::string& value) override { inner.set(key, value); }
+    void remove(const std::string& key) override { inner.remove(key); }
+    std::string get(const std::string& key, const Deadline& deadline) override {
+      std::string value = inner.get(key, deadline);
+      if (tamper && key == "table") value[value.find("vccl-") + 5] ^= 1;
+      return value;
+    }
+  };
+  MemoryStore store;
+  run_threads(3, [&](int rank) {
+    find_zmq_for_tests();
+    Tampered view(store, rank == 1);
+    CommunicatorConfig config = test_config(rank, 3);
+    auto c = Communicator::create(view, config);
+    CHECK_EQ(c->host_count(), 2);
+    CHECK_EQ(c->host_of(0), c->host_of(2));
+    CHECK(c->host_of(0) != c->host_of(1));
+    Operation operation(*c, {}, {}, Deadline::in(kLong));
+    c->right().reserve()[0] = static_cast<std::byte>(rank);
+    c->right().commit(1);
+    CHECK_EQ(static_cast<int>(c->left().take_committed(1)[0]), c->ring_rank((c->ring_position() + 2) % 3));
+    c->left().release();
+    operation.finish();
+  });
+}
+
+}  // namespace
+}  // namespace vccl
+
+TEST_MAIN

@@ -1,0 +1,249 @@
+// Groups over several (pretended) hosts: links over ZeroMQ, alone and beside mapped ones.
+#include "tests/native/transport/harness.hpp"
+#include "tests/native/transport/rounds.hpp"
+#include "tests/native/transport/zmq_library.hpp"
+
+namespace vccl {
+namespace {
+
+constexpr Milliseconds kLong{30'000};
+
+CommunicatorConfig on_host(int rank, int size, const std::string& host) {
+  find_zmq_for_tests();
+  CommunicatorConfig config = test_config(rank, size);
+  config.host_id = host;
+  return config;
+}
+
+/// `hosts[rank]` is the host of a rank.
+void check_hosts(Store& store, int rank, const std::string& hosts) {
+  const int size = static_cast<int>(hosts.size());
+  TestRegion region;
+  CommunicatorConfig config = on_host(rank, size, std::string(1, hosts[static_cast<std::size_t>(rank)]));
+  config.regions = {region.region()};
+  auto c = Communicator::create(store, config);
+  for (int a = 0; a < size; ++a) {
+    for (int b = 0; b < size; ++b) {
+      CHECK_EQ(c->host_of(a) == c->host_of(b),
+               hosts[static_cast<std::size_t>(a)] == hosts[static_cast<std::size_t>(b)]);
+    }
+  }
+  // One host's ranks follow each other.
+  int changes = 0;
+  for (int p = 0; p < size; ++p)
+    changes += c->host_of(c->ring_rank(p)) != c->host_of(c->ring_rank((p + 1) % size));
+  CHECK_EQ(changes, c->host_count() == 1 ? 0 : c->host_count());
+  check_rounds(*c, region);
+}
+
+void with_threads(const std::string& hosts) {
+  MemoryStore store;
+  run_threads(static_cast<int>(hosts.size()), [&](int rank) { check_hosts(store, rank, hosts); });
+  CHECK_EQ(store.keys(), 0u);
+}
+
+void with_processes(const std::string& hosts) {
+  FileStore store;
+  run_processes(static_cast<int>(hosts.size()), [&](int rank) { check_hosts(store, rank, hosts); });
+  CHECK_EQ(store.keys(), 0u);
+}
+
+// Processes first: a process that has had threads should not fork under the thread sanitizer.
+TEST(processes_two_hosts) {
+  with_processes("ab");
+}
+TEST(processes_two_by_two) {
+  with_processes("aabb");
+}
+TEST(processes_interleaved) {
+  with_processes("abab");
+}
+TEST(processes_three_hosts) {
+  with_processes("abbc");
+}
+
+TEST(a_killed_rank_on_another_host_is_reported) {
+  for (const std::string hosts : {"ab", "aab", "aabb", "abc"}) {
+    const int size = static_cast<int>(hosts.size());
+    FileStore store;
+    Processes processes(size, [&](int rank) {
+      auto c = Communicator::create(
+          store, on_host(rank, size, std::string(1, hosts[static_cast<std::size_t>(rank)])));
+      store.set("ready/" + std::to_string(rank), "");
+      const Error error = error_of([&] {
+        while (true) pass_committed(*c, 3);
+      });
+      CHECK(error.code() == ErrorCode::peer_dead);
+    });
+    for (int rank = 0; rank < size; ++rank) store.get("ready/" + std::to_string(rank), Deadline::in(kLong));
+    usleep(5000);
+    kill(processes.pid(1), SIGKILL);
+    const auto start = Clock::now();
+    const std::vector<int> statuses = processes.wait();
+    CHECK(Clock::now() - start < std::chrono::seconds(5));
+    for (int rank = 0; rank < size; ++rank)
+      CHECK_EQ(statuses[static_cast<std::size_t>(rank)], rank == 1 ? -SIGKILL : 0);
+  }
+}
+
+TEST(threads_two_hosts) {
+  with_threads("ab");
+}
+TEST(threads_two_by_two) {
+  with_threads("aabb");
+}
+TEST(threads_interleaved) {
+  with_threads("abab");
+}
+TEST(threads_three_hosts) {
+  with_threads("abc");
+}
+TEST(threads_uneven_hosts) {
+  with_threads("abbcb");
+}
+
+/// Every rank gets the same error.
+Error same_error(const std::string& hosts, const std::function<void(Communicator&)>& body) {
+  MemoryStore store;
+  std::mutex mutex;
+  std::vector<Error> errors;
+  run_threads(static_cast<int>(hosts.size()), [&](int rank) {
+    auto c = Communicator::create(store, on_host(rank, static_cast<int>(hosts.size()),
+                                                 std::string(1, hosts[static_cast<std::size_t>(rank)])));
+    const Error error = error_of([&] { body(*c); });
+    CHECK_EQ(std::string(error_of([&] { pass_committed(*c, 1); }).what()), error.what());
+    std::lock_guard lock(mutex);
+    errors.push_back(error);
+  });
+  for (const Error& error : errors) CHECK_EQ(std::string(error.what()), errors[0].what());
+  return errors[0];
+}
+
+TEST(mismatch_between_hosts) {
+  const Error error = same_error("ab", [](Communicator& c) {
+    pass_committed(c, 2);
+    Operation operation(c, {.collective = 1, .count = 4u + c.rank()}, {}, Deadline::in(kLong));
+    operation.finish();
+  });
+  CHECK(error.code() == ErrorCode::mismatch);
+  CHECK_EQ(std::string(error.what()),
+           "rank 0 called test_1(4 elements) as operation 2 of group test, but rank 1 called test_1(5 "
+           "elements). Every "
+           "rank must call the same collectives in the same order with the same arguments.");
+}
+
+// Two pairs of neighbours may find the odd one out at the same time, so ranks of different hosts may name
+// either pair.
+TEST(mismatch_of_one_host_reaches_all) {
+  for (const std::string hosts : {"aabb", "aab", "abb", "abc"}) {
+    MemoryStore store;
+    const int size = static_cast<int>(hosts.size());
+    run_threads(size, [&](int rank) {
+      auto c = Communicator::create(
+          store, on_host(rank, size, std::string(1, hosts[static_cast<std::size_t>(rank)])));
+      const Error error = error_of([&] {
+        pass_committed(*c, 2);
+        Operation operation(*c, {.collective = static_cast<std::uint8_t>(rank == 1 ? 9 : 8)}, {},
+                            Deadline::in(kLong));
+        c->left().take_committed(1);
+      });
+      CHECK(error.code() == ErrorCode::mismatch);
+      check_contains(error.what(), "rank 1 called test_9(0 elements)");
+      check_contains(error.what(), "called test_8(0 elements)");
+    });
+  }
+}
+
+TEST(abort_reaches_other_hosts) {
+  const Error error = same_error("aabbc", [](Communicator& c) {
+    std::thread aborter;
+    if (c.rank() == 2) {
+      aborter = std::thread([&] {
+        usleep(20'000);
+        c.abort("enough");
+      });
+    }
+    const Error caught = error_of([&] {
+      Operation operation(c, {.collective = 1}, {}, Deadline::in(kLong));
+      c.left().take_committed(1);
+    });
+    if (aborter.joinable()) aborter.join();
+    throw caught;
+  });
+  CHECK_EQ(std::string(error.what()), "rank 2 aborted group test: enough");
+}
+
+TEST(an_operation_cut_short_between_hosts) {
+  const Error error = same_error("ab", [](Communicator& c) {
+    std::vector<std::byte> window(3 * Communicator::kBlockBytes);
+    try {
+      Operation operation(c, {.collective = 1, .count = 3}, window, Deadline::in(kLong));
+      for (int i = 0; i < 3; ++i)
+        c.right().post(static_cast<std::size_t>(i) * Communicator::kBlockBytes, Communicator::kBlockBytes);
+      if (c.rank() == 0) throw std::runtime_error("from an algorithm");
+      c.left().take(0, Communicator::kBlockBytes);
+      c.left().release();
+      while (true) c.left().take(0, Communicator::kBlockBytes), c.left().release();
+    } catch (const std::runtime_error&) {
+    }
+    c.check();
+  });
+  CHECK(error.code() == ErrorCode::aborted);
+}
+
+TEST(timeout_names_the_rank_and_the_link) {
+  const Error error = same_error("ab", [](Communicator& c) {
+    if (c.rank() == 1) {
+      while (!c.failed()) {
+        usleep(1000);
+        // A rank that computes hears of it when it next comes to the group.
+        try {
+          Operation operation(c, {.collective = 2}, {}, Deadline::in(kLong));
+          c.left().take_committed(1);
+        } catch (const Error&) {
+        }
+      }
+      c.check();
+    }
+    Operation operation(c, {.collective = 2}, {}, Deadline::in(Milliseconds(300)));
+    c.left().take_committed(1);
+  });
+  CHECK(error.code() == ErrorCode::timeout);
+  check_contains(error.what(), "rank 0 waited 300 ms for rank 1 on another host (tcp://127.0.0.1:");
+  check_contains(error.what(), "to send a block of test_2(0 elements) (operation 1 of group test)");
+}
+
+TEST(a_rank_that_leaves_another_host) {
+  MemoryStore store;
+  run_threads(3, [&](int rank) {
+    auto c = Communicator::create(store, on_host(rank, 3, rank == 2 ? "b" : "a"));
+    for (int i = 0; i < 20; ++i) pass_committed(*c, 3);
+    if (rank == 2) return;
+    const Error error = error_of([&] { pass_committed(*c, 1); });
+    CHECK(error.code() == ErrorCode::peer_left);
+    check_contains(error.what(), "rank 2 left group test while rank ");
+  });
+}
+
+TEST(lengths_are_the_receivers_own) {
+  const Error error = same_error("ab", [](Communicator& c) {
+    Operation operation(c, {.collective = 1}, {}, Deadline::in(kLong));
+    c.right().reserve();
+    c.right().commit(c.rank() == 0 ? 10 : 11);
+    c.left().take_committed(11);
+    c.left().take_committed(11);
+    c.left().release();
+    operation.finish();
+    // The rank that was sent 11 bytes fails with its neighbour.
+    Operation second(c, {.collective = 1}, {}, Deadline::in(kLong));
+    second.finish();
+  });
+  CHECK(error.code() == ErrorCode::protocol);
+  check_contains(error.what(),
+                 "rank 0 sent a block of 10 bytes for operation 1 where rank 1 expected 11 bytes");
+}
+
+}  // namespace
+}  // namespace vccl
+
+TEST_MAIN

@@ -1,0 +1,290 @@
+#include "transport/communicator.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+
+#include "transport/bootstrap.hpp"
+#include "transport/host.hpp"
+#include "transport/interface.hpp"
+#include "transport/mapped_link.hpp"
+#include "transport/remote_links.hpp"
+
+namespace vccl {
+namespace {
+
+constexpr std::size_t kMaxRegions = 8;
+const char kAliveToken[] = "token";
+
+void check_config(const CommunicatorConfig& config) {
+  if (config.size < 1 || config.rank < 0 || config.rank >= config.size) {
+    throw Error(ErrorCode::invalid, "rank " + std::to_string(config.rank) + " of a group of " +
+                                        std::to_string(config.size) + " ranks");
+  }
+  if (config.regions.size() > kMaxRegions) {
+    throw Error(ErrorCode::invalid, std::to_string(config.regions.size()) + " regions were given; at most " +
+                                        std::to_string(kMaxRegions) + " can be shared");
+  }
+}
+
+class GroupCommunicator final : public Communicator {
+ public:
+  GroupCommunicator(Store& store, const CommunicatorConfig& config);
+  ~GroupCommunicator() override;
+
+  int rank() const override { return group_.rank; }
+  int size() const override { return group_.size; }
+  const std::string& name() const override { return group_.name; }
+  int ring_position() const override { return position_; }
+  int ring_rank(int position) const override { return ring_.at(static_cast<std::size_t>(position)); }
+  int host_count() const override { return static_cast<int>(hosts_.size()); }
+  int host_of(int rank) const override { return host_of_.at(static_cast<std::size_t>(rank)); }
+  Outbox& right() override { return *right_; }
+  Inbox& left() override { return *left_; }
+
+  void fail(ErrorCode code, const std::string& what) noexcept override;
+  void abort(const std::string& reason) noexcept override;
+  bool failed() const noexcept override { return group_.failure().happened(); }
+  void check() override;
+  std::uint64_t sequence() const noexcept override { return group_.sequence.load(std::memory_order_relaxed); }
+
+ private:
+  void begin(const Signature& signature, std::span<std::byte> window, const Deadline& deadline) override;
+  void finish() override;
+  void cut_short() noexcept override;
+
+  void join(Store& store, const CommunicatorConfig& config, const Environment& environment);
+  void order_ranks(const std::vector<std::vector<int>>& hosts);
+  void connect(Store& store, const std::vector<RankRecord>& records, const std::string& interface);
+  void meet();
+
+  Group group_;
+  std::optional<Waiter> waiter_;
+  std::optional<Gate> gate_;
+  std::vector<std::vector<int>> hosts_;
+  std::vector<int> host_of_;
+  std::vector<int> ring_;
+  int position_ = 0;
+  std::unique_ptr<RemoteLinks> remote_;  // where a neighbour is on another host
+  std::unique_ptr<Outbox> right_;
+  std::unique_ptr<Inbox> left_;
+  MappedInbox* mapped_left_ = nullptr;
+  int left_index_ = 0;
+  std::atomic<bool> busy_{false};
+  const pid_t owner_ = getpid();
+};
+
+GroupCommunicator::GroupCommunicator(Store& store, const CommunicatorConfig& config) {
+  check_config(config);
+  const Environment environment = read_environment();
+  group_.name = config.name;
+  group_.rank = config.rank;
+  group_.size = config.size;
+  group_.describe = config.describe;
+  group_.log = Log(environment.debug, config.rank, config.name);
+  group_.regions = config.regions;
+  group_.cores = usable_cores();
+  group_.deadline = Deadline::in(config.timeout);
+  join(store, config, environment);
+}
+
+void GroupCommunicator::join(Store& store, const CommunicatorConfig& config, const Environment& environment) {
+  Bootstrap bootstrap(store, config, group_.deadline);
+  Listener listener;
+  const std::vector<RankRecord> records = bootstrap.meet(
+      {config.rank, machine_key(), config.host_id.empty() ? environment.host_id : config.host_id, getpid(),
+       pid_namespace(), listener.name()});
+  const auto claimed = claimed_hosts(records);
+  const auto& candidates = *std::find_if(claimed.begin(), claimed.end(), [&](const auto& claim) {
+    return std::any_of(claim.begin(), claim.end(), [&](auto& record) { return record.rank == config.rank; });
+  });
+  const bool leads = candidates.front().rank == config.rank;
+  try {
+    group_.host = form_host_group(store, candidates, config.rank, config.regions, listener, group_.deadline);
+  } catch (const Error& error) {
+    if (leads) {
+      bootstrap.give_up(error);
+    } else {
+      bootstrap.ask_why(candidates.front().rank);
+    }
+    throw;
+  }
+  order_ranks(bootstrap.agree_on_hosts(claimed, group_.host.ranks));
+  waiter_.emplace(group_);
+  gate_.emplace(group_, *waiter_);
+  group_.own_line().state.store(RankState::present);
+  try {
+    connect(store, records, environment.socket_interface);
+    meet();
+  } catch (const Error& error) {
+    group_.fail(error.code(), error.what());
+    throw;
+  }
+  if (config.rank == 0) bootstrap.clean(claimed);
+  group_.log.info("joined " + std::to_string(group_.size) + " ranks on " + std::to_string(host_count()) +
+                  " host(s) at position " + std::to_string(position_) + " of the ring " +
+                  numbers_text(ring_) + "; " + std::to_string(group_.host.ranks.size()) + " ranks on " +
+                  std::to_string(group_.cores) + " usable cores here");
+}
+
+void GroupCommunicator::order_ranks(const std::vector<std::vector<int>>& hosts) {
+  hosts_ = hosts;
+  host_of_.assign(static_cast<std::size_t>(group_.size), 0);
+  for (std::size_t host = 0; host < hosts_.size(); ++host) {
+    for (int rank : hosts_[host]) {
+      host_of_[static_cast<std::size_t>(rank)] = static_cast<int>(host);
+      if (rank == group_.rank) {
+        position_ = static_cast<int>(ring_.size());
+        if (hosts_[host] != group_.host.ranks) {
+          throw Error(ErrorCode::bootstrap, "the ranks of group " + group_.name +
+                                                " disagree about who shares a host with rank " +
+                                                std::to_string(group_.rank));
+        }
+      }
+      ring_.push_back(rank);
+    }
+  }
+}
+
+void GroupCommunicator::connect(Store& store, const std::vector<RankRecord>& records,
+                                const std::string& interface) {
+  const int count = static_cast<int>(ring_.size());
+  const int right = ring_[static_cast<std::size_t>((position_ + 1) % count)];
+  const int left = ring_[static_cast<std::size_t>((position_ + count - 1) % count)];
+  const auto& local = group_.host.ranks;
+  const auto index_of = [&](int rank) {
+    const auto found = std::find(local.begin(), local.end(), rank);
+    return found == local.end() ? -1 : static_cast<int>(found - local.begin());
+  };
+  const int right_index = index_of(right);
+  left_index_ = index_of(left);
+  if (right_index < 0 || left_index_ < 0) {
+    const bool one_machine = std::all_of(records.begin(), records.end(),
+                                         [&](auto& record) { return record.machine == records[0].machine; });
+    remote_ = std::make_unique<RemoteLinks>(group_);
+    group_.pump = [this] { remote_->pump(); };
+    group_.spread_failure = [this] { remote_->spread_failure(); };
+    remote_->connect(store, left_index_ < 0 ? left : -1, right_index < 0 ? right : -1,
+                     interface_address(interface, one_machine));
+  }
+  if (right_index < 0) {
+    right_ = std::make_unique<RemoteOutbox>(*remote_);
+  } else {
+    right_ = std::make_unique<MappedOutbox>(group_, *waiter_, right_index);
+  }
+  if (left_index_ < 0) {
+    left_ = std::make_unique<RemoteInbox>(*remote_);
+  } else {
+    auto mapped = std::make_unique<MappedInbox>(group_, *waiter_, left_index_);
+    mapped_left_ = mapped.get();
+    left_ = std::move(mapped);
+  }
+}
+
+/// A token goes round the ring twice: back at the start for the first time it says that everybody has come
+/// this far and every link works, for the second time that everybody knows.
+void GroupCommunicator::meet() {
+  const auto pass_on = [&] {
+    std::copy(std::begin(kAliveToken), std::end(kAliveToken), reinterpret_cast<char*>(right_->reserve()));
+    right_->commit(sizeof kAliveToken);
+  };
+  const auto receive = [&] {
+    const auto* token = reinterpret_cast<const char*>(left_->take_committed(sizeof kAliveToken));
+    const bool right_one = std::equal(std::begin(kAliveToken), std::end(kAliveToken), token);
+    left_->release();
+    if (!right_one) throw Error(ErrorCode::protocol, "the ring's first message is not what it has to be");
+  };
+  for (int round = 0; round < 2; ++round) {
+    if (position_ == 0) pass_on();
+    receive();
+    if (position_ != 0) pass_on();
+  }
+}
+
+GroupCommunicator::~GroupCommunicator() {
+  // A forked child holds a copy of the object but is no rank: it must not speak for its parent.
+  if (getpid() != owner_) {
+    (void)remote_.release();
+    return;
+  }
+  group_.own_line().state.store(RankState::left);
+  for (int i = 0; i < static_cast<int>(group_.host.ranks.size()); ++i) wake(group_.host.line(i));
+  if (remote_) remote_->close();
+}
+
+void GroupCommunicator::check() {
+  if (!failed()) return;
+  if (remote_) remote_->spread_failure();
+  group_.check();
+}
+
+void GroupCommunicator::fail(ErrorCode code, const std::string& what) noexcept {
+  group_.fail(code, what);
+}
+
+void GroupCommunicator::abort(const std::string& reason) noexcept {
+  fail(ErrorCode::aborted, "rank " + std::to_string(group_.rank) + " aborted group " + group_.name +
+                               (reason.empty() ? "" : ": " + reason));
+}
+
+void GroupCommunicator::begin(const Signature& signature, std::span<std::byte> window,
+                              const Deadline& deadline) {
+  check();
+  if (busy_.exchange(true)) {
+    throw Error(ErrorCode::invalid,
+                "group " + group_.name + " already runs an operation: a communicator runs one at a time");
+  }
+  group_.signature = signature;
+  group_.window = {window, kind_of(group_, window)};
+  group_.deadline = deadline;
+  group_.sequence.store(group_.sequence.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  try {
+    // Announced before the host's own meeting, so that it travels meanwhile; compared as the answers come.
+    if (remote_) remote_->begin();
+    gate_->pass();
+    if (mapped_left_) mapped_left_->begin(gate_->window_of(left_index_));
+  } catch (const Error& error) {
+    fail(error.code(), error.what());
+    if (remote_) remote_->spread_failure();
+    busy_ = false;
+    throw;
+  }
+}
+
+void GroupCommunicator::finish() {
+  right_->drain();
+  if (remote_) remote_->match();
+  busy_ = false;
+}
+
+void GroupCommunicator::cut_short() noexcept {
+  fail(ErrorCode::aborted,
+       "rank " + std::to_string(group_.rank) + " gave up " + group_.operation_text() + " before its end");
+  if (remote_) remote_->close();
+  busy_ = false;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> Communicator::create(Store& store, const CommunicatorConfig& config) {
+  return std::make_unique<GroupCommunicator>(store, config);
+}
+
+Operation::Operation(Communicator& communicator, const Signature& signature, std::span<std::byte> window,
+                     const Deadline& deadline)
+    : communicator_(communicator) {
+  communicator_.begin(signature, window, deadline);
+}
+
+Operation::~Operation() {
+  if (!finished_) communicator_.cut_short();
+}
+
+void Operation::finish() {
+  communicator_.finish();
+  finished_ = true;
+}
+
+}  // namespace vccl

@@ -1,0 +1,35 @@
+#include "transport/environment.hpp"
+
+#include <strings.h>
+
+#include <cstdlib>
+
+#include "transport/error.hpp"
+
+namespace vccl {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+LogLevel level(const std::string& value) {
+  if (value.empty()) return LogLevel::none;
+  if (strcasecmp(value.c_str(), "WARN") == 0) return LogLevel::warn;
+  if (strcasecmp(value.c_str(), "INFO") == 0) return LogLevel::info;
+  throw Error(ErrorCode::invalid, "VCCL_DEBUG is \"" + value + "\"; allowed are WARN and INFO");
+}
+
+}  // namespace
+
+Environment read_environment() {
+  Environment environment;
+  environment.host_id = variable("VCCL_HOSTID");
+  environment.socket_interface = variable("VCCL_SOCKET_IFNAME");
+  environment.zmq_library = variable("VCCL_ZMQ_LIBRARY");
+  environment.debug = level(variable("VCCL_DEBUG"));
+  return environment;
+}
+
+}  // namespace vccl

@@ -1,0 +1,21 @@
+// Every VCCL_* variable that the transport knows, read here and nowhere else (docs/environment.md).
+#pragma once
+
+#include <string>
+
+namespace vccl {
+
+/// How much the transport tells on stderr.
+enum class LogLevel { none, warn, info };
+
+struct Environment {
+  std::string host_id;              // VCCL_HOSTID: ranks with different ids count as ranks on different hosts
+  std::string socket_interface;     // VCCL_SOCKET_IFNAME: the network interface that links between hosts use
+  std::string zmq_library;          // VCCL_ZMQ_LIBRARY: path of the libzmq to load
+  LogLevel debug = LogLevel::none;  // VCCL_DEBUG: WARN or INFO
+};
+
+/// Reads the variables anew. Throws Error(invalid) naming the variable, its value and what is allowed.
+Environment read_environment();
+
+}  // namespace vccl

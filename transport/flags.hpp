@@ -1,0 +1,101 @@
+// The layout of a host's control segment: what the ranks on one host write for each other.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "transport/communicator.hpp"
+
+namespace vccl {
+
+// The counters live in memory that several processes map: they must be plain words, not locks.
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
+              std::atomic<std::uint32_t>::is_always_lock_free);
+
+enum class WindowKind : std::uint32_t {
+  mapped,  // in a region: peers read it in place
+  staged,  // elsewhere: blocks are copied into the rank's slots
+};
+
+/// What a rank announces for one operation. Written by the rank, then published by the release store of
+/// `sequence`, which pairs with the acquire load of everyone who waits at the operation's gate.
+///
+/// Two of them, used by the parity of the sequence, are enough: a rank that begins operation k + 2 has passed
+/// the gate of k + 1, so everybody has begun k + 1, hence has passed the gate of k and read the slot that is
+/// overwritten now.
+struct alignas(64) OperationSlot {
+  std::atomic<std::uint64_t> sequence;
+  Signature signature;
+  WindowKind kind;
+  std::uint32_t region;
+  std::uint64_t offset;  // of the window in the region
+  std::uint64_t size;    // of the window
+};
+static_assert(sizeof(OperationSlot) == 64, "one cache line says all that a peer needs to know");
+
+enum class RankState : std::uint32_t { absent, present, left };
+
+/// One rank's flags.
+struct alignas(128) RankLine {
+  // Written by the rank alone. Both counters go on for as long as the group lives.
+  std::atomic<std::uint64_t> posted;    // blocks ready for the right neighbour
+  std::atomic<std::uint64_t> consumed;  // blocks of the left neighbour that have been read
+  std::atomic<RankState> state;
+
+  // Where the rank sleeps, on a line of its own because peers write it. See wait.hpp.
+  alignas(64) std::atomic<std::uint32_t> wakeups;  // futex word
+  std::atomic<std::uint32_t> sleepers;
+
+  OperationSlot operations[2];
+};
+static_assert(sizeof(RankLine) == 256);
+
+/// The first failure on this host. A rank that has one to tell claims the record (none -> writing), fills it
+/// in and publishes it with the release store of `set`, which pairs with the acquire load of those who read
+/// the text.
+struct alignas(64) FailureRecord {
+  enum State : std::uint32_t { none, writing, set };
+  static constexpr std::size_t kMaxText = 1024;
+
+  std::atomic<std::uint32_t> state;
+  alignas(64) ErrorCode code;
+  std::uint32_t length;
+  char text[kMaxText];
+};
+
+struct ControlHeader {
+  static constexpr std::uint64_t kMagic = 0x7663636c00000001;  // "vccl", layout 1
+  static constexpr std::size_t kNonceBytes = 32;
+
+  std::uint64_t magic;
+  char nonce[kNonceBytes];
+  FailureRecord failure;
+};
+
+/// Addresses in a mapped control segment for `ranks` ranks of one host: header, lines, then every rank's
+/// slots. The slots are sparse: a page costs memory from its first use.
+class ControlLayout {
+ public:
+  static constexpr std::size_t kPage = 4096;
+
+  explicit ControlLayout(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {}
+
+  std::size_t bytes() const { return slots_offset() + ranks_ * kSlotsOfRank; }
+  static ControlHeader* header(std::byte* base) { return reinterpret_cast<ControlHeader*>(base); }
+  static RankLine* line(std::byte* base, int rank) {
+    return reinterpret_cast<RankLine*>(base + kPage) + rank;
+  }
+  std::byte* slots(std::byte* base, int rank) const {
+    return base + slots_offset() + static_cast<std::size_t>(rank) * kSlotsOfRank;
+  }
+
+ private:
+  static constexpr std::size_t kSlotsOfRank = Communicator::kSlots * Communicator::kBlockBytes;
+  std::size_t slots_offset() const { return kPage + (ranks_ * sizeof(RankLine) + kPage - 1) / kPage * kPage; }
+  std::size_t ranks_;
+};
+static_assert(sizeof(ControlHeader) <= ControlLayout::kPage);
+
+}  // namespace vccl

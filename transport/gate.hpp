@@ -1,0 +1,42 @@
+// The start of an operation: the ranks of a host announce what they were called with, meet, and compare.
+#pragma once
+
+#include "transport/wait.hpp"
+
+namespace vccl {
+
+/// A peer's window as it announced it, checked against what is mapped of its memory.
+struct PeerWindow {
+  WindowKind kind = WindowKind::staged;
+  const std::byte* base = nullptr;  // mapped windows only
+  std::size_t size = 0;
+};
+
+class Gate {
+ public:
+  Gate(Group& group, Waiter& waiter) : group_(group), waiter_(waiter) {}
+
+  /// Announces group.signature and group.window under group.sequence and waits for everybody on this host.
+  /// Throws Error(mismatch) naming both sides when somebody announced something else.
+  void pass();
+  /// What the rank at `index` announced for the present operation. Throws Error(protocol) for a window
+  /// outside of its regions.
+  PeerWindow window_of(int index) const;
+
+  /// "rank 0 called A as operation 7 of group G, but rank 1 called B. ...": the text of every mismatch.
+  static std::string mismatch_text(const Group& group, int rank, const Signature& signature, int other_rank,
+                                   const Signature& other_signature);
+
+ private:
+  OperationSlot& slot(int index) const;
+  void announce();
+  void compare() const;
+
+  Group& group_;
+  Waiter& waiter_;
+};
+
+/// The kind of a window: mapped when it lies in one of this rank's regions.
+WindowKind kind_of(const Group& group, std::span<std::byte> window);
+
+}  // namespace vccl

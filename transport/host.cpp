@@ -1,0 +1,90 @@
+#include "transport/host.hpp"
+
+#include <sched.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "transport/segment.hpp"
+
+namespace vccl {
+namespace {
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string link_target(const char* path) {
+  char target[PATH_MAX];
+  const ssize_t length = readlink(path, target, sizeof target);
+  return length > 0 ? std::string(target, static_cast<std::size_t>(length)) : std::string();
+}
+
+// The quota of this process's own control group (version 2, then 1), in cores; 0 where there is none.
+double quota() {
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const auto path = line.substr(line.rfind(':') + 1);
+    for (const std::string& folder : {"/sys/fs/cgroup" + path, std::string("/sys/fs/cgroup")}) {
+      std::istringstream max(first_line(folder + "/cpu.max"));
+      double limit = 0, period = 0;
+      if (max >> limit >> period && period > 0) return limit / period;
+    }
+    if (line.find(":cpu") == std::string::npos) continue;
+    for (const std::string& folder : {"/sys/fs/cgroup/cpu" + path, std::string("/sys/fs/cgroup/cpu")}) {
+      const double limit = std::atof(first_line(folder + "/cpu.cfs_quota_us").c_str());
+      const double period = std::atof(first_line(folder + "/cpu.cfs_period_us").c_str());
+      if (limit > 0 && period > 0) return limit / period;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string machine_key() {
+  return first_line("/proc/sys/kernel/random/boot_id") + "/" + link_target("/proc/self/ns/net");
+}
+
+std::string pid_namespace() {
+  return link_target("/proc/self/ns/pid");
+}
+
+int usable_cores() {
+  cpu_set_t mask;
+  int cores = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask)
+                                                            : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  if (const double limit = quota(); limit > 0) cores = std::min(cores, static_cast<int>(std::floor(limit)));
+  return std::max(cores, 1);
+}
+
+std::string random_bytes(std::size_t bytes) {
+  std::string result(bytes, '\0');
+  for (std::size_t done = 0; done < bytes;) {
+    const ssize_t got = getrandom(result.data() + done, bytes - done, 0);
+    if (got < 0 && errno != EINTR) throw_system("getrandom");
+    if (got > 0) done += static_cast<std::size_t>(got);
+  }
+  return result;
+}
+
+std::string random_hex(std::size_t bytes) {
+  static const char digits[] = "0123456789abcdef";
+  std::string result;
+  for (unsigned char byte : random_bytes(bytes)) {
+    result += digits[byte >> 4];
+    result += digits[byte & 15];
+  }
+  return result;
+}
+
+}  // namespace vccl

@@ -1,0 +1,19 @@
+#include "transport/liveness.hpp"
+
+#include <poll.h>
+#include <signal.h>
+
+#include <cerrno>
+
+namespace vccl {
+
+bool PeerProcess::dead() const noexcept {
+  if (pidfd_) {
+    // Readable from the moment the process is a zombie: nobody needs to have waited for it.
+    pollfd entry{pidfd_.get(), POLLIN, 0};
+    return poll(&entry, 1, 0) > 0 && (entry.revents & POLLIN);
+  }
+  return visible_ && kill(pid_, 0) != 0 && errno == ESRCH;
+}
+
+}  // namespace vccl

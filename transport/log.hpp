@@ -1,0 +1,25 @@
+// One line a message on stderr, when VCCL_DEBUG asks for it.
+#pragma once
+
+#include <string>
+
+#include "transport/environment.hpp"
+
+namespace vccl {
+
+/// Speaks for one rank of one group: "[vccl] rank 0 (default_pg): ...". Thread-safe.
+class Log {
+ public:
+  Log() = default;
+  Log(LogLevel level, int rank, const std::string& group);
+  void warn(const std::string& text) const noexcept { write(LogLevel::warn, text); }
+  void info(const std::string& text) const noexcept { write(LogLevel::info, text); }
+
+ private:
+  void write(LogLevel level, const std::string& text) const noexcept;
+
+  LogLevel level_ = LogLevel::none;
+  std::string prefix_;
+};
+
+}  // namespace vccl

@@ -1,0 +1,144 @@
+#include "transport/wait.hpp"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+
+namespace vccl {
+namespace {
+
+// About a microsecond: what a peer on another core takes that is already here. Longer spinning gains nothing
+// over yielding, and costs all of itself whenever the scheduler has put both ranks on one core.
+constexpr int kSpins = 30;
+// Where ranks outnumber cores, a yield hands the core to the rank that is waited for in a few microseconds
+// and a futex takes tens: sleeping pays only for a peer that computes for a while.
+constexpr auto kYieldTime = std::chrono::milliseconds(2);
+constexpr int kYieldsPerLook = 32;
+// Sleepers are woken by a futex; the slice bounds how late they see what nobody wakes them for.
+constexpr auto kSlice = std::chrono::milliseconds(50);
+constexpr auto kLivenessPeriod = std::chrono::milliseconds(100);
+
+void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// The word lies in memory shared between processes: not the private variant.
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, std::chrono::nanoseconds time) {
+  timespec limit{0, static_cast<long>(time.count())};
+  syscall(SYS_futex, &word, FUTEX_WAIT, value, &limit, nullptr, 0);
+}
+
+}  // namespace
+
+void wake_sleepers(RankLine& line) noexcept {
+  line.wakeups.fetch_add(1);
+  syscall(SYS_futex, &line.wakeups, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+Waiter::Waiter(Group& group)
+    : group_(group), spins_(static_cast<int>(group.host.ranks.size()) <= group.cores ? kSpins : 0) {}
+
+void Waiter::slow(Ready ready, Awaited awaited, const char* what) {
+  if (spin(ready)) return;
+  if (yield(ready, awaited, what)) return;
+  auto next_look = Clock::now();
+  while (true) {
+    const auto now = Clock::now();
+    const bool look = now >= next_look;
+    if (look) next_look = now + kLivenessPeriod;
+    if (exits(ready, awaited, what, look)) return;
+    sleep(ready);
+    if (ready()) return;
+  }
+}
+
+bool Waiter::spin(Ready ready) {
+  for (int i = 0; i < spins_; ++i) {
+    if (ready()) return true;
+    group_.check();
+    relax();
+  }
+  return false;
+}
+
+bool Waiter::yield(Ready ready, Awaited awaited, const char* what) {
+  const auto end = Clock::now() + kYieldTime;
+  while (Clock::now() < end) {
+    for (int i = 0; i < kYieldsPerLook; ++i) {
+      if (ready()) return true;
+      group_.check();
+      sched_yield();
+    }
+    if (exits(ready, awaited, what, false)) return true;
+  }
+  return false;
+}
+
+void Waiter::sleep(Ready ready) {
+  RankLine& line = group_.own_line();
+  // Read before the condition: a wake-up between the two changes the word, and the futex does not sleep.
+  const std::uint32_t seen = line.wakeups.load();
+  const auto left = group_.deadline.at - Clock::now();
+  line.sleepers.fetch_add(1);
+  if (!ready() && !group_.failure().happened() && left.count() > 0) {
+    futex_wait(line.wakeups, seen, std::min<std::chrono::nanoseconds>(kSlice, left));
+  }
+  line.sleepers.fetch_sub(1);
+}
+
+bool Waiter::exits(Ready ready, Awaited awaited, const char* what, bool look_for_dead) {
+  group_.check();
+  if (group_.pump) {
+    group_.pump();
+    group_.check();
+  }
+  const HostGroup& host = group_.host;
+  for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
+    if (i == host.index || !awaited(i)) continue;
+    const bool left = read(host.line(i).state) == RankState::left;
+    if (!left && !(look_for_dead && host.processes[i].dead())) continue;
+    // Everything the peer did, it did before it left or died: only what is missing now stays missing.
+    if (ready()) return true;
+    if (!awaited(i)) continue;
+    const std::string rank = "rank " + std::to_string(host.ranks[i]);
+    const std::string us = "rank " + std::to_string(group_.rank);
+    if (left || read(host.line(i).state) == RankState::left) {
+      group_.raise(ErrorCode::peer_left, rank + " left group " + group_.name + " while " + us +
+                                             " waited for it " + what + " " + group_.operation_text());
+    }
+    group_.raise(ErrorCode::peer_dead, rank + " (pid " + std::to_string(host.processes[i].pid()) +
+                                           ") died while " + us + " waited for it " + what + " " +
+                                           group_.operation_text());
+  }
+  if (group_.deadline.passed()) {
+    if (ready()) return true;
+    time_out(awaited, what);
+  }
+  return false;
+}
+
+void Waiter::time_out(Awaited awaited, const char* what) {
+  const HostGroup& host = group_.host;
+  std::vector<int> missing;
+  std::string begun;
+  for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
+    if (i == host.index || !awaited(i)) continue;
+    missing.push_back(host.ranks[i]);
+    const auto last =
+        std::max(host.line(i).operations[0].sequence.load(), host.line(i).operations[1].sequence.load());
+    begun += "; rank " + std::to_string(host.ranks[i]) + " has begun " + std::to_string(last) + " operations";
+  }
+  group_.raise(ErrorCode::timeout, "rank " + std::to_string(group_.rank) + " waited " +
+                                       duration_text(group_.deadline.length) + " for " + ranks_text(missing) +
+                                       " " + what + " " + group_.operation_text() + begun +
+                                       ". Look for a rank that is stuck or slow, or raise the timeout.");
+}
+
+}  // namespace vccl

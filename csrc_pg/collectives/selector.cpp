@@ -1,0 +1,35 @@
+// The table of algorithms, and the choice.
+#include "csrc_pg/collectives/algorithm.hpp"
+
+namespace vccl {
+
+namespace {
+
+constexpr Algorithm kAlgorithms[] = {
+    {"ring", Collective::all_reduce, true, 0, kAnyLength, ring_all_reduce},
+    {"ring", Collective::all_gather, true, 0, kAnyLength, ring_all_gather},
+    {"ring", Collective::broadcast, true, 0, kAnyLength, ring_broadcast},
+    {"ring", Collective::barrier, true, 0, kAnyLength, ring_barrier},
+};
+
+}  // namespace
+
+std::span<const Algorithm> algorithms() noexcept {
+  return kAlgorithms;
+}
+
+const Algorithm& select_algorithm(const Communicator& communicator, const Call& call) {
+  const std::size_t bytes =
+      call.count * size_of(call.dtype) *
+      (call.collective == Collective::all_gather ? std::size_t(communicator.size()) : 1);
+  for (const auto& algorithm : algorithms()) {
+    if (algorithm.collective != call.collective) continue;
+    if (!algorithm.across_hosts && communicator.host_count() > 1) continue;
+    if (bytes >= algorithm.min_bytes && bytes <= algorithm.max_bytes) return algorithm;
+  }
+  throw Error(ErrorCode::unsupported, std::string("no algorithm for ") + to_string(call.collective) + " of " +
+                                          std::to_string(bytes) + " bytes over " +
+                                          std::to_string(communicator.host_count()) + " hosts");
+}
+
+}  // namespace vccl

@@ -1,0 +1,193 @@
+// The algorithms on real communicators, with threads as ranks: memory that is mapped, staged, or either by
+// rank; one host, and several that are pretended.
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "csrc_pg/collectives/types.hpp"
+#include "tests/native/check.hpp"
+#include "tests/native/collectives/play.hpp"
+#include "tests/native/collectives/reference.hpp"
+#include "tests/native/transport/harness.hpp"
+#include "tests/native/transport/zmq_library.hpp"
+
+using namespace vccl;
+using reference::Case;
+
+namespace {
+
+struct World {
+  int size = 2;
+  int mapped = 0;  // bit r: rank r's memory can be mapped
+  int hosts = 1;   // rank r pretends to be on host r % hosts
+};
+
+constexpr Milliseconds kLimit{60'000};
+
+// The thread sanitizer does not see that a message over a socket orders what came before it, here: that the
+// right neighbour has read a block, before its result came back by way of another host. So peers' memory is
+// read in place there on one host only.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kMapAcrossHosts = false;
+#else
+constexpr bool kMapAcrossHosts = true;
+#endif
+
+// Joins the group with `bytes` bytes of memory, and runs the body; the body's failure becomes everybody's.
+void as_rank(Store& store, const World& world, int rank, std::size_t bytes,
+             const std::function<void(Communicator&, std::byte*)>& body) {
+  const bool mapped = ((world.mapped >> rank) & 1) && (kMapAcrossHosts || world.hosts == 1);
+  RankMemory memory(mapped, std::max<std::size_t>(bytes, 4096));
+  CommunicatorConfig config = test_config(rank, world.size);
+  config.regions = memory.regions();
+  config.describe = describe;
+  find_zmq_for_tests();
+  if (world.hosts > 1) config.host_id = "host" + std::to_string(rank % world.hosts);
+  const auto communicator = Communicator::create(store, config);
+  try {
+    body(*communicator, memory.base());
+    // Nobody leaves while somebody is still in the last case.
+    if (!communicator->failed()) run(*communicator, {Collective::barrier}, Deadline::in(kLimit));
+  } catch (const std::exception& error) {
+    communicator->abort(error.what());
+    throw;
+  }
+}
+
+void play_all(const World& world, const std::vector<Case>& cases) {
+  MemoryStore store;
+  std::size_t most = 0;
+  for (const auto& c : cases) most = std::max(most, memory_for(c, world.size));
+  std::vector<std::vector<std::vector<std::byte>>> outputs(static_cast<std::size_t>(world.size));
+  run_threads(world.size, [&](int rank) {
+    as_rank(store, world, rank, most, [&](Communicator& communicator, std::byte* memory) {
+      for (const auto& c : cases) outputs[std::size_t(rank)].push_back(play(communicator, c, memory));
+    });
+  });
+  check_outputs(cases, outputs);
+}
+
+void play_random(std::uint64_t seed, const World& world, int how_many) {
+  play_all(world, reference::random_cases(seed, world.size, how_many, 1 << 20));
+}
+
+}  // namespace
+
+TEST(mapped_memory) {
+  for (int size = 1; size <= 5; ++size) play_random(10 + std::uint64_t(size), {size, ~0, 1}, 25);
+}
+
+TEST(staged_memory) {
+  for (int size = 1; size <= 5; ++size) play_random(20 + std::uint64_t(size), {size, 0, 1}, 25);
+}
+
+TEST(mapped_beside_staged_memory) {
+  for (int size = 2; size <= 4; ++size) play_random(30 + std::uint64_t(size), {size, 0b0101, 1}, 25);
+}
+
+TEST(hosts_of_one_rank) {
+  for (int size = 2; size <= 3; ++size) play_random(40 + std::uint64_t(size), {size, ~0, size}, 25);
+}
+
+TEST(hosts_of_two_ranks) {
+  play_random(51, {4, ~0, 2}, 25);
+  play_random(52, {5, 0b01110, 2}, 25);
+}
+
+TEST(long_buffers) {
+  for (const int hosts : {1, 2})
+    play_all({3, ~0, hosts},
+             {{Collective::all_reduce, Dtype::float32, ReduceOp::sum, -1, 2'000'003, 3, true, 1},
+              {Collective::all_reduce, Dtype::float16, ReduceOp::avg, -1, 2'000'003, 0, false, 2},
+              {Collective::all_gather, Dtype::int64, ReduceOp::sum, -1, 300'001, 0, true, 3},
+              {Collective::broadcast, Dtype::float64, ReduceOp::sum, 1, 700'001, 5, false, 4}});
+}
+
+TEST(the_same_bits_again) {
+  MemoryStore store;
+  const Case c{Collective::all_reduce, Dtype::float32, ReduceOp::sum, -1, 100'003, 0, true, 9};
+  const World world{4, ~0, 1};
+  run_threads(world.size, [&](int rank) {
+    as_rank(store, world, rank, memory_for(c, world.size),
+            [&](Communicator& communicator, std::byte* memory) {
+              const auto once = play(communicator, c, memory);
+              for (int i = 0; i < 5; ++i) CHECK(play(communicator, c, memory) == once);
+            });
+  });
+}
+
+// A barrier that lets go of a rank early would, sooner or later, let it read a count that is too small.
+TEST(barriers_wait_for_everybody) {
+  for (const World& world : {World{4, ~0, 1}, World{3, ~0, 3}, World{4, ~0, 2}}) {
+    MemoryStore store;
+    std::atomic<int> arrived{0};
+    run_threads(world.size, [&](int rank) {
+      as_rank(store, world, rank, 0, [&](Communicator& communicator, std::byte*) {
+        for (int round = 1; round <= 100; ++round) {
+          arrived.fetch_add(1, std::memory_order_relaxed);
+          run(communicator, {Collective::barrier}, Deadline::in(kLimit));
+          CHECK(arrived.load(std::memory_order_relaxed) >= round * world.size);
+        }
+      });
+    });
+  }
+}
+
+TEST(refusals_leave_the_group_whole) {
+  MemoryStore store;
+  run_threads(2, [&](int rank) {
+    as_rank(store, {2, ~0, 1}, rank, 0, [&](Communicator& communicator, std::byte* memory) {
+      const Call no_mean{Collective::all_reduce, Dtype::boolean, ReduceOp::avg, -1, 8, memory, memory};
+      const Call no_root{Collective::broadcast, Dtype::int8, ReduceOp::sum, 2, 8, memory, memory};
+      CHECK_THROWS(run(communicator, no_mean, Deadline::in(kLimit)), Error);
+      CHECK_THROWS(run(communicator, no_root, Deadline::in(kLimit)), Error);
+      CHECK(!communicator.failed());
+      const Case c{Collective::all_reduce, Dtype::int32, ReduceOp::max, -1, 77, 0, true, 5};
+      reference::check_output(c, 2, play(communicator, c, memory).data());
+    });
+  });
+}
+
+TEST(different_calls_are_an_error_on_every_rank) {
+  using enum Collective;
+  const Call calls[] = {
+      {all_reduce, Dtype::float32, ReduceOp::sum, -1, 8}, {all_reduce, Dtype::int32, ReduceOp::sum, -1, 8},
+      {all_reduce, Dtype::float32, ReduceOp::max, -1, 8}, {all_reduce, Dtype::float32, ReduceOp::sum, -1, 9},
+      {broadcast, Dtype::float32, ReduceOp::sum, 0, 8},   {broadcast, Dtype::float32, ReduceOp::sum, 1, 8},
+      {all_gather, Dtype::float32, ReduceOp::sum, -1, 8}, {barrier}};
+  for (const auto& ours : calls)
+    for (const auto& theirs : calls) {
+      if (&ours == &theirs) continue;
+      MemoryStore store;
+      run_threads(2, [&](int rank) {
+        as_rank(store, {2, ~0, 1}, rank, 0, [&](Communicator& communicator, std::byte* memory) {
+          Call call = rank == 0 ? ours : theirs;
+          call.output = memory;
+          call.input = memory + (call.collective == all_gather ? std::size_t(rank) * 32 : 0);
+          const Error error = error_of([&] { run(communicator, call, Deadline::in(kLimit)); });
+          CHECK_EQ(to_string(error.code()), std::string("mismatch"));
+        });
+      });
+    }
+}
+
+TEST(forked_ranks) {
+  for (const int hosts : {1, 2}) {
+    FileStore store;
+    const World world{3, 0b101, hosts};
+    const auto cases = reference::random_cases(77, world.size, 40, 1 << 19);
+    std::size_t most = 0;
+    for (const auto& c : cases) most = std::max(most, memory_for(c, world.size));
+    run_processes(world.size, [&](int rank) {
+      as_rank(store, world, rank, most, [&](Communicator& communicator, std::byte* memory) {
+        for (const auto& c : cases)
+          reference::check_output(c, world.size, play(communicator, c, memory).data());
+      });
+    });
+  }
+}
+
+TEST_MAIN

@@ -13,10 +13,15 @@ namespace {
 // About a microsecond: what a peer on another core takes that is already here. Longer spinning gains nothing
 // over yielding, and costs all of itself whenever the scheduler has put both ranks on one core.
 constexpr int kSpins = 30;
-// Where ranks outnumber cores, a yield hands the core to the rank that is waited for in a few microseconds
-// and a futex takes tens: sleeping pays only for a peer that computes for a while.
-constexpr auto kYieldTime = std::chrono::milliseconds(2);
-constexpr int kYieldsPerLook = 32;
+// With a core for every rank, yielding is a spin that lets others in. A sleep would let the core go idle, and
+// an idle core of a virtual machine takes 50 microseconds and more to come back.
+constexpr auto kYieldTime = std::chrono::microseconds(500);
+// Where ranks outnumber cores, a yield hands the core to the rank that is waited for in a microsecond or two,
+// but only while the scheduler owes that rank time. After a computation it may owe it to us, some
+// milliseconds of it, and every yield then comes straight back until they are burnt: 4 ranks on 2 cores took
+// 20 times as long with a bound of 2 ms as with this one. A sleeper burns nothing, and no core goes idle.
+constexpr auto kCrowdedYieldTime = std::chrono::microseconds(20);
+constexpr int kYieldsPerLook = 4;
 // Sleepers are woken by a futex; the slice bounds how late they see what nobody wakes them for.
 constexpr auto kSlice = std::chrono::milliseconds(50);
 constexpr auto kLivenessPeriod = std::chrono::milliseconds(100);
@@ -43,7 +48,7 @@ void wake_sleepers(RankLine& line) noexcept {
 }
 
 Waiter::Waiter(Group& group)
-    : group_(group), spins_(static_cast<int>(group.host.ranks.size()) <= group.cores ? kSpins : 0) {}
+    : group_(group), crowded_(static_cast<int>(group.host.ranks.size()) > group.cores) {}
 
 void Waiter::slow(Ready ready, Awaited awaited, const char* what) {
   if (spin(ready)) return;
@@ -60,7 +65,7 @@ void Waiter::slow(Ready ready, Awaited awaited, const char* what) {
 }
 
 bool Waiter::spin(Ready ready) {
-  for (int i = 0; i < spins_; ++i) {
+  for (int i = 0; i < (crowded_ ? 0 : kSpins); ++i) {
     if (ready()) return true;
     group_.check();
     relax();
@@ -69,7 +74,7 @@ bool Waiter::spin(Ready ready) {
 }
 
 bool Waiter::yield(Ready ready, Awaited awaited, const char* what) {
-  const auto end = Clock::now() + kYieldTime;
+  const auto end = Clock::now() + (crowded_ ? kCrowdedYieldTime : kYieldTime);
   while (Clock::now() < end) {
     for (int i = 0; i < kYieldsPerLook; ++i) {
       if (ready()) return true;

@@ -81,7 +81,7 @@ class Waiter {
   [[noreturn]] void time_out(Awaited awaited, const char* what);
 
   Group& group_;
-  int spins_;
+  const bool crowded_;  // more ranks on this host than cores for them
 };
 
 }  // namespace vccl

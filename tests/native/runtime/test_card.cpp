@@ -31,6 +31,10 @@ int in_child(const std::function<int()>& body) {
     } catch (const std::exception& e) {
       std::fprintf(stderr, "child: %s\n", e.what());
     }
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    // The sanitizers' own locks, which their exit takes, may be held by a thread that the fork left behind.
+    if (in_bad_fork()) _exit(status);
+#endif
     std::exit(status);  // with destructors: they must not hang
   }
   int status = 0;

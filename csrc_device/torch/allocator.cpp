@@ -1,0 +1,178 @@
+#include "csrc_device/torch/allocator.hpp"
+
+#include <cstring>
+#include <memory>
+
+#include "csrc_device/runtime/card.hpp"
+#include "csrc_device/torch/errors.hpp"
+#include "csrc_device/torch/gil.hpp"
+#include "csrc_device/torch/streams.hpp"
+
+namespace vdev {
+namespace {
+
+void report_to_profiler(Card& card, void* block, std::int64_t bytes) {
+  const auto stats = card.allocator().stats();
+  c10::reportMemoryUsageToProfiler(block, bytes, static_cast<std::size_t>(stats.allocated_bytes.current),
+                                   static_cast<std::size_t>(stats.reserved_bytes.current),
+                                   device_of(card.index()));
+}
+
+// The deleter of every DataPtr of card memory; context and data are the same pointer.
+void delete_block(void* block) {
+  // In a forked child the parent's memory is not ours to give back, and its allocator's lock may be held for
+  // ever.
+  if (block == nullptr || in_bad_fork()) {
+    return;
+  }
+  auto& owner = card(card_of(block));
+  auto* bytes = static_cast<std::byte*>(block);
+  const auto size = c10::memoryProfilingEnabled() ? owner.allocator().size_of(bytes) : 0;
+  owner.allocator().free(bytes);
+  if (size != 0) {
+    report_to_profiler(owner, block, -static_cast<std::int64_t>(size));
+  }
+}
+
+c10::CachingAllocator::StatArray to_torch(const AllocatorStats::Figure& figure) {
+  c10::CachingAllocator::StatArray stats;
+  auto& all = stats[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+  all.current = figure.current;
+  all.peak = figure.peak;
+  all.allocated = figure.allocated;
+  all.freed = figure.freed;
+  return stats;
+}
+
+class DeviceAllocator final : public c10::DeviceAllocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override { return allocate_on(current_card(), bytes); }
+  c10::DeleterFnPtr raw_deleter() const override { return &delete_block; }
+
+  void copy_data(void* target, const void* source, std::size_t bytes) const override {
+    // Whoever wrote the source did so on the current stream of its card; the copy is seen by every stream
+    // after.
+    WithoutGil no_gil;
+    current_stream(card_of(source))->synchronize();
+    std::memcpy(target, source, bytes);
+  }
+
+  bool initialized() override { return any_card_used(); }
+
+  void emptyCache(c10::MempoolId_t) override {
+    for_used_cards([](Card& card) { card.allocator().empty_cache(); });
+  }
+
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    // As on CUDA, memory that is not the allocator's (a peer's, a buffer of somebody else) is skipped.
+    auto* block = static_cast<std::byte*>(data.get());
+    const int owner = block == nullptr ? -1 : card_of(block);
+    if (owner >= 0 && card(owner).allocator().size_of(block) != 0) {
+      card(owner).allocator().record_stream(block, from_torch(stream));
+    }
+  }
+
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
+    c10::CachingDeviceAllocator::DeviceStats result;
+    if (!used(index)) {
+      return result;
+    }
+    const auto stats = card(index).allocator().stats();
+    result.allocation = to_torch(stats.allocation);
+    result.segment = to_torch(stats.segment);
+    result.active = to_torch(stats.active);
+    result.inactive_split = to_torch(stats.inactive_split);
+    result.allocated_bytes = to_torch(stats.allocated_bytes);
+    result.reserved_bytes = to_torch(stats.reserved_bytes);
+    result.active_bytes = to_torch(stats.active_bytes);
+    result.inactive_split_bytes = to_torch(stats.inactive_split_bytes);
+    result.requested_bytes = to_torch(stats.requested_bytes);
+    result.num_alloc_retries = stats.num_alloc_retries;
+    result.num_ooms = stats.num_ooms;
+    result.num_device_alloc = stats.segment.allocated;
+    result.num_device_free = stats.segment.freed;
+    return result;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex index) override {
+    if (used(index)) {
+      card(index).allocator().reset_accumulated_stats();
+    }
+  }
+  void resetPeakStats(c10::DeviceIndex index) override {
+    if (used(index)) {
+      card(index).allocator().reset_peak_stats();
+    }
+  }
+  std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex index) override {
+    const auto total = card(index).properties().total_memory;
+    const auto reserved = static_cast<std::size_t>(card(index).allocator().stats().reserved_bytes.current);
+    return {total > reserved ? total - reserved : 0, total};
+  }
+
+ private:
+  // A card that nobody used has no figures; asking for them does not make it.
+  static bool used(int index) {
+    check_card(index);
+    return card_used(index);
+  }
+
+  template <typename Do>
+  static void for_used_cards(Do&& what) {
+    for (int index = 0; index < card_count(); ++index) {
+      if (card_used(index)) {
+        what(card(index));
+      }
+    }
+  }
+};
+
+// Leaked: storages outlive static destruction.
+DeviceAllocator& the_allocator() {
+  static auto& allocator = *new DeviceAllocator;
+  return allocator;
+}
+
+const bool registered = [] {
+  c10::SetAllocator(c10::DeviceType::PrivateUse1, &the_allocator());
+  return true;
+}();
+
+}  // namespace
+
+c10::DeviceAllocator* device_allocator() {
+  return &the_allocator();
+}
+
+c10::DataPtr allocate_on(int index, std::size_t bytes) {
+  auto& owner = card(index);
+  if (bytes == 0) {
+    return {nullptr, nullptr, &delete_block, device_of(index)};
+  }
+  WithoutGil no_gil;
+  return with_torch_errors([&]() -> c10::DataPtr {
+    auto* block = owner.allocator().allocate(bytes, current_stream(index));
+    if (c10::memoryProfilingEnabled()) {
+      report_to_profiler(owner, block, static_cast<std::int64_t>(owner.allocator().size_of(block)));
+    }
+    return {block, block, &delete_block, device_of(index)};
+  });
+}
+
+void resize_storage(const c10::Storage& storage, std::size_t bytes) {
+  TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
+  const int index = card_index(storage.device());
+  auto memory = allocate_on(index, bytes);
+  const auto kept = std::min(bytes, storage.nbytes());
+  auto* target = memory.get();
+  auto old = std::make_shared<c10::DataPtr>(storage.set_data_ptr(std::move(memory)));
+  storage.set_nbytes(bytes);
+  if (kept != 0 && old->get() != nullptr) {
+    // The task owns the old memory, whoever allocated it and for whatever stream. The new memory is the
+    // current stream's, so if it is freed before the task has run, only later tasks of this same stream can
+    // get it.
+    WithoutGil no_gil;  // with VDEV_LAUNCH_BLOCKING=1 this waits
+    current_stream(index)->enqueue([old, target, kept] { std::memcpy(target, old->get(), kept); });
+  }
+}
+
+}  // namespace vdev

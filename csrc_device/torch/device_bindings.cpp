@@ -1,0 +1,118 @@
+// The device part of vccl._C: what torch.vdev needs beyond torch.accelerator.
+#include <chrono>
+#include <thread>
+
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "csrc_device/runtime/card.hpp"
+#include "csrc_device/torch/allocator.hpp"
+#include "csrc_device/torch/autograd_threads.hpp"
+#include "csrc_device/torch/errors.hpp"
+#include "csrc_device/torch/generator.hpp"
+#include "csrc_device/torch/host_allocator.hpp"
+#include "csrc_device/torch/streams.hpp"
+
+namespace py = pybind11;
+
+namespace vdev {
+namespace {
+
+// Raises in a forked child of a process that had used a card; torch calls it before it first makes something
+// on vdev.
+void lazy_init() {
+  if (in_bad_fork()) {
+    throw BadFork(kBadForkText);
+  }
+}
+
+void bind_cards(py::module_& m) {
+  m.def("device_count", &card_count);
+  m.def("current_device", &current_card);
+  m.def("set_device", [](int index) { set_current_card(index); });
+  m.def("exchange_device", [](int index) { return index < 0 ? -1 : set_current_card(index); });
+  m.def("is_initialized", &any_card_used);
+  m.def("check_device", &check_card);
+  m.def("is_in_bad_fork", &in_bad_fork);
+  m.def("lazy_init", &lazy_init);
+  m.def(
+      "shutdown",
+      [] {
+        settle_autograd_threads(std::chrono::seconds(2));
+        shutdown();
+      },
+      py::call_guard<py::gil_scoped_release>());
+  m.def("synchronize", [](int index) {
+    py::gil_scoped_release no_gil;
+    with_torch_errors([&] { synchronize_card(index); });
+  });
+
+  py::class_<CardProperties>(m, "DeviceProperties")
+      .def_readonly("name", &CardProperties::name)
+      .def_readonly("total_memory", &CardProperties::total_memory)
+      .def_readonly("multi_processor_count", &CardProperties::multi_processor_count)
+      .def_readonly("physical_index", &CardProperties::physical_index)
+      .def("__repr__", [](const CardProperties& p) {
+        return "DeviceProperties(name='" + p.name +
+               "', total_memory=" + std::to_string(p.total_memory >> 20) +
+               "MB, multi_processor_count=" + std::to_string(p.multi_processor_count) +
+               ", physical_index=" + std::to_string(p.physical_index) + ")";
+      });
+  m.def("device_properties", [](int index) { return card(index).properties(); });
+}
+
+// What a non-blocking copy tells the pinned allocator: the memory is in use up to the present end of the
+// current stream.
+bool record_pinned_use(std::uintptr_t address) {
+  return pinned_allocator()->record_event(reinterpret_cast<void*>(address), nullptr,
+                                          current_torch_stream(current_card()));
+}
+
+void bind_memory(py::module_& m) {
+  m.def("set_memory_limit", [](int index, std::size_t bytes) { card(index).allocator().set_limit(bytes); });
+  m.def("record_pinned_use", &record_pinned_use);
+}
+
+void call_on_stream(const py::function& function) {
+  py::gil_scoped_acquire gil;
+  try {
+    function();
+  } catch (py::error_already_set& error) {
+    // Only the text: the exception may be raised, or dropped, on a thread that does not hold the GIL.
+    throw Error(std::string("A host function on a vdev stream failed: ") + error.what());
+  }
+}
+
+void bind_streams(py::module_& m) {
+  // For tests: keeps the current stream busy. One cycle is one nanosecond.
+  m.def("sleep", [](std::int64_t cycles) {
+    auto stream = current_stream(current_card());
+    py::gil_scoped_release no_gil;
+    stream->enqueue([cycles] { std::this_thread::sleep_for(std::chrono::nanoseconds(cycles)); });
+  });
+  m.def("launch_host_func", [](py::function function) {
+    auto stream = current_stream(current_card());
+    // The last owner may be the stream's worker, which does not hold the GIL.
+    auto shared =
+        std::shared_ptr<py::function>(new py::function(std::move(function)), [](py::function* last) {
+          py::gil_scoped_acquire gil;
+          delete last;
+        });
+    py::gil_scoped_release no_gil;
+    stream->enqueue([shared = std::move(shared)] { call_on_stream(*shared); });
+  });
+}
+
+void bind_random(py::module_& m) {
+  m.def("default_generator", [](int index) { return default_generator(index); });
+}
+
+}  // namespace
+}  // namespace vdev
+
+void init_device_bindings(py::module_& module) {
+  vdev::bind_cards(module);
+  vdev::bind_memory(module);
+  vdev::bind_streams(module);
+  vdev::bind_random(module);
+}

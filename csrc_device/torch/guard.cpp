@@ -1,0 +1,163 @@
+// torch's device guard for vdev: devices, streams and events by virtual call.
+#include <mutex>
+
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include "csrc_device/runtime/card.hpp"
+#include "csrc_device/torch/allocator.hpp"
+#include "csrc_device/torch/errors.hpp"
+#include "csrc_device/torch/streams.hpp"
+
+namespace vdev {
+
+int card_index(const c10::Device& device) {
+  TORCH_CHECK(device.type() == c10::DeviceType::PrivateUse1, "Expected a vdev device, got ", device);
+  return device.has_index() ? device.index() : current_card();
+}
+
+void check_card(int index) {
+  TORCH_CHECK(index >= 0 && index < card_count(), "Invalid device vdev:", index, ": there are ", card_count(),
+              " vdev cards (VDEV_DEVICE_COUNT, VDEV_VISIBLE_DEVICES).");
+}
+
+c10::Stream to_torch(const Stream& stream) {
+  return c10::Stream(c10::Stream::UNSAFE, device_of(stream.card()), stream.id());
+}
+
+std::shared_ptr<Stream> from_torch(const c10::Stream& stream) {
+  return card(card_index(stream.device())).stream(stream.id());
+}
+
+c10::Stream current_torch_stream(int card) {
+  return c10::Stream(c10::Stream::UNSAFE, device_of(card), current_stream_id(card));
+}
+
+namespace {
+
+// What torch's opaque event pointer points to. torch re-records one event object, each time a new point.
+struct EventState {
+  std::mutex mutex;
+  Event event;
+
+  Event get() {
+    std::lock_guard lock(mutex);
+    return event;
+  }
+};
+
+EventState& state_of(void* event) {
+  TORCH_INTERNAL_ASSERT(event != nullptr, "an event that was never recorded");
+  return *static_cast<EventState*>(event);
+}
+
+class Guard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  c10::DeviceType type() const override { return c10::DeviceType::PrivateUse1; }
+
+  c10::Device exchangeDevice(c10::Device device) const override {
+    return device_of(set_current_card(card_index(device)));
+  }
+  c10::Device getDevice() const override { return device_of(current_card()); }
+  void setDevice(c10::Device device) const override { set_current_card(card_index(device)); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    // Destructors restore the device with this: a device that was current is valid, and nothing may be
+    // thrown.
+    if (device.index() >= 0 && device.index() < card_count()) {
+      set_current_card(device.index());
+    }
+  }
+  c10::DeviceIndex deviceCount() const noexcept override {
+    return static_cast<c10::DeviceIndex>(card_count());
+  }
+
+  c10::DeviceCapability getDeviceCapability(c10::Device) const override {
+    // The CPU kernels' types. Quantized tensors are another dispatch key, which has no kernels here.
+    c10::DeviceCapability capability;
+    auto& types = capability.capability_data.supported_scalar_types;
+    types.has_QInt8 = types.has_QUInt8 = types.has_QInt32 = 0;
+    types.has_QUInt4x2 = types.has_QUInt2x4 = 0;
+    return capability;
+  }
+
+  c10::Stream getStream(c10::Device device) const override {
+    const int card = card_index(device);
+    check_card(card);
+    return current_torch_stream(card);
+  }
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    return c10::Stream(c10::Stream::DEFAULT, device_of(card_index(device)));
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
+    return to_torch(*card(card_index(device)).pool_stream(high_priority ? -1 : 0));
+  }
+  // c10::Stream owns nothing, so nobody could say when a stream of one's own ends: the pool it is, as on
+  // CUDA.
+  c10::Stream getNewStream(c10::Device device, int priority) const override {
+    return to_torch(*card(card_index(device)).pool_stream(priority < 0 ? -1 : 0));
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    const int card = card_index(stream.device());
+    return c10::Stream(c10::Stream::UNSAFE, device_of(card), set_current_stream(card, stream.id()));
+  }
+  // Streams of the pool and default streams live as long as their card, which is never destroyed.
+  void* getStreamNativeHandle(const c10::Stream stream) const override { return from_torch(stream).get(); }
+  bool queryStream(const c10::Stream& stream) const override { return from_torch(stream)->idle(); }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    with_torch_errors([&] { from_torch(stream)->synchronize(); });
+  }
+  void synchronizeDevice(const c10::DeviceIndex device) const override {
+    with_torch_errors([&] { synchronize_card(device); });
+  }
+
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    delete static_cast<EventState*>(event);
+  }
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,
+              const c10::EventFlag) const override {
+    TORCH_CHECK(device == -1 || device == stream.device_index(), "Event device index ",
+                static_cast<int>(device), " does not match recording stream's device index ",
+                static_cast<int>(stream.device_index()), ".");
+    Event point = from_torch(stream)->record();
+    if (*event == nullptr) {
+      *event = new EventState;
+    }
+    auto& state = state_of(*event);
+    std::lock_guard lock(state.mutex);
+    state.event = std::move(point);
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event != nullptr) {
+      from_torch(stream)->wait(state_of(event).get());
+    }
+  }
+  bool queryEvent(void* event) const override { return event == nullptr || state_of(event).get().reached(); }
+  void synchronizeEvent(void* event) const override {
+    if (event != nullptr) {
+      with_torch_errors([&] { state_of(event).get().synchronize(); });
+    }
+  }
+  // Milliseconds. torch has checked that both events were made with timing and are reached.
+  double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
+    return static_cast<double>(state_of(end).get().time_ns() - state_of(start).get().time_ns()) * 1e-6;
+  }
+
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    device_allocator()->recordStream(data, stream);
+  }
+};
+
+}  // namespace
+
+C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
+
+void synchronize_card(int index) {
+  // A card that nobody used has nothing to wait for and need not be made; but a bad index or a bad fork is
+  // said.
+  if (index >= 0 && index < card_count() && !card_used(index) && !in_bad_fork()) {
+    return;
+  }
+  card(index).synchronize();
+}
+
+}  // namespace vdev

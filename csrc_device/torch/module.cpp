@@ -1,0 +1,13 @@
+// vccl._C: the one compiled module.
+#include <torch/csrc/utils/pybind.h>
+
+#include "csrc_device/torch/torch_2_13.hpp"
+
+void init_device_bindings(pybind11::module_& module);
+void init_process_group_bindings(pybind11::module_& module);
+
+PYBIND11_MODULE(_C, module) {
+  module.attr("torch_version") = vdev::kTorchVersion;
+  init_device_bindings(module);
+  init_process_group_bindings(module);
+}

@@ -1,0 +1,90 @@
+"""What the tests of every room share: bounded runs of other processes."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Process(subprocess.Popen):
+    """A child with its output (both streams) as text, in a session of its own."""
+
+    def __init__(self, command: Sequence[str | os.PathLike], env: dict[str, str | None], cwd: Path) -> None:
+        merged = {key: value for key, value in {**os.environ, **env}.items() if value is not None}
+        # A file, not a pipe: what outlives the child would keep a pipe open, and us waiting for its end.
+        self.log = tempfile.TemporaryFile(mode="a+", errors="replace")  # noqa: SIM115
+        super().__init__(
+            [str(part) for part in command],
+            env=merged,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def output(self, timeout: float) -> str:
+        """All that it prints, until its end; fails the test if that takes longer than `timeout` seconds."""
+        try:
+            self.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            pytest.fail(f"{self.args} did not end within {timeout} s:\n{self.printed()}")
+        return self.printed()
+
+    def printed(self) -> str:
+        """All that it has printed so far."""
+        self.log.seek(0)
+        return self.log.read()
+
+    def kill(self) -> None:
+        """Ends it and all that it started."""
+        from vccl.launch.hosts import kill_tree
+
+        kill_tree(self.pid)
+        self.wait()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """start(command, env={...}, cwd=...) starts a child that ends with the test. None unsets a variable."""
+    children: list[Process] = []
+
+    def start(command: Sequence[str | os.PathLike], env: dict | None = None, cwd: Path = tmp_path) -> Process:
+        children.append(Process(command, env or {}, cwd))
+        return children[-1]
+
+    yield start
+    for child in children:
+        if child.poll() is None:
+            child.kill()
+        child.log.close()
+
+
+@pytest.fixture
+def run(start: Callable[..., Process]) -> Callable[..., str]:
+    """run(command, timeout=..., status=0) returns the output of a child that has to end with that status."""
+
+    def run(command: Sequence[str | os.PathLike], timeout: float = 120, status: int = 0, **options) -> str:
+        child = start(command, **options)
+        output = child.output(timeout)
+        assert child.returncode == status, f"{child.args} ended with {child.returncode}:\n{output}"
+        return output
+
+    return run
+
+
+@pytest.fixture
+def vrun(run: Callable[..., str]) -> Callable[..., str]:
+    """vrun("--cards", 2, script, ...) returns the output of that command line."""
+
+    def vrun(*arguments: object, **options) -> str:
+        return run([sys.executable, "-m", "vccl.launch.vrun", *map(str, arguments)], **options)
+
+    return vrun

@@ -1,0 +1,66 @@
+"""Fixtures for the tests of one process and its cards."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+# Before the first card is made: enough for every test, little enough that reaching the end is cheap.
+os.environ.setdefault("VDEV_MEMORY", "2G")
+os.environ.setdefault("VDEV_DEVICE_COUNT", "8")
+
+import torch
+
+import vccl  # noqa: F401
+
+
+@pytest.fixture(autouse=True)
+def first_card():
+    """Every test starts and ends on card 0 with nothing queued anywhere."""
+    torch.vdev.set_device(0)
+    yield
+    torch.vdev.set_device(0)
+    torch.vdev.set_stream(torch.vdev.default_stream())
+    for index in range(torch.vdev.device_count()):
+        torch.vdev.synchronize(index)
+
+
+@pytest.fixture
+def gate():
+    """Closes streams: ``gate.close(stream)`` enqueues a task on it that waits until ``gate.open()``."""
+
+    class Gate:
+        def __init__(self) -> None:
+            self.opened = threading.Event()
+
+        def close(self, stream: torch.Stream) -> None:
+            with torch.vdev.stream(stream):
+                # Bounded, so that a test that fails before it opens the gate still ends.
+                torch.vdev._launch_host_func(lambda: self.opened.wait(60))
+
+        def open(self) -> None:
+            self.opened.set()
+
+    gate = Gate()
+    yield gate
+    gate.open()
+
+
+@pytest.fixture
+def run_python():
+    """Runs code in a fresh interpreter and returns the finished process, which must succeed unless ``check``
+    is false."""
+
+    def run(code: str, check: bool = True, timeout: float = 120, **environment: str):
+        env = {**os.environ, **environment}
+        env["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        result = subprocess.run(
+            [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=timeout
+        )
+        if check:
+            assert result.returncode == 0, result.stdout + result.stderr
+        return result
+
+    return run

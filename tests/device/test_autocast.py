@@ -1,0 +1,118 @@
+"""torch.autocast("vdev") with CUDA's lists, and the gradient scaler."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+DTYPES = [torch.float16, torch.bfloat16]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_lists(dtype):
+    values = torch.rand(4, 4, device="vdev")
+    narrow = values.to(dtype)
+    with torch.autocast("vdev", dtype=dtype):
+        # The lower precision.
+        assert (values @ values).dtype == dtype
+        assert F.linear(values, values).dtype == dtype
+        assert F.conv1d(values, values.unsqueeze(-1)).dtype == dtype
+        assert F.scaled_dot_product_attention(*(values.view(1, 1, 4, 4),) * 3).dtype == dtype
+        # float32.
+        for function in (
+            torch.exp,
+            torch.log,
+            lambda x: x.softmax(-1),
+            lambda x: x.sum(),
+            lambda x: x.pow(2.0),
+        ):
+            assert function(narrow).dtype == torch.float32
+        assert F.layer_norm(narrow, (4,)).dtype == torch.float32
+        assert F.mse_loss(narrow, narrow).dtype == torch.float32
+        # The widest.
+        assert torch.addcmul(values, narrow, narrow).dtype == torch.float32
+        # What it is given.
+        assert (narrow + narrow).dtype == dtype
+        assert (values + values).dtype == torch.float32
+        with torch.autocast("vdev", enabled=False):
+            assert (values @ values).dtype == torch.float32
+    assert (values @ values).dtype == torch.float32
+    assert not torch.is_autocast_enabled("vdev")
+
+
+def test_same_as_explicit_casts():
+    torch.manual_seed(0)
+    layer = nn.Linear(8, 8).to("vdev")
+    inputs = torch.randn(4, 8, device="vdev")
+    with torch.autocast("vdev", dtype=torch.bfloat16):
+        out = layer(inputs)
+    narrow = layer.weight.bfloat16(), layer.bias.bfloat16()
+    assert torch.equal(out.cpu(), F.linear(inputs.bfloat16(), *narrow).cpu())
+    assert torch.equal(out.cpu(), F.linear(inputs.cpu().bfloat16(), *(x.cpu() for x in narrow)))
+
+
+def test_float64_stays():
+    wide = torch.rand(3, 3, dtype=torch.float64, device="vdev")
+    with torch.autocast("vdev", dtype=torch.bfloat16):
+        assert (wide @ wide).dtype == torch.float64
+
+
+def test_bce_is_refused():
+    values = torch.rand(3, device="vdev")
+    with torch.autocast("vdev", dtype=torch.float16), pytest.raises(RuntimeError, match="unsafe to autocast"):
+        F.binary_cross_entropy(values, values)
+
+
+def test_operators_inside_a_cpu_kernel_are_not_cast():
+    """Both autocasts on: the CPU's must not reach into the kernel of a card's operator."""
+    values = torch.randn(4, 5, device="vdev")
+    hidden = torch.randn(4, 20, device="vdev")
+    with torch.autocast("vdev", enabled=False), torch.autocast("cpu", dtype=torch.bfloat16):
+        out = torch.ops.aten._thnn_fused_lstm_cell(hidden, hidden, values)[0]
+        assert out.dtype == torch.float32
+        assert (values @ values.t()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU])
+def test_recurrent(cell):
+    layer = cell(4, 4).to("vdev")
+    inputs = torch.randn(3, 2, 4, device="vdev")
+    with torch.autocast("vdev", dtype=torch.bfloat16):
+        out, _ = layer(inputs)
+        out.float().sum().backward()
+    torch.testing.assert_close(out.float(), layer(inputs)[0], rtol=0.05, atol=0.05)
+    assert all(p.grad.dtype == torch.float32 for p in layer.parameters())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("fused", [True, False])
+def test_training_with_scaler(dtype, fused):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.ReLU(), nn.Linear(32, 4)).to("vdev")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=fused)
+    scaler = torch.amp.GradScaler("vdev", init_scale=2.0**10)
+    inputs, labels = torch.randn(64, 16, device="vdev"), torch.randint(4, (64,), device="vdev")
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        with torch.autocast("vdev", dtype=dtype):
+            loss = F.cross_entropy(model(inputs), labels)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+    assert losses[-1] < 0.7 * losses[0]
+    assert scaler.get_scale() == 2.0**10
+
+
+def test_scaler_skips_a_step_that_overflows():
+    parameter = torch.nn.Parameter(torch.ones(3, device="vdev"))
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    scaler = torch.amp.GradScaler("vdev", init_scale=8.0)
+    scaler.scale((parameter * torch.tensor([1.0, float("inf"), 1.0], device="vdev")).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert torch.equal(parameter.detach().cpu(), torch.ones(3))
+    assert scaler.get_scale() == 4.0

@@ -1,0 +1,35 @@
+"""vccl: virtual cards for PyTorch (device ``vdev``) and a collective backend for them (``vccl``).
+
+Nothing has to be imported: ``import torch`` finds this package through its entry point and brings both.
+``import vccl`` does the same where that is switched off (``TORCH_DEVICE_BACKEND_AUTOLOAD=0``). Either way no
+memory is reserved and no thread started before a card is used.
+"""
+
+__version__ = "0.1.0"
+
+_loaded = False
+
+
+def _autoload() -> None:
+    """Adds the device and the backend to torch; the entry point that ``import torch`` calls. Idempotent.
+
+    Raises:
+        ImportError: the installed torch is not of the version that this package was built for.
+    """
+    global _loaded
+    if _loaded:
+        return
+    from vccl import _torch_version
+
+    _torch_version.check()
+    from vccl import distributed, vdev
+
+    vdev.register()
+    distributed.register()
+    _loaded = True
+
+
+# Defined before torch is imported: that import calls _autoload() while this module is only half run.
+import torch as _torch  # noqa: E402, F401
+
+_autoload()

@@ -1,0 +1,220 @@
+"""``torch.vdev``: the virtual cards of this process, with the names and meanings of ``torch.cuda``."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import sys
+from typing import Any
+
+import torch
+
+from vccl import _C
+
+from . import amp
+from ._device import DeviceLike, index_of
+from .memory import (
+    empty_cache,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_peak_memory_stats,
+    set_per_process_memory_fraction,
+)
+from .random import (
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+from .streams import (
+    Event,
+    Stream,
+    StreamContext,
+    _launch_host_func,
+    _sleep,
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+    synchronize,
+)
+
+__all__ = [
+    "DeviceProperties",
+    "Event",
+    "Stream",
+    "StreamContext",
+    "_launch_host_func",
+    "_sleep",
+    "amp",
+    "current_device",
+    "current_stream",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_of",
+    "empty_cache",
+    "get_amp_supported_dtype",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_rng_state",
+    "get_rng_state_all",
+    "init",
+    "initial_seed",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "memory_summary",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_per_process_memory_fraction",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "stream",
+    "synchronize",
+]
+
+DeviceProperties = _C.DeviceProperties
+get_amp_supported_dtype = amp.get_amp_supported_dtype
+
+
+def is_available() -> bool:
+    """Whether this process sees a card. Never raises and uses none."""
+    return _C.device_count() > 0
+
+
+def device_count() -> int:
+    """Number of cards this process sees (``VDEV_DEVICE_COUNT``, ``VDEV_VISIBLE_DEVICES``)."""
+    return _C.device_count()
+
+
+def is_initialized() -> bool:
+    """Whether this process has used a card (memory, a stream, an event). set_device() alone is no use."""
+    return _C.is_initialized()
+
+
+def _is_in_bad_fork() -> bool:
+    return _C.is_in_bad_fork()
+
+
+def _lazy_init() -> None:
+    # torch calls this once before it first makes something on the device.
+    _C.lazy_init()
+
+
+def init() -> None:
+    """Raises RuntimeError where cards cannot be used, else does nothing: a card is made at its first use."""
+    _C.lazy_init()
+
+
+def current_device() -> int:
+    """The calling thread's current card."""
+    return _C.current_device()
+
+
+def set_device(device: DeviceLike) -> None:
+    """Makes a card the calling thread's current one. A negative index changes nothing.
+
+    Raises:
+        RuntimeError: there is no such card.
+        ValueError: the device is of another type, or has no index.
+    """
+    index = index_of(device, optional=False)
+    if index >= 0:
+        _C.set_device(index)
+
+
+class device(contextlib.AbstractContextManager):
+    """Makes a card current for a while. A negative index or None changes nothing."""
+
+    def __init__(self, device: DeviceLike) -> None:
+        self.idx = -1 if device is None else index_of(device)
+        self.prev_idx = -1
+
+    def __enter__(self) -> None:
+        self.prev_idx = _C.exchange_device(self.idx)
+
+    def __exit__(self, *exc: object) -> None:
+        _C.exchange_device(self.prev_idx)
+
+
+class device_of(device):
+    """Makes the card of a tensor or storage current for a while; changes nothing for one elsewhere."""
+
+    def __init__(self, obj: torch.Tensor | torch.UntypedStorage) -> None:
+        super().__init__(obj.device if obj.device.type == "vdev" else None)
+
+
+def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
+    """Name, total_memory (bytes), multi_processor_count (cores) and physical_index of a card."""
+    return _C.device_properties(index_of(device))
+
+
+def get_device_name(device: DeviceLike = None) -> str:
+    """The card's name."""
+    return get_device_properties(device).name
+
+
+def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
+    """Version of the cards' feature set, (major, minor); the same for every card.
+
+    Raises:
+        RuntimeError: there is no such card.
+    """
+    _C.check_device(index_of(device))
+    return (1, 0)
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """True: the cards run the CPU's kernels, which have bfloat16."""
+    return True
+
+
+def register() -> None:
+    """Makes this module ``torch.vdev`` and ``vdev`` a device of torch. To be called once."""
+    from vccl import _shim
+
+    torch.utils.rename_privateuse1_backend("vdev")
+    torch._register_device_module("vdev", sys.modules[__name__])
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    _shim.patch_dlpack_device()
+    # Streams hold threads: they must stop while the interpreter is still whole.
+    atexit.register(_C.shutdown)
+
+
+def _get_generator(device: torch.device) -> torch.Generator:
+    return _C.default_generator(index_of(device))
+
+
+def __getattr__(name: str) -> Any:
+    # Attributes elsewhere, whose values may change while the process runs. torch.utils.checkpoint saves
+    # the state of the cards' generators only if `_initialized` is true.
+    if name == "_initialized":
+        return _C.is_initialized()
+    if name == "default_generators":
+        return tuple(_C.default_generator(index) for index in range(device_count()))
+    raise AttributeError(f"module 'torch.vdev' has no attribute '{name}'")

@@ -1,0 +1,91 @@
+"""The cards' memory: figures and limits, with the names and meanings of torch.cuda's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from vccl import _C
+
+from ._device import DeviceLike, index_of
+
+
+def empty_cache() -> None:
+    """Gives the memory that the allocators of all cards keep for reuse back to the system."""
+    torch.accelerator.empty_cache()
+
+
+def memory_stats(device: DeviceLike = None) -> dict[str, Any]:
+    """The allocator's figures as torch.accelerator.memory_stats has them; empty before any card was used."""
+    return torch.accelerator.memory_stats(index_of(device))
+
+
+def memory_allocated(device: DeviceLike = None) -> int:
+    """Bytes in live tensors, in the allocator's units."""
+    return torch.accelerator.memory_allocated(index_of(device))
+
+
+def max_memory_allocated(device: DeviceLike = None) -> int:
+    """Peak of memory_allocated() since the start or reset_peak_memory_stats()."""
+    return torch.accelerator.max_memory_allocated(index_of(device))
+
+
+def memory_reserved(device: DeviceLike = None) -> int:
+    """Bytes that the allocator holds from the system, in use or kept for reuse."""
+    return torch.accelerator.memory_reserved(index_of(device))
+
+
+def max_memory_reserved(device: DeviceLike = None) -> int:
+    """Peak of memory_reserved() since the start or reset_peak_memory_stats()."""
+    return torch.accelerator.max_memory_reserved(index_of(device))
+
+
+def reset_peak_memory_stats(device: DeviceLike = None) -> None:
+    """Sets the peaks to the current values."""
+    torch.accelerator.reset_peak_memory_stats(index_of(device))
+
+
+def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
+    """Sets the totals (allocated, freed) and the counts of retries and failures to zero."""
+    torch.accelerator.reset_accumulated_memory_stats(index_of(device))
+
+
+def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
+    """(free, total) bytes of the card: what the allocator may still take from it, and its capacity."""
+    return torch.accelerator.get_memory_info(index_of(device))
+
+
+def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
+    """Limits what the allocator takes to a fraction (0 to 1) of the card's capacity; more is out of memory.
+
+    Raises:
+        TypeError: ``fraction`` is not a float.
+        ValueError: it is not within 0 and 1.
+    """
+    if not isinstance(fraction, float):
+        raise TypeError("Invalid type for fraction argument, must be `float`")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+    index = index_of(device)
+    _C.set_memory_limit(index, int(_C.device_properties(index).total_memory * fraction))
+
+
+def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
+    """The main figures as a small table; all the byte figures unless ``abbreviated``."""
+    index = index_of(device)
+    stats = memory_stats(index)
+    names = ["allocated_bytes", "reserved_bytes"]
+    if not abbreviated:
+        names += ["requested_bytes", "active_bytes", "inactive_split_bytes"]
+    lines = [
+        f"vdev:{index} memory, MiB",
+        f"{'':<22}{'current':>12}{'peak':>12}{'allocated':>14}{'freed':>14}",
+    ]
+    for name in names:
+        current, peak, allocated, freed = (
+            stats.get(f"{name}.all.{kind}", 0) / 2**20 for kind in ("current", "peak", "allocated", "freed")
+        )
+        lines.append(f"{name:<22}{current:>12.1f}{peak:>12.1f}{allocated:>14.1f}{freed:>14.1f}")
+    lines.append(f"retries: {stats.get('num_alloc_retries', 0)}, out of memory: {stats.get('num_ooms', 0)}")
+    return "\n".join(lines)

@@ -1,0 +1,64 @@
+// The process group in Python: vccl._C.ProcessGroupVccl.
+#include <torch/csrc/utils/pybind.h>
+
+#include <pybind11/chrono.h>
+
+#include "csrc_pg/process_group.hpp"
+#include "transport/zmq_api.hpp"
+
+namespace py = pybind11;
+using vccl::ProcessGroupVccl;
+
+namespace {
+
+c10::intrusive_ptr<ProcessGroupVccl> make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                          const c10::intrusive_ptr<vccl::Options>& options) {
+  return c10::make_intrusive<ProcessGroupVccl>(store, rank, size,
+                                               options ? options : c10::make_intrusive<vccl::Options>());
+}
+
+}  // namespace
+
+void init_process_group_bindings(py::module_& module) {
+  const auto without_gil = py::call_guard<py::gil_scoped_release>();
+
+  auto group = py::class_<ProcessGroupVccl, c10d::Backend, c10::intrusive_ptr<ProcessGroupVccl>>(
+      module, "ProcessGroupVccl",
+      "Collectives over virtual cards and CPU tensors. Made by "
+      "torch.distributed.init_process_group('vccl').");
+
+  py::class_<vccl::Options, c10d::Backend::Options, c10::intrusive_ptr<vccl::Options>>(
+      group, "Options", "What init_process_group and new_group take as pg_options.")
+      .def(py::init([](bool is_high_priority_stream) {
+             auto options = c10::make_intrusive<vccl::Options>();
+             options->is_high_priority_stream = is_high_priority_stream;
+             return options;
+           }),
+           py::arg("is_high_priority_stream") = false)
+      .def_readwrite("is_high_priority_stream", &vccl::Options::is_high_priority_stream,
+                     "Whether the communicator's stream is one of high priority.")
+      .def("__copy__", [](const vccl::Options& self) { return self.copy(); })
+      .def(
+          "__deepcopy__", [](const vccl::Options& self, const py::dict&) { return self.copy(); },
+          py::arg("memo"));
+
+  group
+      .def(py::init(&make), py::arg("store"), py::arg("rank"), py::arg("size"),
+           py::arg("options") = py::none(), without_gil)
+      .def_property_readonly("options", &ProcessGroupVccl::options, "The options the group was made with.")
+      .def("get_error", &ProcessGroupVccl::getError, "Whether and how the group has failed, as an ErrorType.",
+           without_gil)
+      .def("_set_default_timeout", &ProcessGroupVccl::setTimeout, py::arg("timeout"), without_gil)
+      .def("abort", &ProcessGroupVccl::abort,
+           "Frees whoever waits in this group, on every rank; the group stays failed. From any thread.",
+           without_gil)
+      .def("shutdown", &ProcessGroupVccl::shutdown, "Lets what was launched end, and leaves the group.",
+           without_gil);
+
+  module.def("_shutdown_process_groups", &ProcessGroupVccl::shutdown_all, py::arg("patience"),
+             "Shuts down every group of the process, waiting at most `patience` (timedelta) for each.",
+             without_gil);
+  module.def("_set_zmq_library_path", &vccl::set_zmq_library_path, py::arg("path"),
+             "Names the libzmq to load where VCCL_ZMQ_LIBRARY does not; it is loaded when two ranks are on "
+             "two hosts.");
+}

@@ -1,0 +1,194 @@
+#include "csrc_pg/communicators.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc_device/runtime/card.hpp"
+#include "csrc_pg/collectives/types.hpp"
+#include "csrc_pg/store_adapter.hpp"
+
+namespace vccl {
+
+vdev::Event DeviceCommunicator::enqueue(const std::shared_ptr<vdev::Stream>& stream, vdev::Task task) {
+  if (last_stream_ != stream.get()) stream->wait(last_);
+  stream->enqueue(std::move(task));
+  last_ = stream->record();
+  last_stream_ = stream.get();
+  return last_;
+}
+
+vdev::Event DeviceCommunicator::launch(vdev::Task task, const std::vector<vdev::Event>& after) {
+  std::lock_guard lock(order_);
+  if (!device_.is_cpu()) {
+    const auto current = vdev::current_stream(device_.index());
+    if (current != stream_) stream_->wait(current->record());
+  }
+  for (const auto& event : after) stream_->wait(event);
+  return enqueue(stream_, std::move(task));
+}
+
+vdev::Event DeviceCommunicator::launch_on_current_stream(vdev::Task task) {
+  std::lock_guard lock(order_);
+  return enqueue(vdev::current_stream(device_.index()), std::move(task));
+}
+
+vdev::Event DeviceCommunicator::last() const {
+  std::lock_guard lock(order_);
+  return last_;
+}
+
+namespace {
+
+bool before(const c10::Device& a, const c10::Device& b) {
+  return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
+}
+
+std::shared_ptr<vdev::Stream> make_stream(c10::Device device, bool high_priority) {
+  const int priority = high_priority ? -1 : 0;
+  if (device.is_cpu()) return std::make_shared<vdev::Stream>(-1, 0, priority, "vccl cpu");
+  return vdev::card(device.index()).new_stream(priority, "vccl vdev:" + std::to_string(device.index()));
+}
+
+}  // namespace
+
+Communicators::Communicators(c10::intrusive_ptr<c10d::Store> store, Identity identity)
+    : process_(getpid()),
+      store_(std::move(store)),
+      identity_(identity),
+      slots_(&before),
+      cancelled_(std::make_shared<std::atomic<bool>>(false)) {}
+
+Communicators::~Communicators() {
+  close(Milliseconds(0));
+}
+
+bool Communicators::inherited() const {
+  return getpid() != process_;
+}
+
+void Communicators::check_open() const {
+  if (!closed_.empty()) throw Error(ErrorCode::aborted, closed_);
+}
+
+std::shared_ptr<DeviceCommunicator> Communicators::get(c10::Device device, const std::string& name,
+                                                       Milliseconds timeout) {
+  if (inherited())
+    throw Error(ErrorCode::aborted,
+                "the process group " + name + " belongs to process " + std::to_string(process_) +
+                    ", from which this one was forked: make one in each process that takes part");
+  const auto find = [&]() -> std::shared_ptr<DeviceCommunicator> {
+    std::lock_guard lock(mutex_);
+    check_open();
+    auto& slot = slots_[device];
+    if (slot.failure) throw *slot.failure;
+    return slot.made;
+  };
+  if (auto found = find()) return found;
+
+  std::lock_guard making(making_);
+  if (auto found = find()) return found;  // another thread was faster
+  try {
+    auto made = make(device, name, timeout);
+    std::lock_guard lock(mutex_);
+    check_open();  // aborted or closed meanwhile: the new one goes with this frame, which tells the peers
+    slots_[device].made = made;
+    return made;
+  } catch (const Error& error) {
+    // Ours and the peers' attempts are counted in pairs (StoreAdapter): trying again here alone would only
+    // pair with the wrong one, so the failure is final for this group.
+    std::lock_guard lock(mutex_);
+    slots_[device].failure = error;
+    throw;
+  }
+}
+
+std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, const std::string& name,
+                                                        Milliseconds timeout) {
+  CommunicatorConfig config;
+  config.name = name;
+  config.rank = identity_.rank;
+  config.size = identity_.size;
+  config.describe = &describe;
+  config.timeout = timeout;
+  if (!device.is_cpu()) {
+    auto& arena = vdev::card(device.index()).arena();
+    config.regions.push_back({arena.fd(), arena.base(), arena.capacity()});
+  }
+  // Cards have different numbers on different ranks: their kind is what the ranks have in common.
+  StoreAdapter store(store_, device.is_cpu() ? "cpu" : "vdev", identity_.rank, cancelled_);
+  std::shared_ptr<Communicator> communicator = Communicator::create(store, config);
+  return std::make_shared<DeviceCommunicator>(device, std::move(communicator),
+                                              make_stream(device, identity_.high_priority));
+}
+
+std::vector<std::shared_ptr<DeviceCommunicator>> Communicators::all() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<DeviceCommunicator>> result;
+  for (const auto& [device, slot] : slots_)
+    if (slot.made) result.push_back(slot.made);
+  return result;
+}
+
+void Communicators::abort(const std::string& reason) noexcept {
+  if (inherited()) return;
+  cancelled_->store(true, std::memory_order_relaxed);
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_.empty()) closed_ = reason;
+  }
+  for (const auto& entry : all()) entry->communicator()->abort(reason);
+}
+
+void Communicators::close(Milliseconds patience) noexcept {
+  if (inherited()) {
+    // Destroying would tell the parent's peers that it left; and a lock may be held by a thread that is not
+    // here.
+    for (auto& [device, slot] : slots_) new std::shared_ptr<DeviceCommunicator>(std::move(slot.made));
+    return;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_.empty())
+      closed_ = "the process group was destroyed: make a new one with init_process_group()";
+  }
+  const auto entries = all();
+  // One patience for all, so that a group with many cards does not wait many times.
+  const auto deadline = Deadline::in(patience);
+  for (const auto& entry : entries) {
+    const auto last = entry->last();
+    const auto left = std::chrono::nanoseconds(deadline.at - Clock::now()).count();
+    if (last.reached() || (left > 0 && last.wait_for(left))) continue;
+    entry->communicator()->abort("the process group was destroyed while a collective was under way");
+  }
+  cancelled_->store(true, std::memory_order_relaxed);
+  decltype(slots_) gone(&before);
+  {
+    std::lock_guard lock(mutex_);
+    gone.swap(slots_);
+  }
+  // Here `gone` goes: a stream's destructor runs what it still has (aborted, hence at once) and joins its
+  // worker.
+}
+
+std::optional<Error> Communicators::failure() const {
+  std::vector<std::shared_ptr<DeviceCommunicator>> entries;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [device, slot] : slots_) {
+      if (slot.failure) return slot.failure;
+      if (slot.made) entries.push_back(slot.made);
+    }
+  }
+  for (const auto& entry : entries) {
+    try {
+      entry->communicator()->check();
+    } catch (const Error& error) {
+      return error;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace vccl

@@ -1,0 +1,299 @@
+#include "csrc_pg/process_group.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
+
+#include "csrc_device/runtime/card.hpp"
+#include "csrc_pg/callback_pool.hpp"
+#include "csrc_pg/checks.hpp"
+#include "csrc_pg/errors.hpp"
+#include "csrc_pg/gil.hpp"
+#include "csrc_pg/task.hpp"
+#include "csrc_pg/types.hpp"
+
+namespace vccl {
+namespace {
+
+using std::chrono::milliseconds;
+
+// The groups of the process that still hold communicators, for shutdown_all().
+struct Living {
+  std::mutex mutex;
+  std::set<ProcessGroupVccl*> groups;
+};
+
+Living& living() {
+  static auto* all = new Living;  // never destroyed: groups may outlive static destructors
+  return *all;
+}
+
+Call all_reduce_call(Plan& plan, const at::Tensor& tensor, const c10d::ReduceOp& op, const char* operation) {
+  Call call{.collective = Collective::all_reduce};
+  call.dtype = to_dtype(tensor.scalar_type(), operation);
+  call.op = to_reduce_op(op, call.dtype, operation);
+  call.count = static_cast<std::size_t>(tensor.numel());
+  call.output = plan.update(tensor);
+  call.input = call.output;
+  return call;
+}
+
+Call all_gather_call(Plan& plan, void* output, const at::Tensor& input, const char* operation) {
+  Call call{.collective = Collective::all_gather};
+  call.dtype = to_dtype(input.scalar_type(), operation);
+  call.count = static_cast<std::size_t>(input.numel());
+  call.input = plan.read(input);
+  call.output = output;
+  return call;
+}
+
+}  // namespace
+
+ProcessGroupVccl::ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                                   c10::intrusive_ptr<Options> options)
+    : Backend(rank, size),
+      options_(std::move(options)),
+      timeout_(options_->timeout),
+      communicators_(std::move(store), {rank, size, options_->is_high_priority_stream}) {
+  init();
+  std::lock_guard lock(living().mutex);
+  living().groups.insert(this);
+}
+
+ProcessGroupVccl::~ProcessGroupVccl() {
+  // Without shutdown() nobody waits for what is still under way.
+  leave(milliseconds(0));
+}
+
+void ProcessGroupVccl::leave(milliseconds patience) noexcept {
+  WithoutGil without_gil;
+  {
+    // shutdown_all() holds the lock while it is at a group: past this line it is not, and will not be, at
+    // ours.
+    std::lock_guard lock(living().mutex);
+    living().groups.erase(this);
+  }
+  communicators_.close(patience);
+}
+
+void ProcessGroupVccl::shutdown() {
+  leave(timeout_.load());
+}
+
+void ProcessGroupVccl::shutdown_all(milliseconds patience) {
+  WithoutGil without_gil;
+  // Under the lock, so that no group is destroyed meanwhile: its destructor takes the lock first.
+  std::lock_guard lock(living().mutex);
+  for (auto* group : living().groups) group->communicators_.close(patience);
+  living().groups.clear();
+  wait_for_callbacks(patience);
+}
+
+void ProcessGroupVccl::abort() {
+  WithoutGil without_gil;
+  communicators_.abort("rank " + std::to_string(rank_) + " aborted the group " + group_name());
+}
+
+std::string ProcessGroupVccl::group_name() const {
+  // torch numbers its groups; the description is what a person called it.
+  if (!pg_desc_.empty() && pg_desc_ != "undefined") return pg_desc_;
+  return options_->group_name.empty() ? pg_uid_ : options_->group_name;
+}
+
+milliseconds ProcessGroupVccl::effective(milliseconds timeout) const {
+  return timeout == c10d::kUnsetTimeout ? timeout_.load() : timeout;
+}
+
+void ProcessGroupVccl::record_for_profiler(const Request& request) const {
+  if (!at::hasCallbacks()) return;
+  const auto elements = [](const Tensors& tensors) {
+    std::int64_t sum = 0;
+    for (const auto& tensor : tensors) sum += tensor.numel();
+    return sum;
+  };
+  const auto& ranks = options_->global_ranks_in_group;
+  const auto first = ranks.empty() ? 0 : static_cast<int>(ranks.front());
+  const auto stride = ranks.size() > 1 ? static_cast<int>(ranks[1] - ranks[0]) : 1;
+  RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
+      std::make_tuple(static_cast<std::int64_t>(sequence_.load()), false), std::make_tuple(pg_uid_, pg_desc_),
+      request.inputs, request.outputs, rank_, request.name, elements(request.inputs),
+      elements(request.outputs), request.outputs.empty() ? at::kByte : request.outputs.front().scalar_type(),
+      std::vector<std::int64_t>(), std::vector<std::int64_t>(), first, stride, size_, request.async);
+}
+
+ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, Plan plan) {
+  WithoutGil without_gil;
+  return with_torch_errors([&]() -> WorkPtr {
+    const auto timeout = effective(request.timeout);
+    const auto where = communicators_.get(request.device, group_name(), timeout);
+    where->communicator()->check();
+    record_for_profiler(request);
+
+    const bool on_card = !request.device.is_cpu();
+    auto outcome = std::make_shared<Outcome>();
+    auto task = std::make_shared<CollectiveTask>(where->communicator(), request.name, std::move(plan),
+                                                 timeout, outcome,
+                                                 /*throws=*/on_card);
+    auto body = [task = std::move(task)] { task->run(); };
+    const auto sequence = ++sequence_;
+    if (on_card && !request.async) {
+      where->launch_on_current_stream(std::move(body));
+      return nullptr;  // there is nothing to wait for: the caller is on that stream
+    }
+    const auto end = where->launch(std::move(body), request.after);
+    if (!request.async) {
+      end.wait();
+      if (auto error = end.error()) std::rethrow_exception(error);
+      if (auto error = outcome->error()) std::rethrow_exception(error);
+      return nullptr;
+    }
+    return c10::make_intrusive<WorkVccl>(
+        WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
+                              std::move(request.outputs), sequence, request.blocks_host},
+        std::string("vccl:") + request.name, where, end, std::move(outcome));
+  });
+}
+
+ProcessGroupVccl::WorkPtr ProcessGroupVccl::allreduce(Tensors& tensors,
+                                                      const c10d::AllreduceOptions& options) {
+  const auto& tensor = single(tensors, "all_reduce");
+  Plan plan;
+  plan.add(all_reduce_call(plan, tensor, options.reduceOp, "all_reduce"));
+  return launch({c10d::OpType::ALLREDUCE, "all_reduce", tensor.device(), tensors, tensors, options.timeout,
+                 options.asyncOp},
+                std::move(plan));
+}
+
+ProcessGroupVccl::WorkPtr ProcessGroupVccl::allreduce_coalesced(
+    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  constexpr const char* name = "all_reduce_coalesced";
+  TORCH_CHECK_VALUE(!tensors.empty(), name, ": no tensors");
+  Plan plan;
+  check_tensor(tensors.front(), name);
+  for (const auto& tensor : tensors) {
+    check_alike(tensor, tensors.front(), name);
+    plan.add(all_reduce_call(plan, tensor, options.reduceOp, name));
+  }
+  return launch({c10d::OpType::ALLREDUCE_COALESCED, name, tensors.front().device(), tensors, tensors,
+                 options.timeout, options.asyncOp},
+                std::move(plan));
+}
+
+ProcessGroupVccl::WorkPtr ProcessGroupVccl::broadcast(Tensors& tensors,
+                                                      const c10d::BroadcastOptions& options) {
+  const auto& tensor = single(tensors, "broadcast");
+  TORCH_CHECK_VALUE(options.rootRank >= 0 && options.rootRank < size_, "broadcast: the source is rank ",
+                    options.rootRank, " of a group of ", size_, " ranks");
+  Plan plan;
+  Call call{.collective = Collective::broadcast};
+  call.dtype = to_dtype(tensor.scalar_type(), "broadcast");
+  call.root = static_cast<int>(options.rootRank);
+  call.count = static_cast<std::size_t>(tensor.numel());
+  // The source's tensor is only read: nothing to copy back.
+  call.output = call.root == rank_ ? const_cast<void*>(plan.read(tensor)) : plan.write(tensor);
+  call.input = call.output;
+  plan.add(call);
+  return launch({c10d::OpType::BROADCAST, "broadcast", tensor.device(), tensors, tensors, options.timeout,
+                 options.asyncOp},
+                std::move(plan));
+}
+
+ProcessGroupVccl::WorkPtr ProcessGroupVccl::allgather(TensorLists& outputs, Tensors& inputs,
+                                                      const c10d::AllgatherOptions& options) {
+  const auto& input = single(inputs, "all_gather");
+  TORCH_CHECK_VALUE(outputs.size() == 1, "all_gather: backend vccl takes one list of outputs, and was given ",
+                    outputs.size());
+  check_gather_list(outputs.front(), input, size_, "all_gather");
+  Plan plan;
+  plan.add(all_gather_call(plan, plan.write_all(outputs.front()), input, "all_gather"));
+  return launch({c10d::OpType::ALLGATHER, "all_gather", input.device(), inputs, outputs.front(),
+                 options.timeout, options.asyncOp},
+                std::move(plan));
+}
+
+ProcessGroupVccl::WorkPtr ProcessGroupVccl::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                            const c10d::AllgatherOptions& options) {
+  check_tensor(input, "all_gather_into_tensor");
+  check_gathered(output, input, size_, "all_gather_into_tensor");
+  Plan plan;
+  plan.add(all_gather_call(plan, plan.write(output), input, "all_gather_into_tensor"));
+  return launch({c10d::OpType::_ALLGATHER_BASE,
+                 "all_gather_into_tensor",
+                 input.device(),
+                 {input},
+                 {output},
+                 options.timeout,
+                 options.asyncOp},
+                std::move(plan));
+}
+
+ProcessGroupVccl::WorkPtr ProcessGroupVccl::allgather_into_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+  constexpr const char* name = "all_gather_into_tensor_coalesced";
+  TORCH_CHECK_VALUE(!inputs.empty() && outputs.size() == inputs.size(), name, ": ", outputs.size(),
+                    " outputs for ", inputs.size(), " inputs");
+  Plan plan;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    check_tensor(inputs[i], name);
+    check_gathered(outputs[i], inputs[i], size_, name);
+    TORCH_CHECK_VALUE(inputs[i].device() == inputs[0].device(), name, ": inputs on different devices");
+    plan.add(all_gather_call(plan, plan.write(outputs[i]), inputs[i], name));
+  }
+  return launch({c10d::OpType::COALESCED, name, inputs.front().device(), inputs, outputs, options.timeout,
+                 options.asyncOp},
+                std::move(plan));
+}
+
+ProcessGroupVccl::WorkPtr ProcessGroupVccl::barrier(const c10d::BarrierOptions& options) {
+  TORCH_CHECK_VALUE(options.device_ids.size() <= 1,
+                    "barrier: backend vccl takes one device id, and was given ", options.device_ids.size());
+  int card = vdev::current_card();
+  if (!options.device_ids.empty())
+    card = static_cast<int>(options.device_ids.front());
+  else if (bound_device_id_ && !bound_device_id_->is_cpu())
+    card = bound_device_id_->index();
+
+  Request request{c10d::OpType::BARRIER, "barrier",      c10::Device(c10::kCPU), {}, {},
+                  options.timeout,       options.asyncOp};
+  request.blocks_host = true;
+  for (const auto& entry : communicators_.all())
+    if (!entry->device().is_cpu()) request.after.push_back(entry->last());
+  if (vdev::card_used(card)) request.after.push_back(vdev::current_stream(card)->record());
+
+  Plan plan;
+  plan.add(Call{.collective = Collective::barrier});
+  return launch(std::move(request), std::move(plan));
+}
+
+void ProcessGroupVccl::setTimeout(milliseconds timeout) {
+  timeout_.store(timeout);
+  options_->timeout = timeout;
+}
+
+// Every rank counts from zero, and what a group counts is the same on every rank: nothing to agree on.
+void ProcessGroupVccl::setSequenceNumberForGroup() {}
+
+std::uint64_t ProcessGroupVccl::getSequenceNumberForGroup() {
+  return sequence_.load();
+}
+
+// Durations cost two looks at the clock: they are always measured.
+void ProcessGroupVccl::enableCollectivesTiming() {}
+
+c10d::ErrorType ProcessGroupVccl::getError() {
+  const auto failure = communicators_.failure();
+  if (!failure) return c10d::ErrorType::SUCCESS;
+  switch (failure->code()) {
+    case ErrorCode::timeout:
+      return c10d::ErrorType::TIMEOUT;
+    case ErrorCode::peer_dead:
+    case ErrorCode::peer_left:
+      return c10d::ErrorType::REMOTE_ERROR;
+    default:
+      return c10d::ErrorType::COMM_ERROR;
+  }
+}
+
+}  // namespace vccl

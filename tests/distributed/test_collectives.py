@@ -1,0 +1,455 @@
+"""Every collective, dtype and reduction against a float64 reference, on cards and on the CPU."""
+
+import itertools
+import threading
+
+import pytest
+import torch
+import torch.distributed as dist
+from references import DTYPES, FLOATS, assert_close, part, reduced
+
+OPS = ["SUM", "AVG", "PRODUCT", "MIN", "MAX"]
+DEVICES = ["vdev", "cpu"]
+SIZES = [1, 2, 4]
+# One element, fewer than ranks, odd, over one block of the transport (256 KiB).
+COUNTS = [1, 3, 1001, 100_003]
+
+everywhere = pytest.mark.parametrize("device", DEVICES)
+every_size = pytest.mark.parametrize("size", SIZES)
+
+
+def all_reduce_everything(rank, size, device):
+    for dtype, op, count in itertools.product(DTYPES, OPS, COUNTS):
+        if op == "AVG" and dtype == torch.bool:
+            continue  # has no meaning: test_no_such_reduction
+        if count == COUNTS[-1] and dtype not in (torch.float32, torch.bfloat16, torch.uint8):
+            continue
+        tensor = part(rank, count, dtype).to(device)
+        dist.all_reduce(tensor, getattr(dist.ReduceOp, op))
+        assert_close(tensor, reduced(size, count, dtype, op), f"{op} of {count} {dtype} on {device}")
+
+
+@every_size
+@everywhere
+def test_all_reduce(ranks, size, device):
+    ranks.run(size, all_reduce_everything, device)
+
+
+def broadcast_everything(rank, size, device):
+    for dtype, count, source in itertools.product(DTYPES, COUNTS, range(size)):
+        if count == COUNTS[-1] and dtype != torch.float32:
+            continue
+        tensor = part(rank, count, dtype, seed=source).to(device)
+        dist.broadcast(tensor, source)
+        assert_close(
+            tensor, part(source, count, dtype, seed=source), f"{count} {dtype} from {source} on {device}"
+        )
+
+
+@every_size
+@everywhere
+def test_broadcast(ranks, size, device):
+    ranks.run(size, broadcast_everything, device)
+
+
+def all_gather_everything(rank, size, device):
+    for dtype, count in itertools.product(DTYPES, COUNTS):
+        if count == COUNTS[-1] and dtype != torch.float32:
+            continue
+        mine = part(rank, count, dtype).to(device)
+        expected = [part(other, count, dtype) for other in range(size)]
+
+        listed = [torch.empty_like(mine) for _ in range(size)]
+        dist.all_gather(listed, mine)
+        for other in range(size):
+            assert_close(listed[other], expected[other], f"list, {count} {dtype} of {other}")
+
+        flat = torch.empty(size * count, dtype=dtype, device=device)
+        dist.all_gather_into_tensor(flat, mine)
+        assert_close(flat, torch.cat(expected), f"tensor, {count} {dtype}")
+
+        # The parts of one buffer: gathered in place, the input being one of them.
+        buffer = torch.zeros(size, count, dtype=dtype, device=device)
+        buffer[rank].copy_(mine)
+        dist.all_gather(list(buffer.unbind()), buffer[rank])
+        assert_close(buffer, torch.stack(expected), f"in place, {count} {dtype}")
+
+
+@every_size
+@everywhere
+def test_all_gather(ranks, size, device):
+    ranks.run(size, all_gather_everything, device)
+
+
+def non_contiguous(rank, size, device):
+    shape, transposed = (33, 65), (65, 33)
+    tensor = part(rank, transposed, torch.float32).to(device).t()
+    expected = reduced(size, transposed, torch.float32, "SUM").t()
+    dist.all_reduce(tensor)
+    assert not tensor.is_contiguous()
+    assert_close(tensor, expected, "transposed")
+
+    every_second = torch.full((2, 100), -1.0, device=device)
+    every_second[:, ::2] = rank
+    dist.broadcast(every_second[:, ::2], size - 1)
+    assert every_second[:, ::2].eq(size - 1).all()
+    assert every_second[:, 1::2].eq(-1).all()
+
+    outputs = [torch.empty(transposed, device=device).t() for _ in range(size)]
+    mine = part(rank, shape, torch.float32).to(device)
+    dist.all_gather(outputs, mine if rank else mine.t().contiguous().t())
+    for other in range(size):
+        assert_close(outputs[other], part(other, shape, torch.float32), "all_gather of transposed outputs")
+
+    # One rank's tensor is contiguous and the other's is not: elements are paired by index, not by address.
+    mixed = part(rank, (8, 9), torch.float64).to(device)
+    mixed = mixed if rank else mixed.t().contiguous().t()
+    dist.all_reduce(mixed)
+    assert_close(mixed, reduced(size, (8, 9), torch.float64, "SUM"), "mixed layouts")
+
+    # Contiguous, but at an odd place of its storage.
+    whole = torch.zeros(1000, dtype=torch.float16, device=device)
+    whole[3:].copy_(part(rank, 997, torch.float16))
+    dist.all_reduce(whole[3:])
+    assert_close(whole[3:], reduced(size, 997, torch.float16, "SUM"), "offset")
+    assert whole[:3].eq(0).all()
+
+    gathered = torch.empty(9, size * 8, device=device).t()
+    dist.all_gather_into_tensor(gathered, part(rank, (8, 9), torch.float32).to(device))
+    assert_close(
+        gathered, torch.cat([part(other, (8, 9), torch.float32) for other in range(size)]), "into tensor"
+    )
+
+
+@everywhere
+def test_non_contiguous_tensors(ranks, device):
+    ranks.run(2, non_contiguous, device)
+
+
+def empty_tensors(rank, size, device):
+    for shape in [(0,), (3, 0)]:
+        tensor = torch.empty(shape, device=device)
+        dist.all_reduce(tensor)
+        dist.broadcast(tensor, 0)
+        outputs = [torch.empty(shape, device=device) for _ in range(size)]
+        dist.all_gather(outputs, tensor)
+        dist.all_gather_into_tensor(torch.empty((size * shape[0], *shape[1:]), device=device), tensor)
+    scalar = torch.tensor(float(rank), device=device)
+    dist.all_reduce(scalar)
+    assert scalar.item() == sum(range(size))
+
+
+@every_size
+@everywhere
+def test_empty_and_scalar_tensors(ranks, size, device):
+    ranks.run(size, empty_tensors, device)
+
+
+def asynchronous(rank, size, device):
+    tensors = [part(rank, 1000 + i, torch.float32, seed=i).to(device) for i in range(20)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    for i, (work, tensor) in enumerate(zip(works, tensors, strict=True)):
+        assert work.wait()
+        assert_close(tensor, reduced(size, 1000 + i, torch.float32, "SUM", seed=i), f"number {i}")
+        assert work.is_completed() and work.is_success()
+        assert work.result()[0].data_ptr() == tensor.data_ptr()
+        assert work._get_duration() > 0
+
+
+@everywhere
+def test_async(ranks, device):
+    ranks.run(2, asynchronous, device)
+
+
+def futures(rank, size, device):
+    tensor = part(rank, 5000, torch.float64).to(device)
+    future = dist.all_reduce(tensor, async_op=True).get_future()
+    halved = future.then(lambda done: done.value()[0] / 2)
+    expected = reduced(size, 5000, torch.float64, "SUM")
+    assert_close(halved.wait(), expected / 2, "then")
+    assert_close(future.wait()[0], expected, "value")
+
+    # A callback that itself waits for a collective, as PowerSGD's does.
+    def again(done):
+        return dist.all_reduce(done.value()[0], async_op=True).get_future().wait()[0]
+
+    tensor = torch.ones(10, device=device)
+    chained = dist.all_reduce(tensor, async_op=True).get_future().then(again)
+    assert_close(chained.wait(), torch.full((10,), float(size * size)), "nested")
+
+
+@everywhere
+def test_futures(ranks, device):
+    ranks.run(2, futures, device)
+
+
+def coalesced(rank, size, device):
+    tensors = [part(rank, count, torch.float32, seed=count).to(device) for count in (1, 17, 1000)]
+    with dist._coalescing_manager():
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    for tensor in tensors:
+        count = tensor.numel()
+        assert_close(tensor, reduced(size, count, torch.float32, "SUM", seed=count), f"coalesced {count}")
+
+
+def functional(rank, size, device):
+    import torch.distributed._functional_collectives as funcol
+
+    group = dist.group.WORLD
+    mine = part(rank, 100, torch.float32).to(device)
+    total = funcol.all_reduce(mine, "sum", group)
+    assert_close(total, reduced(size, 100, torch.float32, "SUM"), "functional all_reduce")
+    gathered = funcol.all_gather_tensor(mine, 0, group)
+    assert_close(
+        gathered, torch.cat([part(r, 100, torch.float32) for r in range(size)]), "functional all_gather"
+    )
+
+
+@everywhere
+def test_coalesced_and_functional(ranks, device):
+    ranks.run(2, coalesced, device)
+    ranks.run(2, functional, device)
+
+
+def objects(rank, size):
+    gathered = [None] * size
+    dist.all_gather_object(gathered, {"rank": rank, "text": "x" * rank})
+    assert gathered == [{"rank": r, "text": "x" * r} for r in range(size)]
+    box = [{"from": rank}]
+    dist.broadcast_object_list(box, src=1)
+    assert box == [{"from": 1}]
+
+
+def test_object_collectives(ranks):
+    ranks.run(2, objects)
+
+
+def barriers(rank, size):
+    dist.barrier()
+    dist.barrier(device_ids=[rank])
+    dist.barrier(async_op=True).wait()
+    tensor = torch.full((1 << 20,), float(rank), device="vdev")
+    work = dist.all_reduce(tensor, async_op=True)
+    dist.barrier()
+    assert work.is_completed()
+
+
+@every_size
+def test_barrier(ranks, size):
+    ranks.run(size, barriers)
+
+
+def same_as_gloo(rank, size, device):
+    gloo = dist.new_group(backend="gloo")
+    for dtype in FLOATS:
+        theirs = part(rank, 4099, dtype)
+        ours = theirs.to(device)
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX):
+            theirs = part(rank, 4099, dtype)
+            ours = theirs.to(device)
+            dist.all_reduce(theirs, op, group=gloo)
+            dist.all_reduce(ours, op)
+            if size == 2:  # two terms have one order: the same bits
+                assert torch.equal(ours.cpu(), theirs), f"{op} {dtype}"
+            else:
+                assert_close(ours, theirs, f"{op} {dtype}")
+
+
+@everywhere
+def test_same_as_gloo(ranks, device):
+    ranks.run(2, same_as_gloo, device)
+
+
+def same_every_time(rank, size, device):
+    results = []
+    for _ in range(5):
+        tensor = part(rank, 50_000, torch.float32).to(device)
+        dist.all_reduce(tensor)
+        results.append(tensor.cpu())
+    gathered = [torch.empty_like(results[0]) for _ in range(size)]
+    dist.all_gather(gathered, results[0])
+    for other in [*results, *gathered]:
+        assert torch.equal(other, results[0])
+
+
+@everywhere
+def test_same_bits_on_every_run_and_rank(ranks, device):
+    ranks.run(4, same_every_time, device)
+
+
+def subgroups(rank, size, device):
+    evens = dist.new_group([0, 2])
+    odds = dist.new_group([1, 3])
+    mine = evens if rank % 2 == 0 else odds
+    tensor = torch.tensor([float(rank)], device=device)
+    dist.all_reduce(tensor, group=mine)
+    assert tensor.item() == (2 if rank % 2 == 0 else 4)
+    dist.broadcast(tensor, 3 if rank % 2 else 0, group=mine)
+    dist.all_reduce(tensor)
+    assert tensor.item() == 12
+
+
+@everywhere
+def test_subgroups(ranks, device):
+    ranks.run(4, subgroups, device)
+
+
+@everywhere
+def test_two_hosts(ranks, device):
+    """The same collectives over two pretended hosts of two ranks."""
+    hosts = ["here", "here", "there", "there"]
+    ranks.run(4, all_reduce_everything, device, hosts=hosts)
+    ranks.run(4, broadcast_everything, device, hosts=hosts)
+    ranks.run(4, all_gather_everything, device, hosts=hosts)
+
+
+def streams(rank, size):
+    """A collective comes after the current stream's work, and what follows on it after the collective."""
+    side = torch.Stream(device="vdev")
+    tensor = torch.zeros(100_000, device="vdev")
+    torch.accelerator.synchronize()
+    with side:
+        for step in range(1, 30):
+            tensor.fill_(step)
+            work = dist.all_reduce(tensor, async_op=bool(step % 3))
+            if work:
+                work.wait()
+            tensor.add_(1)
+            assert tensor.eq(step * size + 1).all().item(), step
+    # Collectives of one group from two streams, in turn: the group keeps their order.
+    other = torch.Stream(device="vdev")
+    for _ in range(20):
+        for stream in (side, other):
+            with stream:
+                x = torch.ones(1000, device="vdev")
+                dist.all_reduce(x)
+                assert x.eq(size).all().item()
+
+
+def test_streams(ranks):
+    ranks.run(2, streams)
+
+
+def from_threads(rank, size, device):
+    """Groups are independent of each other: each thread uses its own."""
+    groups = [dist.new_group() for _ in range(3)]
+    wrong = []
+
+    def use(number):
+        torch.accelerator.set_device_index(rank)
+        torch.accelerator.set_stream(torch.Stream(device=f"vdev:{rank}"))
+        for step in range(50):
+            x = torch.full((100 + number,), float(step + number), device=device)
+            if step % 2:
+                dist.all_reduce(x, group=groups[number])
+            else:
+                dist.all_reduce(x, group=groups[number], async_op=True).wait()
+            if not x.eq(size * (step + number)).all().item():
+                wrong.append((number, step))
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(len(groups))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@everywhere
+def test_groups_used_from_threads(ranks, device):
+    # On a card each thread has a stream of its own: on one stream, groups in another order on another rank
+    # would wait for each other.
+    ranks.run(2, from_threads, device)
+
+
+def freed_early(rank, size):
+    """Tensors that the host forgets before the collective has run are not reused under it."""
+    kept = []
+    for step in range(200):
+        tensor = torch.full((5000,), float(step), device="vdev")
+        out = torch.empty(size * 5000, device="vdev")
+        work = dist.all_gather_into_tensor(out, tensor, async_op=True)
+        del tensor
+        torch.full((5000,), -1.0, device="vdev")  # would land in the freed block
+        work.wait()
+        kept.append(out)
+    for step, out in enumerate(kept):
+        assert out.eq(step).all().item(), step
+
+
+def test_tensors_stay_alive(ranks):
+    ranks.run(2, freed_early)
+
+
+def unsupported(rank, size, device):
+    x = torch.ones(4, device=device)
+    lists = [torch.ones(4, device=device) for _ in range(size)]
+    calls = {
+        "reduce": lambda: dist.reduce(x, 0),
+        "gather": lambda: dist.gather(x, lists if rank == 0 else None, dst=0),
+        "scatter": lambda: dist.scatter(x, lists if rank == 0 else None, src=0),
+        "reduce_scatter": lambda: dist.reduce_scatter(x, lists),
+        "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(x, torch.ones(4 * size, device=device)),
+        "all_to_all": lambda: dist.all_to_all(list(torch.empty(2 * size, device=device).chunk(size)), lists),
+        "all_to_all_single": lambda: dist.all_to_all_single(torch.empty_like(x), x),
+        "send": lambda: dist.send(x, 1 - rank),
+        "recv": lambda: dist.recv(x, 1 - rank),
+        "BAND": lambda: dist.all_reduce(x.int(), dist.ReduceOp.BAND),
+        "AVG of bool": lambda: dist.all_reduce(x.bool(), dist.ReduceOp.AVG),
+        "Float8_e4m3fn": lambda: dist.broadcast(x.to(torch.float8_e4m3fn), 0),
+        "different sizes": lambda: dist.all_gather(
+            [torch.ones(4 + r, device=device) for r in range(size)], x
+        ),
+    }
+    for name, call in calls.items():
+        with pytest.raises(NotImplementedError, match="vccl") as caught:
+            call()
+        assert name in str(caught.value), f"{name}: {caught.value}"
+    with pytest.raises(ValueError, match="ranks"):
+        dist.all_gather_into_tensor(torch.empty(3, device=device), x)
+    # None of these has touched the group.
+    dist.all_reduce(x)
+    assert x.eq(size).all().item()
+
+
+@everywhere
+def test_unsupported_calls_say_so(ranks, device):
+    ranks.run(2, unsupported, device)
+
+
+def profiled(rank, size, device):
+    x = torch.ones(100, device=device)
+    with torch.profiler.profile(record_shapes=True) as profile:
+        dist.all_reduce(x)
+        dist.all_reduce(x, async_op=True).wait()
+        x.sum().item()
+    names = {event.key for event in profile.key_averages()}
+    assert "record_param_comms" in names and "vccl:all_reduce" in names, names
+
+
+@everywhere
+def test_profiler(ranks, device):
+    ranks.run(2, profiled, device)
+
+
+def introspection(rank, size):
+    group = dist.group.WORLD
+    backend = group._get_backend(torch.device("vdev"))
+    assert backend is group._get_backend(torch.device("cpu"))
+    assert backend._get_backend_name() == "vccl" and dist.get_backend() == "vccl"
+    assert backend.options._timeout.total_seconds() == 30
+    assert list(backend.options.global_ranks_in_group) == list(range(size))
+    assert backend._get_sequence_number_for_group() == 0
+    dist.all_reduce(torch.ones(1))
+    assert backend._get_sequence_number_for_group() == 1
+    assert backend.get_error().name == "SUCCESS"
+
+    import copy
+
+    copied = copy.deepcopy(backend.options)
+    assert type(copied) is type(backend.options) and copied.group_name == backend.options.group_name
+
+
+def test_introspection(ranks):
+    ranks.run(2, introspection)

@@ -43,6 +43,7 @@ struct alignas(128) RankLine {
   std::atomic<std::uint64_t> posted;    // blocks ready for the right neighbour
   std::atomic<std::uint64_t> consumed;  // blocks of the left neighbour that have been read
   std::atomic<RankState> state;
+  std::atomic<std::int32_t> core;  // where the rank ran last, a hint for those who wait for it
 
   // Where the rank sleeps, on a line of its own because peers write it. See wait.hpp.
   alignas(64) std::atomic<std::uint32_t> wakeups;  // futex word

@@ -35,6 +35,7 @@ void Gate::announce() {
     own.region = static_cast<std::uint32_t>(region - group_.regions.data());
     own.offset = static_cast<std::uint64_t>(group_.window.bytes.data() - region->base);
   }
+  announce_core(group_.own_line());
   own.sequence.store(group_.sequence.load(std::memory_order_relaxed));
   for (int i = 0; i < static_cast<int>(group_.host.ranks.size()); ++i) {
     if (i != group_.host.index) wake(group_.host.line(i));

@@ -13,15 +13,14 @@ namespace {
 // About a microsecond: what a peer on another core takes that is already here. Longer spinning gains nothing
 // over yielding, and costs all of itself whenever the scheduler has put both ranks on one core.
 constexpr int kSpins = 30;
-// With a core for every rank, yielding is a spin that lets others in. A sleep would let the core go idle, and
-// an idle core of a virtual machine takes 50 microseconds and more to come back.
-constexpr auto kYieldTime = std::chrono::microseconds(500);
-// Where ranks outnumber cores, a yield hands the core to the rank that is waited for in a microsecond or two,
-// but only while the scheduler owes that rank time. After a computation it may owe it to us, some
-// milliseconds of it, and every yield then comes straight back until they are burnt: 4 ranks on 2 cores took
-// 20 times as long with a bound of 2 ms as with this one. A sleeper burns nothing, and no core goes idle.
-constexpr auto kCrowdedYieldTime = std::chrono::microseconds(20);
-constexpr int kYieldsPerLook = 4;
+// How long a wait may yield without effect before it sleeps. With a core for every rank that is a spin which
+// lets others in: a sleep would let the core go idle, and an idle core of a virtual machine takes 50
+// microseconds and more to come back. Where ranks outnumber cores, no core goes idle.
+constexpr auto kPatience = std::chrono::microseconds(500);
+constexpr auto kCrowdedPatience = std::chrono::microseconds(20);
+constexpr auto kLongestYielding = std::chrono::milliseconds(2);
+// A yield that comes back sooner has let nobody in: switching there and back takes longer.
+constexpr auto kDeclined = std::chrono::nanoseconds(1200);
 // Sleepers are woken by a futex; the slice bounds how late they see what nobody wakes them for.
 constexpr auto kSlice = std::chrono::milliseconds(50);
 constexpr auto kLivenessPeriod = std::chrono::milliseconds(100);
@@ -47,11 +46,18 @@ void wake_sleepers(RankLine& line) noexcept {
   syscall(SYS_futex, &line.wakeups, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+void announce_core(RankLine& own) noexcept {
+  const int core = sched_getcpu();
+  // Only when it is news: the peers have the line in their caches.
+  if (own.core.load(std::memory_order_relaxed) != core) own.core.store(core, std::memory_order_relaxed);
+}
+
 Waiter::Waiter(Group& group)
     : group_(group), crowded_(static_cast<int>(group.host.ranks.size()) > group.cores) {}
 
 void Waiter::slow(Ready ready, Awaited awaited, const char* what) {
   if (spin(ready)) return;
+  announce_core(group_.own_line());
   if (yield(ready, awaited, what)) return;
   auto next_look = Clock::now();
   while (true) {
@@ -73,15 +79,35 @@ bool Waiter::spin(Ready ready) {
   return false;
 }
 
+// While the scheduler owes us time, after the others computed longer than we did, it declines our yields:
+// they come straight back until that time, often milliseconds, is burnt. If the rank that we wait for is on
+// this core, burning it here keeps that rank from running, and nothing moves it to another core, as both look
+// busy. A sleep lets it run at once, and the wake-up finds an idle core for one of us.
 bool Waiter::yield(Ready ready, Awaited awaited, const char* what) {
-  const auto end = Clock::now() + (crowded_ ? kCrowdedYieldTime : kYieldTime);
-  while (Clock::now() < end) {
-    for (int i = 0; i < kYieldsPerLook; ++i) {
-      if (ready()) return true;
-      group_.check();
-      sched_yield();
-    }
+  const auto patience = crowded_ ? kCrowdedPatience : kPatience;
+  const auto begin = Clock::now();
+  auto now = begin, last_effect = begin;
+  while (now - last_effect < patience && now - begin < kLongestYielding) {
     if (exits(ready, awaited, what, false)) return true;
+    const auto before = Clock::now();
+    sched_yield();
+    if (ready()) return true;
+    now = Clock::now();
+    if (now - before > kDeclined) {
+      last_effect = now;
+    } else if (shares_core(awaited)) {
+      return false;
+    }
+  }
+  return false;
+}
+
+bool Waiter::shares_core(Awaited awaited) const {
+  const HostGroup& host = group_.host;
+  const int core = sched_getcpu();
+  for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
+    if (i != host.index && host.line(i).core.load(std::memory_order_relaxed) == core && awaited(i))
+      return true;
   }
   return false;
 }

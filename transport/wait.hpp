@@ -49,6 +49,9 @@ void publish(std::atomic<T>& flag, T value, RankLine& reader) {
   wake(reader);
 }
 
+/// Tells the peers which core the calling thread runs on.
+void announce_core(RankLine& own) noexcept;
+
 /// Waits on behalf of one rank.
 class Waiter {
  public:
@@ -75,6 +78,7 @@ class Waiter {
   void slow(Ready ready, Awaited awaited, const char* what);
   bool spin(Ready ready);
   bool yield(Ready ready, Awaited awaited, const char* what);
+  bool shares_core(Awaited awaited) const;
   void sleep(Ready ready);
   /// True when ready after all; throws for the other exits.
   bool exits(Ready ready, Awaited awaited, const char* what, bool look_for_dead);

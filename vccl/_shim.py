@@ -1,7 +1,10 @@
 """Changes to torch that nothing else could replace, each with its reason."""
 
+import argparse
 import enum
 import functools
+import os
+import sys
 from typing import Any
 
 import torch
@@ -48,3 +51,31 @@ def patch_default_backend() -> None:
         return group, store
 
     c10d._new_process_group_helper = _new_process_group_helper
+
+
+def patch_torchrun_abbreviations() -> None:
+    """Lets torchrun pass on a script's own ``--max``, as in ``torchrun -m vccl.bench all_reduce --max 64M``.
+
+    Python's argparse, before 3.12.7, looks for abbreviations of torchrun's options in the script's arguments
+    too, and exits where one has several expansions (gh-58573); ``--max-restarts`` and ``--max_restarts`` are
+    two. Does nothing in a process that is not torchrun. Needed while Python 3.11 is supported.
+    """
+    if os.path.basename(sys.argv[0]) != "torchrun" or sys.version_info >= (3, 12, 7):
+        return
+    from torch.distributed import run
+
+    original = run.get_args_parser
+
+    @functools.wraps(original)
+    def get_args_parser() -> argparse.ArgumentParser:
+        parser = original()
+        expansions = parser._get_option_tuples
+
+        def unambiguous(option: str) -> list:
+            found = expansions(option)
+            return found if len(found) == 1 else []
+
+        parser._get_option_tuples = unambiguous
+        return parser
+
+    run.get_args_parser = get_args_parser

@@ -26,6 +26,7 @@ def register() -> None:
         return
     dist.Backend.register_backend("vccl", _create, extended_api=True, devices=["vdev", "cpu"])
     _shim.patch_default_backend()
+    _shim.patch_torchrun_abbreviations()
 
 
 def _create(

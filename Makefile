@@ -1,0 +1,76 @@
+# Everything runs from a virtual environment of its own. Every target works on a fresh clone.
+#
+#   make train      a small GPT, trained with DDP on two virtual cards (about a minute)
+#   make test       the whole test suite
+#   make build      rebuild the compiled module after a change in C++ (seconds, for one file)
+#   make bench      all_reduce, measured beside gloo
+#   make lint       formatting, style, and that includes point downwards
+#   make sanitize   the torch-free tests under the thread and address sanitizers (SHORT=1: the short form)
+
+PYTHON ?= python3
+RANKS ?= 2
+WORKERS ?= 2
+TORCH := 2.13.0
+VENV := .venv
+BUILD := build/RelWithDebInfo
+
+PLATLIB = $(shell $(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
+
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
+
+.PHONY: install build test train bench lint format sanitize clean
+
+install: $(VENV)/.vccl
+
+# torch first and alone: nothing that follows may choose another one.
+$(VENV)/.torch:
+	$(PYTHON) -m venv $(VENV)
+	python -m pip install --quiet torch==$(TORCH)
+	touch $@
+
+# No build isolation: it would fetch another torch to compile against. The editable install's import hook finds the
+# whole package; the folders that it puts on sys.path besides (this one and the one above) would make every
+# folder in them importable.
+$(VENV)/.vccl: $(VENV)/.torch pyproject.toml
+	python -m pip install --quiet "scikit-build-core>=0.10" "cmake>=3.24" ninja
+	@echo "compiling vccl: some minutes the first time"
+	python -m pip install --quiet --no-build-isolation --editable ".[test,lint,examples]"
+	sed -i '/^import /!d' $(PLATLIB)/_editable_skbc_vccl.pth
+	touch $@
+
+build: install
+	cmake --build $(BUILD)
+	cmake --install $(BUILD) --prefix $(PLATLIB)
+
+# One file is one worker's: tests of a file share started ranks and built executables.
+test: build
+	python -m pytest --numprocesses $(WORKERS) --dist loadfile
+
+train: build
+	vrun --cards $(RANKS) examples/train_gpt.py
+
+bench: build
+	vrun --cards $(RANKS) -m vccl.bench all_reduce --backend vccl,gloo
+
+CPP = $(shell find csrc_device csrc_pg transport tests/native -name '*.[ch]pp')
+
+lint: install
+	@clang-format --dry-run -Werror $(CPP)
+	ruff check
+	ruff format --check
+	python -m pytest tests/test_floors.py
+
+format: install
+	@clang-format -i $(CPP)
+	ruff check --fix
+	ruff format
+
+# The thread sanitizer first: it finds what the tests are there to find.
+sanitize: install
+	VCCL_TEST_SANITIZE=thread VCCL_TEST_SHORT=$(SHORT) python -m pytest tests/test_native.py
+	VCCL_TEST_SANITIZE=address VCCL_TEST_SHORT=$(SHORT) python -m pytest tests/test_native.py
+
+clean:
+	rm -rf build $(VENV)/.vccl .pytest_cache .ruff_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

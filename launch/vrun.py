@@ -1,0 +1,133 @@
+"""The command line of vrun, and its run on one host.
+
+vrun is torchrun: the same agent starts the ranks, and every torchrun option is accepted. What it adds is
+``--cards``, ``--hosts`` (launch/hosts.py) and defaults: no rendezvous to name, no OMP_NUM_THREADS to compute.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from torch.distributed import run as torchrun
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+from vccl.launch import hosts
+
+DESCRIPTION = """\
+Starts a script once per card: torchrun with defaults that suit virtual cards.
+
+  vrun train.py --epochs 3              as many ranks as there are cards, at most one per core
+  vrun --cards 4 train.py               four ranks, RANK and LOCAL_RANK 0 to 3
+  vrun --hosts 2 --cards 2 train.py     two pretended hosts of two ranks each
+  vrun --cards 2 -m vccl.bench all_reduce
+"""
+EPILOG = """\
+Every option of torchrun may be given too, before the script (torchrun --help lists them). Without one that
+concerns the rendezvous (--nnodes, --rdzv-*, --master-*, --node-rank) the run is a standalone one.
+OMP_NUM_THREADS is set to cores / ranks unless it is set already. The exit status is that of the first rank
+that failed, and 128 + n where signal n ended it.
+"""
+RENDEZVOUS = ("nnodes", "node_rank", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "master_addr", "master_port")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line (default: the process's own) and returns the exit status."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    args = parse(argv)
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // (args.cards * args.hosts))))
+    if args.hosts == 1:
+        return run_agent(args)
+    if args.host is None:
+        return hosts.run(argv, args.hosts)
+    hosts.become(args)
+    return run_agent(args)
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """torchrun's namespace with ``cards`` (ranks a host) and ``hosts``, the defaults filled in; ``host`` and
+    ``port`` are set in the agent of a pretended host only."""
+    parser = torchrun.get_args_parser()
+    parser.prog = "vrun"
+    # Else argparse takes the script's own --max for an abbreviation of --max-restarts, and refuses it.
+    parser.allow_abbrev = False
+    own = argparse.ArgumentParser(
+        prog="vrun",
+        usage="vrun [--cards N] [--hosts H] [torchrun options] script [arguments of the script]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for each in (parser, own):
+        each.add_argument(
+            "--cards", type=positive, metavar="N", help="ranks a host (torchrun's --nproc-per-node)"
+        )
+        each.add_argument(
+            "--hosts", type=positive, default=1, metavar="H", help="pretended hosts, each with N ranks"
+        )
+        each.add_argument("--host", type=int, help=argparse.SUPPRESS)
+        each.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    # Forty options of torchrun would bury ours.
+    parser.print_help = own.print_help
+    parser.usage = own.usage
+    args = parser.parse_args(argv)
+
+    chosen = [name for name in RENDEZVOUS if getattr(args, name) != parser.get_default(name)]
+    if args.hosts > 1 and (chosen or args.standalone):
+        option = "--" + (chosen or ["standalone"])[0].replace("_", "-")
+        parser.error(f"{option} does not go with --hosts, which makes a rendezvous of its own")
+    if not chosen:
+        args.standalone = args.hosts == 1
+
+    given = args.nproc_per_node if args.nproc_per_node != parser.get_default("nproc_per_node") else None
+    if args.cards and given and given != str(args.cards):
+        parser.error(f"--cards {args.cards} and --nproc-per-node {given} contradict each other")
+    if given:
+        args.cards = torchrun.determine_local_world_size(given)
+    elif not args.cards:
+        args.cards = default_cards(args.hosts)
+    args.nproc_per_node = str(args.cards)
+    return args
+
+
+def run_agent(args: argparse.Namespace) -> int:
+    """One torchrun agent in this process; returns the exit status."""
+    try:
+        torchrun.run(args)
+    except ChildFailedError as error:
+        print(error, file=sys.stderr)
+        _, failure = error.get_first_failure()
+        return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
+    except SignalException as error:
+        return 128 + int(error.sigval)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return 0
+
+
+def default_cards(host_count: int) -> int:
+    """As many ranks a host as there are cards, but no more than its share of the cores."""
+    import torch
+
+    share = max(1, cores() // host_count)
+    vdev = getattr(torch, "vdev", None)
+    return min(vdev.device_count(), share) if vdev is not None and vdev.is_available() else share
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def positive(text: str) -> int:
+    """An argparse type."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not a positive number")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""vrun: what each rank sees, and what failures and signals lead to. The scripts need no torch: quick."""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from vccl.launch import vrun as command
+
+VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS", "VCCL_HOSTID")
+SHOW = f"""
+import json, os, sys
+# One write a line: the ranks share the pipe.
+seen = {{name: os.environ.get(name) for name in {VARIABLES!r}}} | {{"argv": sys.argv[1:]}}
+os.write(1, (json.dumps(seen) + "\\n").encode())
+"""
+CLEAN = {"OMP_NUM_THREADS": None, "VCCL_HOSTID": None}
+
+
+@pytest.fixture
+def show(tmp_path: Path) -> Path:
+    """A script that prints a rank's environment and arguments as a line of JSON."""
+    path = tmp_path / "show.py"
+    path.write_text(SHOW)
+    return path
+
+
+def ranks(output: str) -> list[dict]:
+    seen = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    return sorted(seen, key=lambda rank: int(rank["RANK"]))
+
+
+def test_one_host(vrun, show):
+    seen = ranks(vrun("--cards", 2, show, "--cards", "3", env=CLEAN))
+    threads = str(max(1, len(os.sched_getaffinity(0)) // 2))
+    assert [rank["LOCAL_RANK"] for rank in seen] == ["0", "1"]
+    for rank in seen:
+        assert rank["WORLD_SIZE"] == rank["LOCAL_WORLD_SIZE"] == "2"
+        assert rank["OMP_NUM_THREADS"] == threads
+        assert rank["VCCL_HOSTID"] is None
+        assert rank["argv"] == ["--cards", "3"]  # what follows the script is the script's
+
+
+def test_pretended_hosts(vrun, show):
+    seen = ranks(vrun("--hosts", 2, "--cards", 2, show, env={**CLEAN, "OMP_NUM_THREADS": "5"}))
+    assert [rank["RANK"] for rank in seen] == ["0", "1", "2", "3"]
+    assert [rank["LOCAL_RANK"] for rank in seen] == ["0", "1", "0", "1"]
+    assert [rank["VCCL_HOSTID"] for rank in seen] == ["host0", "host0", "host1", "host1"]
+    for rank in seen:
+        assert rank["WORLD_SIZE"] == "4"
+        assert rank["LOCAL_WORLD_SIZE"] == "2"
+        assert rank["OMP_NUM_THREADS"] == "5"  # set before: kept
+
+
+def test_torchrun_options_pass_through(vrun, show, tmp_path):
+    vrun("--nproc-per-node", 2, "--log-dir", tmp_path / "logs", "--redirects", 1, "--role", "r", show)
+    printed = "".join(path.read_text() for path in (tmp_path / "logs").rglob("stdout.log"))
+    assert [rank["WORLD_SIZE"] for rank in ranks(printed)] == ["2", "2"]
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_exit_status_of_the_rank_that_failed(vrun, tmp_path, hosts):
+    script = tmp_path / "fail.py"
+    script.write_text('import os, sys, time\nif os.environ["RANK"] == "1": sys.exit(7)\ntime.sleep(600)\n')
+    vrun("--hosts", hosts, "--cards", 2 // hosts, script, status=7)
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_every_rank(start, tmp_path, hosts, number):
+    script = tmp_path / "sleep.py"
+    script.write_text(
+        'import os, time\nopen(f"pid{os.environ[\'RANK\']}.part", "w").write(str(os.getpid()))\n'
+        "os.rename(f\"pid{os.environ['RANK']}.part\", f\"pid{os.environ['RANK']}\")\ntime.sleep(600)\n"
+    )
+    cards = 2 // hosts
+    child = start([sys.executable, "-m", "vccl.launch.vrun", "--hosts", hosts, "--cards", cards, script])
+    until = time.monotonic() + 60
+    while not all((tmp_path / f"pid{rank}").exists() for rank in range(2)):
+        assert time.monotonic() < until and child.poll() is None, child.output(1)
+        time.sleep(0.05)
+    child.send_signal(number)
+    output = child.output(60)
+    assert child.returncode == 128 + number, output
+    for rank in range(2):
+        assert not Path("/proc", (tmp_path / f"pid{rank}").read_text()).exists()
+
+
+def test_help_is_short_and_ours(run):
+    text = run([sys.executable, "-m", "vccl.launch.vrun", "--help"])
+    assert "--cards" in text and "--hosts" in text and "--port" not in text
+    assert len(text.splitlines()) < 30
+
+
+def test_defaults_and_contradictions(capsys):
+    args = command.parse(["script.py", "-x"])
+    assert args.standalone and args.cards == command.default_cards(1) >= 1
+    assert args.training_script_args == ["-x"]
+    args = command.parse(["--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1", "script.py"])
+    assert not args.standalone and args.nnodes == "2"
+
+    for wrong, word in (
+        (["--cards", "2", "--nproc-per-node", "3", "s.py"], "contradict"),
+        (["--hosts", "2", "--nnodes", "2", "s.py"], "--nnodes"),
+        (["--hosts", "2", "--standalone", "s.py"], "--standalone"),
+        (["--cards", "0", "s.py"], "positive"),
+    ):
+        with pytest.raises(SystemExit):
+            command.parse(wrong)
+        assert word in capsys.readouterr().err

@@ -1,0 +1,5 @@
+import sys
+
+from vccl.bench.cli import main
+
+sys.exit(main())

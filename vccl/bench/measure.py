@@ -1,0 +1,94 @@
+"""Times one collective at one size, on one or several backends in turn.
+
+A round goes, for each backend: write the buffers anew, let all ranks go at once (gate.py), then the clock
+runs from the Python call until the host can read the result. The backends alternate call by call, so that
+what else happens on the machine meets all of them. A call has taken from when the last rank called until
+the last rank had its result; on several machines, which share no clock, as long as it took the slowest rank.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from vccl.bench.cases import Case
+from vccl.bench.gate import Gate
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure: `iterations` calls, or, where that is None, as many as fit into `seconds`."""
+
+    warmup: int = 5
+    iterations: int | None = None
+    seconds: float = 1.0
+    fewest: int = 5
+    most: int = 1000
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times in microseconds; bandwidths in GB/s (10^9 bytes)."""
+
+    calls: int
+    median: float
+    p90: float
+    algorithm_bandwidth: float
+    bus_bandwidth: float
+    wrong: int
+
+
+def measure(cases: Sequence[Case], gate: Gate, control: dist.ProcessGroup, effort: Effort) -> list[Timing]:
+    """One timing a case, equal on all ranks."""
+    begin = time.perf_counter()
+    for _ in range(max(1, effort.warmup)):
+        for case in cases:
+            timed_call(case, gate)
+    one_round = (time.perf_counter() - begin) / max(1, effort.warmup)
+
+    rounds = agreed_rounds(one_round, effort, control)
+    marks = torch.zeros(2, len(cases), rounds, dtype=torch.float64)
+    for round_number in range(rounds):
+        for number, case in enumerate(cases):
+            begin, end = timed_call(case, gate)
+            marks[0, number, round_number] = begin if gate.one_clock else 0.0
+            marks[1, number, round_number] = end if gate.one_clock else end - begin
+    dist.all_reduce(marks, op=dist.ReduceOp.MAX, group=control)
+    times = marks[1] - marks[0]
+    wrong = torch.tensor([case.wrong() for case in cases])
+    dist.all_reduce(wrong, group=control)
+    return [summary(*row) for row in zip(cases, times, wrong.tolist(), strict=True)]
+
+
+def timed_call(case: Case, gate: Gate) -> tuple[float, float]:
+    """When one call began and ended on this rank, in seconds."""
+    finish = synchronizer(case.setting.device)
+    case.reset()
+    finish()
+    gate.wait()
+    begin = time.perf_counter()
+    case.call()
+    finish()
+    return begin, time.perf_counter()
+
+
+def synchronizer(device: torch.device) -> Callable[[], None]:
+    """What makes the host wait for the device. A call on CPU tensors has returned when it is done."""
+    return (lambda: None) if device.type == "cpu" else torch.accelerator.synchronize
+
+
+def agreed_rounds(one_round: float, effort: Effort, control: dist.ProcessGroup) -> int:
+    """The same number on every rank."""
+    if effort.iterations is not None:
+        return effort.iterations
+    slowest = torch.tensor(one_round, dtype=torch.float64)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=control)
+    return max(effort.fewest, min(effort.most, int(effort.seconds / slowest.item())))
+
+
+def summary(case: Case, seconds: torch.Tensor, wrong: int) -> Timing:
+    median, p90 = (seconds.quantile(part).item() for part in (0.5, 0.9))
+    bandwidth = case.size / median / 1e9
+    return Timing(len(seconds), median * 1e6, p90 * 1e6, bandwidth, bandwidth * case.bus_factor(), wrong)

@@ -11,27 +11,29 @@
 
 namespace vccl {
 
-vdev::Event DeviceCommunicator::enqueue(const std::shared_ptr<vdev::Stream>& stream, vdev::Task task) {
+vdev::Event DeviceCommunicator::enqueue(const std::shared_ptr<vdev::Stream>& stream, vdev::Task task,
+                                        vdev::Start start) {
   if (last_stream_ != stream.get()) stream->wait(last_);
-  stream->enqueue(std::move(task));
+  stream->enqueue(std::move(task), start);
   last_ = stream->record();
   last_stream_ = stream.get();
   return last_;
 }
 
-vdev::Event DeviceCommunicator::launch(vdev::Task task, const std::vector<vdev::Event>& after) {
+vdev::Event DeviceCommunicator::launch(vdev::Task task, vdev::Start start,
+                                       const std::vector<vdev::Event>& after) {
   std::lock_guard lock(order_);
   if (!device_.is_cpu()) {
     const auto current = vdev::current_stream(device_.index());
     if (current != stream_) stream_->wait(current->record());
   }
   for (const auto& event : after) stream_->wait(event);
-  return enqueue(stream_, std::move(task));
+  return enqueue(stream_, std::move(task), start);
 }
 
 vdev::Event DeviceCommunicator::launch_on_current_stream(vdev::Task task) {
   std::lock_guard lock(order_);
-  return enqueue(vdev::current_stream(device_.index()), std::move(task));
+  return enqueue(vdev::current_stream(device_.index()), std::move(task), vdev::Start::kByWaiter);
 }
 
 vdev::Event DeviceCommunicator::last() const {

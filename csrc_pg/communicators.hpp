@@ -31,15 +31,16 @@ class DeviceCommunicator {
   /// Enqueues `task` on the communicator's stream, behind what the caller's current stream of the device
   /// holds and behind `after`. Returns its end. Thread-safe; tasks run one at a time, in the order of these
   /// calls.
-  vdev::Event launch(vdev::Task task, const std::vector<vdev::Event>& after = {});
-  /// The same on the caller's current stream of the card: no second worker takes part. Only for a card.
+  vdev::Event launch(vdev::Task task, vdev::Start start, const std::vector<vdev::Event>& after = {});
+  /// The same on the caller's current stream of the card, left to whoever waits for it: the caller's next
+  /// operator does, as a rule, and saves the worker's wake-up. Only for a card.
   vdev::Event launch_on_current_stream(vdev::Task task);
 
   /// The end of the collective launched last.
   vdev::Event last() const;
 
  private:
-  vdev::Event enqueue(const std::shared_ptr<vdev::Stream>& stream, vdev::Task task);
+  vdev::Event enqueue(const std::shared_ptr<vdev::Stream>& stream, vdev::Task task, vdev::Start start);
 
   const c10::Device device_;
   const std::shared_ptr<Communicator> communicator_;

@@ -142,7 +142,8 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, Plan plan) {
       where->launch_on_current_stream(std::move(body));
       return nullptr;  // there is nothing to wait for: the caller is on that stream
     }
-    const auto end = where->launch(std::move(body), request.after);
+    const auto start = request.async ? vdev::Start::kAtOnce : vdev::Start::kByWaiter;
+    const auto end = where->launch(std::move(body), start, request.after);
     if (!request.async) {
       end.wait();
       if (auto error = end.error()) std::rethrow_exception(error);

@@ -6,6 +6,7 @@
 
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/fork.hpp"
+#include "csrc_device/runtime/prompter.hpp"
 
 namespace vdev {
 namespace {
@@ -83,6 +84,10 @@ void Queue::enqueue(std::function<void()> task, Start start) {
   const bool inside = running_here();  // nobody can wait for it there
   const bool urgent = inside || (start == Start::kAtOnce && !blocking_);
   const std::uint64_t sequence = push(Kind::kTask, urgent, std::move(task), nullptr);
+  if (!urgent && !blocking_ && !watched_.load(std::memory_order_relaxed) &&
+      !watched_.exchange(true, std::memory_order_relaxed)) {
+    watch(weak_from_this());
+  }
   if (!blocking_ || inside) return;
   help_until(sequence);
   raise();
@@ -99,7 +104,7 @@ std::shared_ptr<Completion> Queue::record() {
     point->reached_at.store(monotonic_ns(), std::memory_order_release);
     return point;
   }
-  // Behind a task that somebody is about to wait for, the point comes with it.
+  // Behind a task that was left to a waiter, the point comes with it.
   append(Kind::kPoint, promised_ == 0, nullptr, point);
   const bool wake = claim_worker();
   lock.unlock();

@@ -66,6 +66,9 @@ class Queue : public std::enable_shared_from_this<Queue> {
   bool idle() const;
   /// Gets going what wakes nobody when it is enqueued: for those who poll, or wait without helping.
   void nudge();
+  /// One tick of the prompter: wakes the worker for what has waited in vain since the tick before. False when
+  /// there is nothing to watch any more.
+  bool prompt();
   /// True once the Stream is gone and nothing is left to run.
   bool finished_for_good() const;
   /// Sequence number of the last item.
@@ -134,11 +137,17 @@ class Queue : public std::enable_shared_from_this<Queue> {
   // stores made under the lock, so that who sees a number sees what the tasks up to it have written.
   std::deque<Item> items_;
   std::size_t urgent_ = 0;    // how many are urgent. Waits are not: they can wait for a helper
-  std::size_t promised_ = 0;  // how many are tasks that somebody is about to wait for (Start::kByWaiter)
+  std::size_t promised_ = 0;  // how many are tasks that were left to a waiter (Start::kByWaiter)
   std::atomic<std::uint64_t> pushed_{0};
   std::atomic<std::uint64_t> finished_{0};
   std::atomic<bool> running_{false};  // somebody holds the run token
   std::shared_ptr<ErrorRecord> error_;
+
+  // For prompt(). `watched_` is cleared under mutex_ and looked at after a push, hence after the push's turn
+  // at mutex_: either the prompter saw that push, or the pusher sees the flag cleared.
+  std::atomic<bool> watched_{false};
+  std::uint64_t prompted_front_ = 0, prompted_pushed_ = 0;
+  int quiet_ticks_ = 0;
 
   std::condition_variable
       progress_;                    // for waiters; signalled when wake_at_ is passed or the token falls free

@@ -16,11 +16,11 @@ class Queue;  // what Events, the worker and helpers hold: it outlives the Strea
 using Task = std::function<void()>;
 
 /// Who is to start a task. Waking a sleeping worker costs the enqueuer about 5 us (a system call and an
-/// interrupt to another core), which a caller that waits anyway saves by running the task itself.
+/// interrupt to another core), which a caller that soon waits anyway saves by running the task itself.
 enum class Start : std::uint8_t {
   kAtOnce,    // the worker is woken
-  kByWaiter,  // nobody is woken: the caller promises to wait (synchronize, drain, Event::wait) or to poll
-              // right away
+  kByWaiter,  // whoever waits (synchronize, drain, Event::wait) or polls; the worker, if nobody has done so
+              // within a few milliseconds
 };
 
 /// An in-order queue. Its worker thread starts with the first task that finds nobody to run it and sleeps

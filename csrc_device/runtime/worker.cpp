@@ -1,6 +1,5 @@
 // The worker threads of the queues: when one starts, sleeps, is woken and ends.
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,7 +8,9 @@
 #include <utility>
 
 #include "csrc_device/runtime/fork.hpp"
+#include "csrc_device/runtime/prompter.hpp"
 #include "csrc_device/runtime/queue.hpp"
+#include "csrc_device/runtime/signals.hpp"
 
 namespace vdev {
 namespace {
@@ -32,20 +33,6 @@ Registry& registry() {
   }
   return *found;
 }
-
-/// Worker threads take no signals: Python's handlers belong to the main thread.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 
@@ -107,6 +94,27 @@ void Queue::work() {
   progress_.notify_all();
 }
 
+bool Queue::prompt() {
+  // Quiet for so many ticks: what comes next may pay for being watched anew.
+  constexpr int kPatience = 50;
+  if (orphaned()) return false;
+  Lock lock(mutex_);
+  const std::uint64_t front = items_.empty() ? 0 : items_.front().sequence;
+  const bool stuck = front != 0 && front == prompted_front_;
+  prompted_front_ = front;
+  const std::uint64_t pushed = pushed_.load(std::memory_order_relaxed);
+  quiet_ticks_ = items_.empty() && std::exchange(prompted_pushed_, pushed) == pushed ? quiet_ticks_ + 1 : 0;
+  if (quiet_ticks_ >= kPatience) {
+    quiet_ticks_ = 0;
+    watched_.store(false, std::memory_order_relaxed);
+    return false;
+  }
+  const bool wake = stuck && claim_worker(true);
+  lock.unlock();
+  if (wake) work_.notify_one();
+  return true;
+}
+
 void Queue::close() {
   if (orphaned()) return;
   if (running_here()) {
@@ -165,6 +173,7 @@ bool Queue::stop(std::int64_t nanoseconds) {
 
 void stop_all_queues(std::int64_t nanoseconds) noexcept {
   const std::int64_t deadline = monotonic_ns() + nanoseconds;
+  stop_prompter();
   std::vector<std::shared_ptr<Queue>> alive;
   {
     Registry& all = registry();

@@ -1,5 +1,6 @@
 // Streams: order, helping, errors, ends.
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <random>
 #include <string>
@@ -245,17 +246,8 @@ TEST(a_wait_alone_is_passed_by_polling) {
   CHECK(eventually([&] { return b->idle(); }));
 }
 
-TEST(a_task_for_the_waiter_is_run_by_who_waits) {
-  auto stream = make();
-  std::thread::id runner;
-  stream->enqueue([&] { runner = std::this_thread::get_id(); }, vdev::Start::kByWaiter);
-  const Event point = stream->record();
-  point.wait();
-  CHECK(runner == std::this_thread::get_id());  // no worker was woken that could have been first
-}
-
-TEST(a_task_for_the_waiter_runs_when_polled_for_or_followed) {
-  for (int way = 0; way < 4; ++way) {
+TEST(a_task_for_the_waiter_runs_when_waited_or_polled_for_or_followed_or_left_alone) {
+  for (int way = 0; way < 6; ++way) {
     auto stream = make();
     std::atomic<int> ran{0};
     stream->enqueue([&] { ++ran; }, vdev::Start::kByWaiter);
@@ -264,7 +256,29 @@ TEST(a_task_for_the_waiter_runs_when_polled_for_or_followed) {
     if (way == 1) CHECK(eventually([&] { return stream->idle(); }));
     if (way == 2) CHECK(point.wait_for(60'000'000'000));
     if (way == 3) stream->enqueue([&] { ++ran; });
+    if (way == 4) point.wait();
     CHECK(eventually([&] { return ran == 1 + (way == 3); }));
+  }
+}
+
+TEST(tasks_for_the_waiter_run_without_one_for_as_long_as_they_come) {
+  auto stream = make();
+  std::atomic<int> ran{0};
+  for (int i = 0; i < 5; ++i) {
+    stream->enqueue([&] { ++ran; }, vdev::Start::kByWaiter);
+    CHECK(eventually([&] { return ran == i + 1; }));
+    // From now and then to so rarely that the queue is no longer watched in between.
+    std::this_thread::sleep_for(std::chrono::milliseconds(30 * i));
+  }
+}
+
+TEST(a_stream_that_is_watched_may_go) {
+  for (int i = 0; i < 200; ++i) {
+    std::atomic<int> ran{0};
+    auto stream = make();
+    stream->enqueue([&] { ++ran; }, vdev::Start::kByWaiter);
+    stream.reset();
+    CHECK_EQ(ran.load(), 1);
   }
 }
 

@@ -7,14 +7,17 @@
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/torch/gil.hpp"
 #include "csrc_pg/callback_pool.hpp"
 #include "csrc_pg/checks.hpp"
 #include "csrc_pg/errors.hpp"
-#include "csrc_pg/gil.hpp"
 #include "csrc_pg/task.hpp"
 #include "csrc_pg/types.hpp"
 
 namespace vccl {
+
+using vdev::WithoutGil;
+
 namespace {
 
 using std::chrono::milliseconds;

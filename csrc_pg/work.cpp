@@ -7,11 +7,14 @@
 #include <c10/core/StreamGuard.h>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/torch/gil.hpp"
 #include "csrc_device/torch/streams.hpp"
 #include "csrc_pg/callback_pool.hpp"
-#include "csrc_pg/gil.hpp"
 
 namespace vccl {
+
+using vdev::WithoutGil;
+
 namespace {
 
 // Shapes are for the profiler only.

@@ -1,5 +1,5 @@
-// float16 and bfloat16 as bits: conversions to and from float32, exact, without the compiler's or torch's
-// types.
+// float16, bfloat16 and the 8-bit floats as bits: conversions to and from float32, exact, without the
+// compiler's or torch's types.
 //
 // Written without branches, so that a loop over them vectorises. The results are those of the F16C
 // instructions and of torch: round to nearest even, subnormals kept, NaN stays NaN and becomes quiet. Every
@@ -70,6 +70,46 @@ static inline __attribute__((always_inline)) std::uint16_t float_to_bfloat16(flo
   // The rounding carry would turn some NaNs into infinity or zero.
   const std::uint32_t nan = ((bits >> 16) & 0x8000u) | 0x7fc0u;
   return std::uint16_t(select(below(0x7f800000u, bits & 0x7fffffffu), nan, rounded));
+}
+
+static inline __attribute__((always_inline)) float float8_e4m3fn_to_float(std::uint8_t narrow) {
+  const std::uint32_t sign = std::uint32_t(narrow & 0x80u) << 24;
+  const std::uint32_t magnitude = narrow & 0x7fu;
+  const std::uint32_t subnormal = bits_of(float(std::int32_t(magnitude)) * 0x1p-9f);
+  const std::uint32_t normal = (magnitude << 20) + (std::uint32_t(127 - 7) << 23);
+  const std::uint32_t finite = select(below(magnitude, 0x08u), subnormal, normal);
+  return float_of(sign | select(below(magnitude, 0x7fu), finite, 0x7fc00000u));
+}
+
+// The format has no infinity: what is too large becomes the largest number, as in torch.
+static inline __attribute__((always_inline)) std::uint8_t float_to_float8_e4m3fn(float value) {
+  const std::uint32_t bits = bits_of(value);
+  const std::uint32_t sign = (bits >> 24) & 0x80u;
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  // As for float16: 2^-9 is the unit in the last place of 2^14.
+  const std::uint32_t subnormal = bits_of(float_of(magnitude) + 0x1p14f) - 0x46800000u;
+  const std::uint32_t normal =
+      (magnitude + 0x7ffffu + ((magnitude >> 20) & 1u) - (std::uint32_t(127 - 7) << 23)) >> 20;
+  const std::uint32_t rounded = select(below(magnitude, 0x3c800000u), subnormal, normal);
+  const std::uint32_t finite = select(below(0x7eu, rounded), 0x7eu, rounded);
+  return std::uint8_t(sign | select(below(0x7f800000u, magnitude), 0x7fu, finite));
+}
+
+// The upper byte of a float16.
+static inline __attribute__((always_inline)) float float8_e5m2_to_float(std::uint8_t narrow) {
+  return half_to_float(std::uint16_t(narrow << 8));
+}
+
+static inline __attribute__((always_inline)) std::uint8_t float_to_float8_e5m2(float value) {
+  const std::uint32_t bits = bits_of(value);
+  const std::uint32_t sign = (bits >> 24) & 0x80u;
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  const std::uint32_t subnormal = bits_of(float_of(magnitude) + 0x1p7f) - 0x43000000u;
+  const std::uint32_t normal =
+      (magnitude + 0xfffffu + ((magnitude >> 21) & 1u) - (std::uint32_t(127 - 15) << 23)) >> 21;
+  const std::uint32_t finite = select(below(magnitude, 0x38800000u), subnormal, normal);
+  const std::uint32_t special = 0x7cu | (below(0x7f800000u, magnitude) & 0x03u);
+  return std::uint8_t(sign | select(below(magnitude, 0x47800000u), finite, special));
 }
 
 }  // namespace vccl

@@ -22,6 +22,7 @@ typedef float Lanes __attribute__((vector_size(32)));
 
 // Eight at a time in vectors, and what remains one by one; both to the same bits.
 struct Float16 {
+  using Bits = std::uint16_t;
   static constexpr std::size_t kLanes = 8;
 
   static inline __attribute__((always_inline)) float widen(std::uint16_t bits) { return half_to_float(bits); }
@@ -35,6 +36,7 @@ struct Float16 {
 };
 
 struct Bfloat16 {
+  using Bits = std::uint16_t;
   static constexpr std::size_t kLanes = 8;
 
   static inline __attribute__((always_inline)) float widen(std::uint16_t bits) {

@@ -73,19 +73,39 @@ struct Max {
   }
 };
 
+struct And {
+  template <class T>
+  static VCCL_INLINE T apply(T a, T b) {
+    return T(a & b);
+  }
+};
+
+struct Or {
+  template <class T>
+  static VCCL_INLINE T apply(T a, T b) {
+    return T(a | b);
+  }
+};
+
+struct Xor {
+  template <class T>
+  static VCCL_INLINE T apply(T a, T b) {
+    return T(a ^ b);
+  }
+};
+
 template <class T, class Op>
-void combine(void* out, const void* a, const void* b, std::size_t count, int) {
+void combine(void* out, const void* a, const void* b, std::size_t count, double) {
   each<T, T, T>(out, a, b, count, [](T x, T y) __attribute__((always_inline)) { return Op::apply(x, y); });
 }
 
 template <class T>
-void average(void* out, const void* a, const void* b, std::size_t count, int ranks) {
+void average(void* out, const void* a, const void* b, std::size_t count, double ranks) {
   if constexpr (std::is_integral_v<T> && sizeof(T) <= 2) {
     // Vectors have no integer division. This one is exact: a quotient that is no whole number is at least 1 /
     // ranks away from the next one, far more than a double rounds.
-    const double divisor = ranks;
     each<T, T, T>(out, a, b, count, [=](T x, T y) __attribute__((always_inline)) {
-      return T(std::int32_t(double(std::int32_t(Sum::apply(x, y))) / divisor));
+      return T(std::int32_t(double(std::int32_t(Sum::apply(x, y))) / ranks));
     });
   } else if constexpr (std::is_integral_v<T>) {
     using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
@@ -100,20 +120,71 @@ void average(void* out, const void* a, const void* b, std::size_t count, int ran
   }
 }
 
-void any(void* out, const void* a, const void* b, std::size_t count, int) {
+template <class T>
+void add_scaled(void* out, const void* a, const void* b, std::size_t count, double scalar) {
+  const T factor = T(scalar);
+  each<T, T, T>(out, a, b, count, [=](T x, T y) __attribute__((always_inline)) { return x + y * factor; });
+}
+
+template <class T>
+void scale(void* out, const void*, const void* b, std::size_t count, double scalar) {
+  const T factor = T(scalar);
+  each<T, T, T>(out, b, b, count, [=](T, T y) __attribute__((always_inline)) { return y * factor; });
+}
+
+// Sums of complex numbers are sums of their parts, and so is what multiplies or divides them by a real one.
+template <Kernel kParts>
+void on_parts(void* out, const void* a, const void* b, std::size_t count, double scalar) {
+  kParts(out, a, b, 2 * count, scalar);
+}
+
+// The plain formula, as torch has it: no second thoughts about infinities.
+template <class T>
+void multiply_complex(void* out, const void* a, const void* b, std::size_t count, double) {
+  auto* o = static_cast<typename Packed<T>::type*>(out);
+  auto* x = static_cast<const typename Packed<T>::type*>(a);
+  auto* y = static_cast<const typename Packed<T>::type*>(b);
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < 2 * count; i += 2) {
+    const T real = x[i] * y[i] - x[i + 1] * y[i + 1], imaginary = x[i] * y[i + 1] + x[i + 1] * y[i];
+    o[i] = real;
+    o[i + 1] = imaginary;
+  }
+}
+
+void any(void* out, const void* a, const void* b, std::size_t count, double) {
   using Byte = std::uint8_t;
   each<Byte, Byte, Byte>(out, a, b, count,
                          [](Byte x, Byte y) __attribute__((always_inline)) { return Byte((x | y) != 0); });
 }
 
-void all(void* out, const void* a, const void* b, std::size_t count, int) {
+void all(void* out, const void* a, const void* b, std::size_t count, double) {
   using Byte = std::uint8_t;
   each<Byte, Byte, Byte>(out, a, b, count, [](Byte x, Byte y) __attribute__((always_inline)) {
     return Byte((x != 0) & (y != 0));
   });
 }
 
-// Loops over a 16-bit float N. Where N has lanes, load() and store() do the bulk with the machine's
+void odd(void* out, const void* a, const void* b, std::size_t count, double) {
+  using Byte = std::uint8_t;
+  each<Byte, Byte, Byte>(out, a, b, count, [](Byte x, Byte y) __attribute__((always_inline)) {
+    return Byte((x != 0) ^ (y != 0));
+  });
+}
+
+struct Float8E4M3 {
+  using Bits = std::uint8_t;
+  static VCCL_INLINE float widen(Bits bits) { return float8_e4m3fn_to_float(bits); }
+  static VCCL_INLINE Bits narrow(float value) { return float_to_float8_e4m3fn(value); }
+};
+
+struct Float8E5M2 {
+  using Bits = std::uint8_t;
+  static VCCL_INLINE float widen(Bits bits) { return float8_e5m2_to_float(bits); }
+  static VCCL_INLINE Bits narrow(float value) { return float_to_float8_e5m2(value); }
+};
+
+// Loops over a float N of 16 or 8 bits. Where N has lanes, load() and store() do the bulk with the machine's
 // conversions.
 template <class N, class Op, bool kDivide>
 struct Narrow {
@@ -134,9 +205,10 @@ struct Narrow {
     }
   };
 
+  using Bits = typename N::Bits;
+
   template <bool kWideOut, bool kWideA, class F>
   static VCCL_INLINE void loop(void* out, const void* a, const void* b, std::size_t count, F f) {
-    using Bits = std::uint16_t;
     using Out = std::conditional_t<kWideOut, float, Bits>;
     using A = std::conditional_t<kWideA, float, Bits>;
     std::size_t done = 0;
@@ -167,34 +239,114 @@ struct Narrow {
                        });
   }
 
-  static void only(void* out, const void* a, const void* b, std::size_t count, int ranks) {
-    loop<false, false>(out, a, b, count, Finish{float(ranks)});
+  static void only(void* out, const void* a, const void* b, std::size_t count, double scalar) {
+    loop<false, false>(out, a, b, count, Finish{float(scalar)});
   }
-  static void first(void* out, const void* a, const void* b, std::size_t count, int) {
+  static void first(void* out, const void* a, const void* b, std::size_t count, double) {
     loop<true, false>(out, a, b, count, Step{});
   }
-  static void middle(void* out, const void* a, const void* b, std::size_t count, int) {
+  static void middle(void* out, const void* a, const void* b, std::size_t count, double) {
     loop<true, true>(out, a, b, count, Step{});
   }
-  static void last(void* out, const void* a, const void* b, std::size_t count, int ranks) {
-    loop<false, true>(out, a, b, count, Finish{float(ranks)});
+  static void last(void* out, const void* a, const void* b, std::size_t count, double scalar) {
+    loop<false, true>(out, a, b, count, Finish{float(scalar)});
   }
 };
+
+template <class N>
+struct NarrowScaled {
+  using Loops = Narrow<N, Sum, false>;
+  struct AddScaled {
+    float factor;
+    template <class T>
+    VCCL_INLINE T operator()(T a, T b) const {
+      return a + b * factor;
+    }
+  };
+  struct Scale {
+    float factor;
+    template <class T>
+    VCCL_INLINE T operator()(T, T b) const {
+      return b * factor;
+    }
+  };
+
+  static void middle(void* out, const void* a, const void* b, std::size_t count, double scalar) {
+    Loops::template loop<true, true>(out, a, b, count, AddScaled{float(scalar)});
+  }
+  static void last(void* out, const void* a, const void* b, std::size_t count, double scalar) {
+    Loops::template loop<false, true>(out, a, b, count, AddScaled{float(scalar)});
+  }
+  static void start(void* out, const void*, const void* b, std::size_t count, double scalar) {
+    Loops::template loop<true, false>(out, b, b, count, Scale{float(scalar)});
+  }
+  static void alone(void* out, const void*, const void* b, std::size_t count, double scalar) {
+    Loops::template loop<false, false>(out, b, b, count, Scale{float(scalar)});
+  }
+};
+
+constexpr Reduction kNone = {};
 
 constexpr Reduction same(Kernel step, Kernel last, std::size_t size) {
   return {last, step, step, last, size};
 }
 
+constexpr Reduction same(Kernel step, std::size_t size) {
+  return same(step, step, size);
+}
+
+constexpr Reduction scaled(Kernel add, Kernel start, std::size_t size) {
+  return {nullptr, nullptr, add, add, size, start, start};
+}
+
+// The tables have one entry for each reduction, in the order of ReduceOp.
+const Reduction* entry(const Reduction* table, ReduceOp op) {
+  const Reduction& reduction = table[int(op)];
+  return reduction.last ? &reduction : nullptr;
+}
+
 template <class T>
-const Reduction* of_number(ReduceOp op) {
-  static constexpr Reduction kTable[] = {
-      same(combine<T, Sum>, combine<T, Sum>, sizeof(T)),
-      same(combine<T, Sum>, average<T>, sizeof(T)),
-      same(combine<T, Product>, combine<T, Product>, sizeof(T)),
-      same(combine<T, Min>, combine<T, Min>, sizeof(T)),
-      same(combine<T, Max>, combine<T, Max>, sizeof(T)),
-  };
-  return &kTable[int(op)];
+const Reduction* of_integer(ReduceOp op) {
+  static constexpr Reduction kTable[] = {same(combine<T, Sum>, sizeof(T)),
+                                         same(combine<T, Sum>, average<T>, sizeof(T)),
+                                         same(combine<T, Product>, sizeof(T)),
+                                         same(combine<T, Min>, sizeof(T)),
+                                         same(combine<T, Max>, sizeof(T)),
+                                         same(combine<T, And>, sizeof(T)),
+                                         same(combine<T, Or>, sizeof(T)),
+                                         same(combine<T, Xor>, sizeof(T)),
+                                         kNone};
+  return entry(kTable, op);
+}
+
+template <class T>
+const Reduction* of_float(ReduceOp op) {
+  static constexpr Reduction kTable[] = {same(combine<T, Sum>, sizeof(T)),
+                                         same(combine<T, Sum>, average<T>, sizeof(T)),
+                                         same(combine<T, Product>, sizeof(T)),
+                                         same(combine<T, Min>, sizeof(T)),
+                                         same(combine<T, Max>, sizeof(T)),
+                                         kNone,
+                                         kNone,
+                                         kNone,
+                                         scaled(add_scaled<T>, scale<T>, sizeof(T))};
+  return entry(kTable, op);
+}
+
+// T is the type of the parts.
+template <class T>
+const Reduction* of_complex(ReduceOp op) {
+  static constexpr std::size_t kSize = 2 * sizeof(T);
+  static constexpr Reduction kTable[] = {same(on_parts<combine<T, Sum>>, kSize),
+                                         same(on_parts<combine<T, Sum>>, on_parts<average<T>>, kSize),
+                                         same(multiply_complex<T>, kSize),
+                                         kNone,
+                                         kNone,
+                                         kNone,
+                                         kNone,
+                                         kNone,
+                                         scaled(on_parts<add_scaled<T>>, on_parts<scale<T>>, kSize)};
+  return entry(kTable, op);
 }
 
 template <class N, class Op, bool kDivide = false>
@@ -206,29 +358,29 @@ constexpr Reduction wide() {
 // Neither MIN nor MAX makes a new number: nothing is rounded, and partial results stay narrow.
 template <class N, class Op>
 constexpr Reduction narrow() {
-  return same(Narrow<N, Op, false>::only, Narrow<N, Op, false>::only, sizeof(std::uint16_t));
+  return same(Narrow<N, Op, false>::only, sizeof(typename N::Bits));
 }
 
 template <class N>
 const Reduction* of_narrow_float(ReduceOp op) {
-  static constexpr Reduction kTable[] = {wide<N, Sum>(), wide<N, Sum, true>(), wide<N, Product>(),
-                                         narrow<N, Min>(), narrow<N, Max>()};
-  return &kTable[int(op)];
+  using Scaled = NarrowScaled<N>;
+  static constexpr Reduction kTable[] = {
+      wide<N, Sum>(),
+      wide<N, Sum, true>(),
+      wide<N, Product>(),
+      narrow<N, Min>(),
+      narrow<N, Max>(),
+      kNone,
+      kNone,
+      kNone,
+      {nullptr, nullptr, Scaled::middle, Scaled::last, sizeof(float), Scaled::start, Scaled::alone}};
+  return entry(kTable, op);
 }
 
 const Reduction* of_bool(ReduceOp op) {
-  static constexpr Reduction kAny = same(any, any, 1), kAll = same(all, all, 1);
-  switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::max:
-      return &kAny;
-    case ReduceOp::product:
-    case ReduceOp::min:
-      return &kAll;
-    case ReduceOp::avg:
-      break;
-  }
-  return nullptr;
+  static constexpr Reduction kAny = same(any, 1), kAll = same(all, 1), kOdd = same(odd, 1);
+  static constexpr Reduction kTable[] = {kAny, kNone, kAll, kAll, kAny, kAll, kAny, kOdd, kNone};
+  return entry(kTable, op);
 }
 
 const Reduction* find(Dtype dtype, ReduceOp op) {
@@ -236,29 +388,41 @@ const Reduction* find(Dtype dtype, ReduceOp op) {
     case Dtype::boolean:
       return of_bool(op);
     case Dtype::int8:
-      return of_number<std::int8_t>(op);
+      return of_integer<std::int8_t>(op);
     case Dtype::int16:
-      return of_number<std::int16_t>(op);
+      return of_integer<std::int16_t>(op);
     case Dtype::int32:
-      return of_number<std::int32_t>(op);
+      return of_integer<std::int32_t>(op);
     case Dtype::int64:
-      return of_number<std::int64_t>(op);
+      return of_integer<std::int64_t>(op);
     case Dtype::uint8:
-      return of_number<std::uint8_t>(op);
+      return of_integer<std::uint8_t>(op);
     case Dtype::uint16:
-      return of_number<std::uint16_t>(op);
+      return of_integer<std::uint16_t>(op);
     case Dtype::uint32:
-      return of_number<std::uint32_t>(op);
+      return of_integer<std::uint32_t>(op);
     case Dtype::uint64:
-      return of_number<std::uint64_t>(op);
+      return of_integer<std::uint64_t>(op);
     case Dtype::float16:
       return of_narrow_float<Float16>(op);
     case Dtype::bfloat16:
       return of_narrow_float<Bfloat16>(op);
     case Dtype::float32:
-      return of_number<float>(op);
+      return of_float<float>(op);
     case Dtype::float64:
-      return of_number<double>(op);
+      return of_float<double>(op);
+    case Dtype::float8_e4m3fn:
+      return of_narrow_float<Float8E4M3>(op);
+    case Dtype::float8_e5m2:
+      return of_narrow_float<Float8E5M2>(op);
+    case Dtype::complex64:
+      return of_complex<float>(op);
+    case Dtype::complex128:
+      return of_complex<double>(op);
+    case Dtype::float8_e4m3fnuz:
+    case Dtype::float8_e5m2fnuz:
+    case Dtype::float8_e8m0fnu:
+      break;
   }
   return nullptr;
 }

@@ -13,12 +13,14 @@
 namespace vccl {
 namespace {
 struct Float16 {
+  using Bits = std::uint16_t;
   static inline __attribute__((always_inline)) float widen(std::uint16_t bits) { return half_to_float(bits); }
   static inline __attribute__((always_inline)) std::uint16_t narrow(float value) {
     return float_to_half(value);
   }
 };
 struct Bfloat16 {
+  using Bits = std::uint16_t;
   static inline __attribute__((always_inline)) float widen(std::uint16_t bits) {
     return bfloat16_to_float(bits);
   }

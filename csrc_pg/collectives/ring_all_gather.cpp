@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "csrc_pg/collectives/algorithm.hpp"
+#include "csrc_pg/collectives/parts.hpp"
 #include "csrc_pg/collectives/ring_schedule.hpp"
 
 namespace vccl {
@@ -15,24 +16,25 @@ constexpr std::size_t kBlockBytes = 128 * 1024;
 
 void ring_all_gather(Communicator& communicator, const Call& call) {
   const int size = communicator.size(), position = communicator.ring_position();
-  const std::size_t element = size_of(call.dtype), part = call.count * element;
+  const Parts parts(call.output_counts, call.count, size);
+  const std::size_t element = size_of(call.dtype);
   const auto* input = static_cast<const std::byte*>(call.input);
   auto* output = static_cast<std::byte*>(call.output);
-  std::byte* own = output + static_cast<std::size_t>(communicator.rank()) * part;
+  std::byte* own = output + parts.begin(communicator.rank()) * element;
   if (size == 1) {
-    if (part > 0 && input != own) std::memcpy(own, input, part);
+    if (parts.total() > 0 && input != own) std::memcpy(own, input, parts.total() * element);
     return;
   }
   auto& right = communicator.right();
   auto& left = communicator.left();
 
-  const RingSchedule schedule(call.count, 1, element, kBlockBytes);
+  const RingSchedule schedule(parts.longest(), 1, element, kBlockBytes);
   // A block of the part of the position that is `behind` before ours: parts lie in the order of ranks.
   const auto place = [&](RingSchedule::Turn turn, int behind, std::size_t& bytes) {
-    const auto [begin, count] = schedule.range(turn.segment, 0, turn.block);
     const int rank = communicator.ring_rank((position - behind + size) % size);
+    const auto [begin, count] = schedule.range_in_part(turn, parts.count(rank));
     bytes = count * element;
-    return static_cast<std::size_t>(rank) * part + begin * element;
+    return (parts.begin(rank) + begin) * element;
   };
   schedule.run(
       size - 1,

@@ -17,7 +17,7 @@
 
 #include "csrc_pg/collectives/algorithm.hpp"
 #include "csrc_pg/collectives/block_copy.hpp"
-#include "csrc_pg/collectives/reduce_kernels.hpp"
+#include "csrc_pg/collectives/chain_reduction.hpp"
 #include "csrc_pg/collectives/ring_schedule.hpp"
 
 namespace vccl {
@@ -38,10 +38,8 @@ class RingAllReduce {
         element_(size_of(call.dtype)),
         input_(static_cast<const std::byte*>(call.input)),
         output_(static_cast<std::byte*>(call.output)),
-        reduction_(*find_reduction(call.dtype, call.op)),
-        // Between two ranks there are no partial results: one addition, and its rounding.
-        wide_partials_(size_ > 2 && reduction_.partial_size != element_),
-        schedule_(call.count, size_, element_, kBlockBytes * element_ / reduction_.partial_size) {}
+        chain_(communicator, call, Partials::in_window),
+        schedule_(call.count, size_, element_, chain_.block_bytes(kBlockBytes)) {}
 
   void run() {
     schedule_.run(
@@ -60,27 +58,17 @@ class RingAllReduce {
     if (count == 0) return;
     const std::size_t offset = begin * element_, bytes = count * element_;
     if (turn.step == 0 && input_ != output_) std::memcpy(output_ + offset, input_ + offset, bytes);
-    // Wide partial results left at once, from the slot they were computed into.
-    if (wide_partials_ && turn.step > 0 && turn.step < size_ - 1) return;
-    right_.post(offset, bytes);
+    if (turn.step == 0)
+      chain_.begin(offset, output_ + offset, count);
+    else if (turn.step >= size_ - 1 || !chain_.sends_partials())
+      right_.post(offset, bytes);
   }
 
   void reduce(RingSchedule::Turn turn) {
     const auto [begin, count] = range(turn, 1);
     if (count == 0) return;
-    const bool is_first = turn.step == 0, is_last = turn.step == size_ - 2;
-    const std::size_t offset = begin * element_, wide_bytes = count * reduction_.partial_size;
-    const std::byte* theirs =
-        wide_partials_ && !is_first ? left_.take_committed(wide_bytes) : left_.take(offset, count * element_);
-    const bool to_slot = wide_partials_ && !is_last;
-    std::byte* result = to_slot ? right_.reserve() : output_ + offset;
-    const Kernel kernel = is_first && is_last ? reduction_.only
-                          : is_first          ? reduction_.first
-                          : is_last           ? reduction_.last
-                                              : reduction_.middle;
-    kernel(result, theirs, input_ + offset, count, size_);
-    left_.release();
-    if (to_slot) right_.commit(wide_bytes);
+    const std::size_t offset = begin * element_;
+    chain_.add(offset, input_ + offset, output_ + offset, count, turn.step == 0, turn.step == size_ - 2);
   }
 
   void copy(RingSchedule::Turn turn) {
@@ -102,8 +90,7 @@ class RingAllReduce {
   const std::size_t element_;
   const std::byte* const input_;
   std::byte* const output_;
-  const Reduction& reduction_;
-  const bool wide_partials_;
+  ChainReduction chain_;
   const RingSchedule schedule_;
 };
 
@@ -113,8 +100,8 @@ void ring_all_reduce(Communicator& communicator, const Call& call) {
   if (call.count == 0) return;
   if (communicator.size() > 1)
     RingAllReduce(communicator, call).run();
-  else if (call.input != call.output)
-    std::memcpy(call.output, call.input, call.count * size_of(call.dtype));
+  else
+    reduce_alone(call, call.count, call.input, call.output);
 }
 
 }  // namespace vccl

@@ -60,6 +60,14 @@ class RingSchedule {
     return {from, to > from ? to - from : 0};
   }
 
+  /// A block's place in a part of `count` elements: at most as many as the one chunk that the buffer was cut
+  /// into.
+  Range range_in_part(Turn turn, std::size_t count) const {
+    const auto [begin, length] = range(turn.segment, 0, turn.block);
+    const std::size_t from = std::min(begin, count);
+    return {from, std::min(begin + length, count) - from};
+  }
+
   /// Takes `steps` turns of every block of every segment: `send(turn)`, and, one chunk later,
   /// `receive(turn)`. What is received in one step is sent in the next, so the send that follows a receive is
   /// of the very same block.

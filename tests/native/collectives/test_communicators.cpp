@@ -103,7 +103,13 @@ TEST(long_buffers) {
              {{Collective::all_reduce, Dtype::float32, ReduceOp::sum, -1, 2'000'003, 3, true, 1},
               {Collective::all_reduce, Dtype::float16, ReduceOp::avg, -1, 2'000'003, 0, false, 2},
               {Collective::all_gather, Dtype::int64, ReduceOp::sum, -1, 300'001, 0, true, 3},
-              {Collective::broadcast, Dtype::float64, ReduceOp::sum, 1, 700'001, 5, false, 4}});
+              {Collective::broadcast, Dtype::float64, ReduceOp::sum, 1, 700'001, 5, false, 4},
+              {Collective::reduce_scatter, Dtype::float32, ReduceOp::premul_sum, -1, 400'003, 1, true, 5},
+              {Collective::reduce_scatter, Dtype::bfloat16, ReduceOp::avg, -1, 400'003, 0, false, 6, true},
+              {Collective::reduce, Dtype::float32, ReduceOp::max, 2, 700'001, 0, true, 7},
+              {Collective::gather, Dtype::int16, ReduceOp::sum, 0, 400'001, 0, false, 8},
+              {Collective::scatter, Dtype::complex64, ReduceOp::sum, 1, 200'001, 0, false, 9},
+              {Collective::all_to_all, Dtype::float32, ReduceOp::sum, -1, 300'001, 2, false, 10, true}});
 }
 
 TEST(the_same_bits_again) {
@@ -139,39 +145,74 @@ TEST(barriers_wait_for_everybody) {
 TEST(refusals_leave_the_group_whole) {
   MemoryStore store;
   run_threads(2, [&](int rank) {
-    as_rank(store, {2, ~0, 1}, rank, 0, [&](Communicator& communicator, std::byte* memory) {
+    as_rank(store, {2, ~0, 1}, rank, 4096, [&](Communicator& communicator, std::byte* memory) {
       const Call no_mean{Collective::all_reduce, Dtype::boolean, ReduceOp::avg, -1, 8, memory, memory};
       const Call no_root{Collective::broadcast, Dtype::int8, ReduceOp::sum, 2, 8, memory, memory};
       CHECK_THROWS(run(communicator, no_mean, Deadline::in(kLimit)), Error);
       CHECK_THROWS(run(communicator, no_root, Deadline::in(kLimit)), Error);
       CHECK(!communicator.failed());
       const Case c{Collective::all_reduce, Dtype::int32, ReduceOp::max, -1, 77, 0, true, 5};
-      reference::check_output(c, 2, play(communicator, c, memory).data());
+      play_and_check(communicator, c, memory);
     });
   });
 }
 
+// Every pair of different calls, with the first of them on rank 0.
 TEST(different_calls_are_an_error_on_every_rank) {
   using enum Collective;
-  const Call calls[] = {
-      {all_reduce, Dtype::float32, ReduceOp::sum, -1, 8}, {all_reduce, Dtype::int32, ReduceOp::sum, -1, 8},
-      {all_reduce, Dtype::float32, ReduceOp::max, -1, 8}, {all_reduce, Dtype::float32, ReduceOp::sum, -1, 9},
-      {broadcast, Dtype::float32, ReduceOp::sum, 0, 8},   {broadcast, Dtype::float32, ReduceOp::sum, 1, 8},
-      {all_gather, Dtype::float32, ReduceOp::sum, -1, 8}, {barrier}};
+  const std::size_t some[] = {3, 13}, others[] = {13, 3};
+  const Call calls[] = {{all_reduce, Dtype::float32, ReduceOp::sum, -1, 8},
+                        {all_reduce, Dtype::int32, ReduceOp::sum, -1, 8},
+                        {all_reduce, Dtype::float32, ReduceOp::max, -1, 8},
+                        {all_reduce, Dtype::float32, ReduceOp::sum, -1, 9},
+                        {broadcast, Dtype::float32, ReduceOp::sum, 0, 8},
+                        {broadcast, Dtype::float32, ReduceOp::sum, 1, 8},
+                        {all_gather, Dtype::float32, ReduceOp::sum, -1, 8},
+                        {reduce_scatter, Dtype::float32, ReduceOp::sum, -1, 8},
+                        {reduce_scatter, Dtype::float32, ReduceOp::premul_sum, -1, 8},
+                        {reduce, Dtype::float32, ReduceOp::sum, 0, 8},
+                        {gather, Dtype::float32, ReduceOp::sum, 0, 8},
+                        {scatter, Dtype::float32, ReduceOp::sum, 0, 8},
+                        {all_to_all, Dtype::float32, ReduceOp::sum, -1, 8},
+                        {.collective = all_gather, .dtype = Dtype::float32, .output_counts = some},
+                        {.collective = all_gather, .dtype = Dtype::float32, .output_counts = others},
+                        {.collective = reduce_scatter, .dtype = Dtype::float32, .input_counts = some},
+                        {barrier}};
   for (const auto& ours : calls)
     for (const auto& theirs : calls) {
       if (&ours == &theirs) continue;
       MemoryStore store;
       run_threads(2, [&](int rank) {
-        as_rank(store, {2, ~0, 1}, rank, 0, [&](Communicator& communicator, std::byte* memory) {
+        as_rank(store, {2, ~0, 1}, rank, 4096, [&](Communicator& communicator, std::byte* memory) {
           Call call = rank == 0 ? ours : theirs;
           call.output = memory;
-          call.input = memory + (call.collective == all_gather ? std::size_t(rank) * 32 : 0);
+          call.input = memory + 2048;
           const Error error = error_of([&] { run(communicator, call, Deadline::in(kLimit)); });
           CHECK_EQ(to_string(error.code()), std::string("mismatch"));
         });
       });
     }
+}
+
+TEST(splits_that_disagree_are_an_error_on_every_rank) {
+  for (const int hosts : {1, 2, 3}) {
+    MemoryStore store;
+    run_threads(3, [&](int rank) {
+      as_rank(store, {3, ~0, hosts}, rank, 4096, [&](Communicator& communicator, std::byte* memory) {
+        std::size_t sent[] = {1, 2, 3}, expected[] = {1, 1, 1};
+        for (auto& count : expected) count = std::size_t(rank) + 1;
+        if (rank == 2) expected[1] = 7;
+        const Call call{.collective = Collective::all_to_all,
+                        .input = memory,
+                        .output = memory + 2048,
+                        .input_counts = sent,
+                        .output_counts = expected};
+        const Error error = error_of([&] { run(communicator, call, Deadline::in(kLimit)); });
+        CHECK_EQ(to_string(error.code()), std::string("mismatch"));
+        check_contains(error.what(), "rank 1 sends 3 elements to rank 2, which expects 7");
+      });
+    });
+  }
 }
 
 TEST(forked_ranks) {
@@ -183,8 +224,7 @@ TEST(forked_ranks) {
     for (const auto& c : cases) most = std::max(most, memory_for(c, world.size));
     run_processes(world.size, [&](int rank) {
       as_rank(store, world, rank, most, [&](Communicator& communicator, std::byte* memory) {
-        for (const auto& c : cases)
-          reference::check_output(c, world.size, play(communicator, c, memory).data());
+        for (const auto& c : cases) play_and_check(communicator, c, memory);
       });
     });
   }

@@ -32,7 +32,7 @@ std::set<std::string> list(const char* folder) {
 void collectives_until_error(Store& store, int rank, int size, int hosts, std::uint64_t seed,
                              std::atomic<int>& ready) {
   constexpr std::size_t kBytes = 1 << 20;
-  RankMemory memory(seed % 3 != 0, kBytes * std::size_t(size));
+  RankMemory memory(seed % 3 != 0, 2 * kBytes * std::size_t(size));
   CommunicatorConfig config = test_config(rank, size);
   config.regions = memory.regions();
   config.describe = describe;
@@ -44,13 +44,12 @@ void collectives_until_error(Store& store, int rank, int size, int hosts, std::u
   try {
     for (;;) {
       Call call;
-      call.collective = Collective(random() % 4);
+      call.collective = Collective(random() % (int(Collective::barrier) + 1));
       call.dtype = Dtype::float32;
       call.root = int(random() % std::uint64_t(size));
       call.count = random() % 2 ? random() % 64 : random() % (kBytes / 4);
       call.output = memory.base();
-      call.input = memory.base() +
-                   (call.collective == Collective::all_gather ? std::size_t(rank) * call.count * 4 : 0);
+      call.input = memory.base() + kBytes * std::size_t(size);
       // Far longer than a death may go unnoticed; a timeout would be the wrong error.
       run(*communicator, call, Deadline::in(Milliseconds(20'000)));
     }

@@ -1,5 +1,6 @@
-// The reduction loops against a naive reference, and the 16-bit floats against arithmetic in double.
+// The reduction loops against a naive reference, and the narrow floats against arithmetic in double.
 #include <cmath>
+#include <complex>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -11,41 +12,55 @@
 #include "csrc_pg/collectives/narrow_floats.hpp"
 #include "csrc_pg/collectives/reduce_kernels.hpp"
 #include "tests/native/check.hpp"
+#include "tests/native/collectives/cases.hpp"
 
 using namespace vccl;
+using reference::has_meaning;
+using reference::kOps;
 
 namespace {
 
-constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::product, ReduceOp::min, ReduceOp::max};
-
-// ---- 16-bit floats by the definition of their format
+// ---- narrow floats by the definition of their format
 // -------------------------------------------------------------
 
-// A float of `exponent_bits` and `mantissa_bits`: what the bits mean.
-double decode(std::uint16_t bits, int exponent_bits, int mantissa_bits) {
-  const int bias = (1 << (exponent_bits - 1)) - 1, top = (1 << exponent_bits) - 1;
-  const int exponent = (bits >> mantissa_bits) & top, mantissa = bits & ((1 << mantissa_bits) - 1);
-  const double sign = bits & 0x8000 ? -1.0 : 1.0;
-  if (exponent == top) return mantissa ? std::nan("") : sign * std::numeric_limits<double>::infinity();
-  if (exponent == 0) return sign * std::ldexp(mantissa, 1 - bias - mantissa_bits);
-  return sign * std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
+struct Format {
+  int exponent_bits, mantissa_bits;
+  bool has_infinity = true;  // without: all ones is NaN, and what is too large becomes the largest number
+
+  int width() const { return 1 + exponent_bits + mantissa_bits; }
+  std::uint16_t sign() const { return std::uint16_t(1 << (width() - 1)); }
+  int bias() const { return (1 << (exponent_bits - 1)) - 1; }
+  std::uint16_t infinity() const { return std::uint16_t(((1 << exponent_bits) - 1) << mantissa_bits); }
+  std::uint16_t largest() const { return std::uint16_t(has_infinity ? infinity() - 1 : sign() - 2); }
+};
+constexpr Format kHalf{5, 10}, kBrain{8, 7}, kE4M3{4, 3, false}, kE5M2{5, 2};
+
+// What the bits mean.
+double decode(std::uint16_t bits, const Format& f) {
+  const int top = (1 << f.exponent_bits) - 1;
+  const int exponent = (bits >> f.mantissa_bits) & top, mantissa = bits & ((1 << f.mantissa_bits) - 1);
+  const double sign = bits & f.sign() ? -1.0 : 1.0;
+  if (!f.has_infinity && (bits & (f.sign() - 1)) == f.sign() - 1) return std::nan("");
+  if (f.has_infinity && exponent == top)
+    return mantissa ? std::nan("") : sign * std::numeric_limits<double>::infinity();
+  if (exponent == 0) return sign * std::ldexp(mantissa, 1 - f.bias() - f.mantissa_bits);
+  return sign * std::ldexp(mantissa + (1 << f.mantissa_bits), exponent - f.bias() - f.mantissa_bits);
 }
 
-// The nearest such float, ties to even; any NaN becomes the quiet one.
-std::uint16_t encode(double value, int exponent_bits, int mantissa_bits) {
-  const int bias = (1 << (exponent_bits - 1)) - 1;
-  const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  const std::uint16_t infinity = std::uint16_t(((1 << exponent_bits) - 1) << mantissa_bits);
+// The nearest such float, ties to even; any NaN becomes a quiet one.
+std::uint16_t encode(double value, const Format& f) {
+  const std::uint16_t sign = std::signbit(value) ? f.sign() : 0;
+  const std::uint16_t beyond = f.has_infinity ? f.infinity() : f.largest();
   const double magnitude = std::fabs(value);
-  if (std::isnan(value)) return std::uint16_t(sign | infinity | (1 << (mantissa_bits - 1)));
-  if (std::isinf(value)) return sign | infinity;
+  if (std::isnan(value)) return std::uint16_t(sign | (f.sign() - 1));
+  if (std::isinf(value)) return sign | beyond;
   if (magnitude == 0) return sign;
-  const int exponent = std::max(std::ilogb(magnitude), 1 - bias);
+  const int exponent = std::max(std::ilogb(magnitude), 1 - f.bias());
   // In units of the last place; nearbyint rounds ties to even, and may carry into the next exponent.
   const auto units =
-      static_cast<std::uint64_t>(std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent)));
-  const std::uint64_t bits = units + (std::uint64_t(exponent + bias - 1) << mantissa_bits);
-  return std::uint16_t(sign | (bits >= infinity ? infinity : bits));
+      static_cast<std::uint64_t>(std::nearbyint(std::ldexp(magnitude, f.mantissa_bits - exponent)));
+  const std::uint64_t bits = units + (std::uint64_t(exponent + f.bias() - 1) << f.mantissa_bits);
+  return std::uint16_t(sign | (bits > f.largest() ? beyond : bits));
 }
 
 bool same_float(float a, float b) {
@@ -53,19 +68,20 @@ bool same_float(float a, float b) {
   return bits_of(a) == bits_of(b);
 }
 
-bool is_nan16(std::uint16_t bits, int mantissa_bits) {
-  return std::isnan(decode(bits, 15 - mantissa_bits, mantissa_bits));
+bool is_nan(std::uint16_t bits, const Format& f) {
+  return std::isnan(decode(bits, f));
+}
+
+bool same_bits(std::uint16_t a, std::uint16_t b, const Format& f) {
+  return a == b || (is_nan(a, f) && is_nan(b, f));
 }
 
 void check_encoding(float value) {
-  const std::uint16_t half = float_to_half(value), wanted_half = encode(value, 5, 10);
-  const std::uint16_t brain = float_to_bfloat16(value), wanted_brain = encode(value, 8, 7);
-  if (std::isnan(value)) {
-    CHECK(is_nan16(half, 10) && is_nan16(brain, 7));
-    CHECK((half & 0x0200) && (brain & 0x0040));  // quiet
-    return;
-  }
-  if (half != wanted_half || brain != wanted_brain)
+  const std::uint16_t half = float_to_half(value), brain = float_to_bfloat16(value);
+  if (std::isnan(value)) CHECK((half & 0x0200) && (brain & 0x0040));  // quiet
+  if (!same_bits(half, encode(value, kHalf), kHalf) || !same_bits(brain, encode(value, kBrain), kBrain) ||
+      !same_bits(float_to_float8_e4m3fn(value), encode(value, kE4M3), kE4M3) ||
+      !same_bits(float_to_float8_e5m2(value), encode(value, kE5M2), kE5M2))
     throw check::Failure("encoding of float bits " + std::to_string(bits_of(value)));
 }
 
@@ -74,36 +90,50 @@ void check_encoding(float value) {
 
 // Floats: one operation in double and one rounding is the correctly rounded result in float.
 template <class T>
-T naive(ReduceOp op, T a, T b, int ranks, bool finish) {
+T naive(ReduceOp op, T a, T b, double scalar, bool finish) {
   if constexpr (std::is_integral_v<T>) {
     __int128 x = a, y = b;
     switch (op) {
       case ReduceOp::sum:
         return T(x + y);
       case ReduceOp::avg:
-        return finish ? T(__int128(T(x + y)) / ranks) : T(x + y);
+        return finish ? T(__int128(T(x + y)) / __int128(scalar)) : T(x + y);
       case ReduceOp::product:
         return T(static_cast<unsigned __int128>(x) * static_cast<unsigned __int128>(y));
       case ReduceOp::min:
         return x < y ? a : b;
       case ReduceOp::max:
         return x > y ? a : b;
+      case ReduceOp::band:
+        return T(x & y);
+      case ReduceOp::bor:
+        return T(x | y);
+      case ReduceOp::bxor:
+        return T(x ^ y);
+      default:
+        throw check::Failure("no such reduction");
     }
   } else {
     switch (op) {
       case ReduceOp::sum:
         return a + b;
       case ReduceOp::avg:
-        return finish ? (a + b) / T(ranks) : a + b;
+        return finish ? (a + b) / T(scalar) : a + b;
       case ReduceOp::product:
         return a * b;
       case ReduceOp::min:
         return std::isnan(a) || std::isnan(b) ? T(NAN) : a < b ? a : b;
       case ReduceOp::max:
         return std::isnan(a) || std::isnan(b) ? T(NAN) : a > b ? a : b;
+      case ReduceOp::premul_sum: {
+        // Two roundings: the compiler must not make one of them.
+        const volatile T product = b * T(scalar);
+        return a + product;
+      }
+      default:
+        throw check::Failure("no such reduction");
     }
   }
-  return T();
 }
 
 template <class T>
@@ -145,14 +175,14 @@ std::vector<T> sample(std::mt19937_64& random, std::size_t count) {
 
 // Runs `kernel` from and to unaligned addresses, in place on `b` or not.
 template <class Out, class A, class B>
-std::vector<Out> apply(Kernel kernel, const std::vector<A>& a, const std::vector<B>& b, int ranks,
+std::vector<Out> apply(Kernel kernel, const std::vector<A>& a, const std::vector<B>& b, double scalar,
                        std::size_t shift, bool in_place) {
   std::vector<char> x(a.size() * sizeof(A) + 80), y(b.size() * sizeof(B) + 80),
       out(a.size() * sizeof(Out) + 80, 0x55);
   std::memcpy(x.data() + shift, a.data(), a.size() * sizeof(A));
   std::memcpy(y.data() + shift * 3, b.data(), b.size() * sizeof(B));
   char* to = in_place ? y.data() + shift * 3 : out.data() + shift * 5;
-  kernel(to, x.data() + shift, y.data() + shift * 3, a.size(), ranks);
+  kernel(to, x.data() + shift, y.data() + shift * 3, a.size(), scalar);
   if (!in_place) {
     for (std::size_t i = 0; i < shift * 5; ++i) CHECK(out[i] == 0x55);
     for (std::size_t i = shift * 5 + a.size() * sizeof(Out); i < out.size(); ++i) CHECK(out[i] == 0x55);
@@ -166,25 +196,35 @@ using Find = const Reduction* (*)(Dtype, ReduceOp) noexcept;
 constexpr Find kFinds[] = {find_reduction, find_portable_reduction};
 constexpr std::size_t kCounts[] = {0, 1, 2, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 1000, 4099};
 
+// The divisor of AVG has to be whole; the factor of PREMUL_SUM should not be.
+double scalar_for(ReduceOp op, int ranks) {
+  return op == ReduceOp::premul_sum ? ranks * -0.37 : ranks;
+}
+
 template <class T>
 void check_number(Dtype dtype) {
   std::mt19937_64 random(17);
   CHECK_EQ(size_of(dtype), sizeof(T));
   for (const auto find : kFinds)
-    for (const auto op : kOps)
+    for (const auto op : kOps) {
+      const auto* reduction = find(dtype, op);
+      CHECK_EQ(reduction != nullptr, has_meaning(dtype, op));
+      if (!reduction) continue;
+      const bool premul = op == ReduceOp::premul_sum;
+      CHECK_EQ(reduction->partial_size, sizeof(T));
+      CHECK(reduction->first == (premul ? nullptr : reduction->middle));
+      CHECK(reduction->only == (premul ? nullptr : reduction->last));
+      CHECK_EQ(reduction->start != nullptr && reduction->alone != nullptr, premul);
       for (const auto count : kCounts)
         for (const int ranks : {2, 3, 200}) {
-          const auto* reduction = find(dtype, op);
-          CHECK(reduction != nullptr);
-          CHECK_EQ(reduction->partial_size, sizeof(T));
+          const double scalar = scalar_for(op, ranks);
           const auto a = sample<T>(random, count), b = sample<T>(random, count);
           const std::size_t shift = random() % 9;
-          const auto step = apply<T>(reduction->middle, a, b, ranks, shift, random() % 2);
-          const auto last = apply<T>(reduction->last, a, b, ranks, shift, random() % 2);
-          CHECK(reduction->first == reduction->middle && reduction->only == reduction->last);
+          const auto step = apply<T>(reduction->middle, a, b, scalar, shift, random() % 2);
+          const auto last = apply<T>(reduction->last, a, b, scalar, shift, random() % 2);
           for (std::size_t i = 0; i < count; ++i) {
-            const T wanted_step = naive<T>(op, a[i], b[i], ranks, false),
-                    wanted = naive<T>(op, a[i], b[i], ranks, true);
+            const T wanted_step = naive<T>(op, a[i], b[i], scalar, false),
+                    wanted = naive<T>(op, a[i], b[i], scalar, true);
             if (!same_value(step[i], wanted_step) || !same_value(last[i], wanted)) {
               std::ostringstream text;
               text << to_string(dtype) << " " << to_string(op) << " of " << +a[i] << " and " << +b[i] << ": "
@@ -192,69 +232,144 @@ void check_number(Dtype dtype) {
               throw check::Failure(text.str());
             }
           }
+          if (!premul) continue;
+          for (const auto kernel : {reduction->start, reduction->alone}) {
+            const auto scaled = apply<T>(kernel, a, b, scalar, shift, random() % 2);
+            for (std::size_t i = 0; i < count; ++i) CHECK(same_value(scaled[i], T(b[i] * T(scalar))));
+          }
         }
+    }
 }
 
-void check_narrow(Dtype dtype, int mantissa_bits) {
-  const int exponent_bits = 15 - mantissa_bits;
-  std::mt19937_64 random(23);
-  const auto wide = [&](std::uint16_t bits) { return float(decode(bits, exponent_bits, mantissa_bits)); };
-  const auto same16 = [&](std::uint16_t a, float b) {
-    const std::uint16_t wanted = encode(b, exponent_bits, mantissa_bits);
-    return a == wanted || (is_nan16(a, mantissa_bits) && is_nan16(wanted, mantissa_bits));
+// Each part of a sum is a sum; a product is the plain formula.
+template <class T>
+void check_complex(Dtype dtype) {
+  std::mt19937_64 random(29);
+  using Complex = std::complex<T>;
+  CHECK_EQ(size_of(dtype), sizeof(Complex));
+  const auto sample_complex = [&](std::size_t count) {
+    const auto parts = sample<T>(random, 2 * count);
+    std::vector<Complex> values;
+    for (std::size_t i = 0; i < count; ++i) values.emplace_back(parts[2 * i], parts[2 * i + 1]);
+    return values;
+  };
+  const auto wanted = [](ReduceOp op, Complex a, Complex b, double scalar, bool finish) {
+    if (op != ReduceOp::product)
+      return Complex(naive<T>(op, a.real(), b.real(), scalar, finish),
+                     naive<T>(op, a.imag(), b.imag(), scalar, finish));
+    const volatile T rr = a.real() * b.real(), ii = a.imag() * b.imag(), ri = a.real() * b.imag(),
+                     ir = a.imag() * b.real();
+    return Complex(rr - ii, ri + ir);
+  };
+  const auto same = [](Complex a, Complex b) {
+    return same_value(a.real(), b.real()) && same_value(a.imag(), b.imag());
   };
   for (const auto find : kFinds)
-    for (const auto op : kOps)
+    for (const auto op : kOps) {
+      const auto* reduction = find(dtype, op);
+      CHECK_EQ(reduction != nullptr, has_meaning(dtype, op));
+      if (!reduction) continue;
+      CHECK_EQ(reduction->partial_size, sizeof(Complex));
+      for (const auto count : kCounts) {
+        const double scalar = scalar_for(op, 3);
+        const auto a = sample_complex(count), b = sample_complex(count);
+        const auto step = apply<Complex>(reduction->middle, a, b, scalar, random() % 9, random() % 2);
+        const auto last = apply<Complex>(reduction->last, a, b, scalar, random() % 9, random() % 2);
+        for (std::size_t i = 0; i < count; ++i) {
+          CHECK(same(step[i], wanted(op, a[i], b[i], scalar, false)));
+          CHECK(same(last[i], wanted(op, a[i], b[i], scalar, true)));
+        }
+        if (op != ReduceOp::premul_sum) {
+          CHECK(reduction->first == reduction->middle && reduction->only == reduction->last);
+          continue;
+        }
+        for (const auto kernel : {reduction->start, reduction->alone}) {
+          const auto scaled = apply<Complex>(kernel, a, b, scalar, random() % 9, random() % 2);
+          for (std::size_t i = 0; i < count; ++i)
+            CHECK(same(scaled[i], Complex(b[i].real() * T(scalar), b[i].imag() * T(scalar))));
+        }
+      }
+    }
+}
+
+// Bits: of an element.
+template <class Bits>
+void check_narrow(Dtype dtype, const Format& f) {
+  std::mt19937_64 random(23);
+  CHECK_EQ(size_of(dtype), sizeof(Bits));
+  const auto wide = [&](Bits bits) { return float(decode(bits, f)); };
+  const auto same = [&](Bits a, float b) { return same_bits(a, encode(b, f), f); };
+  for (const auto find : kFinds)
+    for (const auto op : kOps) {
+      const auto* reduction = find(dtype, op);
+      CHECK_EQ(reduction != nullptr, has_meaning(dtype, op));
+      if (!reduction) continue;
+      const bool premul = op == ReduceOp::premul_sum;
+      CHECK_EQ(reduction->start != nullptr && reduction->alone != nullptr, premul);
       for (const auto count : kCounts)
         for (const int ranks : {2, 3, 7}) {
-          const auto* reduction = find(dtype, op);
-          CHECK(reduction != nullptr);
-          auto a = sample<std::uint16_t>(random, count), b = sample<std::uint16_t>(random, count);
+          const double scalar = scalar_for(op, ranks);
+          auto a = sample<Bits>(random, count), b = sample<Bits>(random, count);
           const auto partial = sample<float>(random, count);
           const std::size_t shift = random() % 9;
-          const auto only = apply<std::uint16_t>(reduction->only, a, b, ranks, shift, random() % 2);
-          for (std::size_t i = 0; i < count; ++i)
-            CHECK(same16(only[i], naive<float>(op, wide(a[i]), wide(b[i]), ranks, true)));
+          if (!premul) {
+            const auto only = apply<Bits>(reduction->only, a, b, scalar, shift, random() % 2);
+            for (std::size_t i = 0; i < count; ++i)
+              CHECK(same(only[i], naive<float>(op, wide(a[i]), wide(b[i]), scalar, true)));
+          }
           if (op == ReduceOp::min || op == ReduceOp::max) {
-            CHECK_EQ(reduction->partial_size, sizeof(std::uint16_t));
+            CHECK_EQ(reduction->partial_size, sizeof(Bits));
             CHECK(reduction->first == reduction->only && reduction->middle == reduction->only);
             CHECK(reduction->last == reduction->only);
             continue;
           }
           CHECK_EQ(reduction->partial_size, sizeof(float));
-          const auto first = apply<float>(reduction->first, a, b, ranks, shift, false);
-          const auto middle = apply<float>(reduction->middle, partial, b, ranks, shift, false);
-          const auto last = apply<std::uint16_t>(reduction->last, partial, b, ranks, shift, random() % 2);
+          const auto first =
+              apply<float>(premul ? reduction->start : reduction->first, a, b, scalar, shift, false);
+          const auto middle = apply<float>(reduction->middle, partial, b, scalar, shift, false);
+          const auto last = apply<Bits>(reduction->last, partial, b, scalar, shift, random() % 2);
           for (std::size_t i = 0; i < count; ++i) {
-            CHECK(same_float(first[i], naive<float>(op, wide(a[i]), wide(b[i]), ranks, false)));
-            CHECK(same_float(middle[i], naive<float>(op, partial[i], wide(b[i]), ranks, false)));
-            CHECK(same16(last[i], naive<float>(op, partial[i], wide(b[i]), ranks, true)));
+            const float started = wide(b[i]) * float(scalar);
+            CHECK(same_float(first[i],
+                             premul ? started : naive<float>(op, wide(a[i]), wide(b[i]), scalar, false)));
+            CHECK(same_float(middle[i], naive<float>(op, partial[i], wide(b[i]), scalar, false)));
+            CHECK(same(last[i], naive<float>(op, partial[i], wide(b[i]), scalar, true)));
           }
+          if (!premul) continue;
+          const auto alone = apply<Bits>(reduction->alone, a, b, scalar, shift, random() % 2);
+          for (std::size_t i = 0; i < count; ++i) CHECK(same(alone[i], wide(b[i]) * float(scalar)));
         }
+    }
 }
 
 }  // namespace
 
-TEST(every_16_bit_pattern_widens_exactly) {
+TEST(every_narrow_pattern_widens_exactly) {
   for (std::uint32_t i = 0; i < 65536; ++i) {
     const auto bits = static_cast<std::uint16_t>(i);
-    CHECK(same_float(half_to_float(bits), float(decode(bits, 5, 10))));
-    CHECK(same_float(bfloat16_to_float(bits), float(decode(bits, 8, 7))));
-    if (!is_nan16(bits, 10)) CHECK_EQ(float_to_half(half_to_float(bits)), bits);
-    if (!is_nan16(bits, 7)) CHECK_EQ(float_to_bfloat16(bfloat16_to_float(bits)), bits);
+    CHECK(same_float(half_to_float(bits), float(decode(bits, kHalf))));
+    CHECK(same_float(bfloat16_to_float(bits), float(decode(bits, kBrain))));
+    if (!is_nan(bits, kHalf)) CHECK_EQ(float_to_half(half_to_float(bits)), bits);
+    if (!is_nan(bits, kBrain)) CHECK_EQ(float_to_bfloat16(bfloat16_to_float(bits)), bits);
+  }
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    const auto bits = static_cast<std::uint8_t>(i);
+    CHECK(same_float(float8_e4m3fn_to_float(bits), float(decode(bits, kE4M3))));
+    CHECK(same_float(float8_e5m2_to_float(bits), float(decode(bits, kE5M2))));
+    if (!is_nan(bits, kE4M3)) CHECK_EQ(float_to_float8_e4m3fn(float8_e4m3fn_to_float(bits)), bits);
+    if (!is_nan(bits, kE5M2)) CHECK_EQ(float_to_float8_e5m2(float8_e5m2_to_float(bits)), bits);
   }
 }
 
 TEST(floats_narrow_to_the_nearest_even) {
   // Around every representable value and every midpoint between two, and anywhere else.
-  for (std::uint32_t i = 0; i < 65536; ++i)
-    for (const int mantissa_bits : {10, 7}) {
+  for (const auto& f : {kHalf, kBrain, kE4M3, kE5M2})
+    for (std::uint32_t i = 0; i < 1u << f.width(); ++i) {
       const auto low = static_cast<std::uint16_t>(i), high = static_cast<std::uint16_t>(i + 1);
-      const double a = decode(low, 15 - mantissa_bits, mantissa_bits),
-                   b = decode(high, 15 - mantissa_bits, mantissa_bits);
+      const double a = decode(low, f), b = decode(high, f);
       if (!std::isfinite(a)) continue;
       const float middle =
-          std::isfinite(b) ? float((a + b) / 2) : float(a + std::ldexp(a, -mantissa_bits - 2));
+          std::isfinite(b) ? float((a + b) / 2) : float(a + std::ldexp(a, -f.mantissa_bits - 2));
       for (const float value : {float(a), middle}) {
         check_encoding(value);
         check_encoding(std::nextafter(value, INFINITY));
@@ -262,7 +377,9 @@ TEST(floats_narrow_to_the_nearest_even) {
       }
     }
   for (const float edge :
-       {65504.f, 65519.996f, 65520.f, 65536.f, 3.4e38f, 0x1p-14f, 0x1p-24f, 0x1p-25f, 0x1.8p-25f})
+       {65504.f,    65519.996f, 65520.f,    65536.f,  3.4e38f,  0x1p-14f, 0x1p-24f, 0x1p-25f,
+        0x1.8p-25f, 448.f,      464.f,      465.f,    480.f,    57344.f,  61439.f,  61440.f,
+        0x1p-9f,    0x1p-10f,   0x1.8p-10f, 0x1p-16f, 0x1p-17f, INFINITY})
     check_encoding(edge), check_encoding(-edge);
   std::mt19937_64 random(5);
   for (int i = 0; i < 1'000'000; ++i) check_encoding(float_of(std::uint32_t(random())));
@@ -276,12 +393,12 @@ TEST(machine_and_portable_loops_agree_on_every_16_bit_pattern) {
     for (const auto op : kOps)
       for (const auto& other : {zero, reversed}) {
         const auto *machine = find_reduction(dtype, op), *portable = find_portable_reduction(dtype, op);
+        if (!machine || !machine->only) continue;
         // Which of two NaNs an addition passes on is the compiler's choice: only that it is one must agree.
-        const int mantissa_bits = dtype == Dtype::float16 ? 10 : 7;
+        const Format f = dtype == Dtype::float16 ? kHalf : kBrain;
         const auto c = apply<std::uint16_t>(machine->only, all, other, 3, 0, false);
         const auto d = apply<std::uint16_t>(portable->only, all, other, 3, 0, false);
-        for (std::size_t i = 0; i < all.size(); ++i)
-          CHECK(c[i] == d[i] || (is_nan16(c[i], mantissa_bits) && is_nan16(d[i], mantissa_bits)));
+        for (std::size_t i = 0; i < all.size(); ++i) CHECK(same_bits(c[i], d[i], f));
         if (machine->partial_size != sizeof(float)) continue;
         const auto a = apply<float>(machine->first, all, other, 3, 0, false);
         const auto b = apply<float>(portable->first, all, other, 3, 0, false);
@@ -302,28 +419,43 @@ TEST(numbers) {
   check_number<double>(Dtype::float64);
 }
 
-TEST(float16) {
-  check_narrow(Dtype::float16, 10);
+TEST(narrow_floats) {
+  check_narrow<std::uint16_t>(Dtype::float16, kHalf);
+  check_narrow<std::uint16_t>(Dtype::bfloat16, kBrain);
+  check_narrow<std::uint8_t>(Dtype::float8_e4m3fn, kE4M3);
+  check_narrow<std::uint8_t>(Dtype::float8_e5m2, kE5M2);
 }
-TEST(bfloat16) {
-  check_narrow(Dtype::bfloat16, 7);
+
+TEST(complex_numbers) {
+  check_complex<float>(Dtype::complex64);
+  check_complex<double>(Dtype::complex128);
+}
+
+TEST(what_can_only_be_moved_has_no_reductions) {
+  for (const auto dtype : {Dtype::float8_e4m3fnuz, Dtype::float8_e5m2fnuz, Dtype::float8_e8m0fnu})
+    for (const auto op : kOps)
+      for (const auto find : kFinds) CHECK(find(dtype, op) == nullptr);
 }
 
 TEST(booleans_are_0_or_1) {
   std::mt19937_64 random(3);
   for (const auto find : kFinds) {
-    CHECK(find(Dtype::boolean, ReduceOp::avg) == nullptr);
-    for (const auto op : {ReduceOp::sum, ReduceOp::product, ReduceOp::min, ReduceOp::max})
+    for (const auto op : kOps) {
+      CHECK_EQ(find(Dtype::boolean, op) != nullptr, has_meaning(Dtype::boolean, op));
+      if (!has_meaning(Dtype::boolean, op)) continue;
       for (const auto count : kCounts) {
         auto a = sample<std::uint8_t>(random, count), b = sample<std::uint8_t>(random, count);
         for (std::size_t i = 0; i < count; ++i)
           if (random() % 2) a[i] = 0, b[i] = std::uint8_t(b[i] * (random() % 2));
         const auto* reduction = find(Dtype::boolean, op);
         const auto result = apply<std::uint8_t>(reduction->only, a, b, 2, random() % 9, random() % 2);
-        const bool is_or = op == ReduceOp::sum || op == ReduceOp::max;
-        for (std::size_t i = 0; i < count; ++i)
-          CHECK_EQ(int(result[i]), int(is_or ? a[i] || b[i] : a[i] && b[i]));
+        const bool is_or = op == ReduceOp::sum || op == ReduceOp::max || op == ReduceOp::bor;
+        for (std::size_t i = 0; i < count; ++i) {
+          const bool x = a[i], y = b[i];
+          CHECK_EQ(int(result[i]), int(op == ReduceOp::bxor ? x != y : is_or ? x || y : x && y));
+        }
       }
+    }
   }
 }
 
@@ -335,6 +467,16 @@ TEST(names) {
            "broadcast(bool, 1 element, root 3)");
   CHECK_EQ(describe({std::uint8_t(Collective::all_gather), std::uint8_t(Dtype::bfloat16), 0, -1, 0}),
            "all_gather(bfloat16, 0 elements)");
+  CHECK_EQ(describe({std::uint8_t(Collective::reduce), std::uint8_t(Dtype::float8_e5m2),
+                     std::uint8_t(ReduceOp::premul_sum), 2, 7}),
+           "reduce(float8_e5m2, 7 elements, PREMUL_SUM, root 2)");
+  CHECK_EQ(describe({std::uint8_t(Collective::reduce_scatter), std::uint8_t(Dtype::int16),
+                     std::uint8_t(ReduceOp::bxor), -1, 12, 0x1234}),
+           "reduce_scatter(int16, 12 elements in uneven parts #00001234, BXOR)");
+  CHECK_EQ(describe({std::uint8_t(Collective::scatter), std::uint8_t(Dtype::complex64), 0, 1, 5}),
+           "scatter(complex64, 5 elements, root 1)");
+  CHECK_EQ(describe({std::uint8_t(Collective::all_to_all), std::uint8_t(Dtype::uint64), 0, -1, 0, 1}),
+           "all_to_all(uint64, with splits)");
   CHECK_EQ(describe({std::uint8_t(Collective::barrier)}), "barrier()");
   CHECK_EQ(describe({250, 251, 252, 0, 2}), "unknown collective(unknown dtype, 2 elements)");
 }

@@ -1,0 +1,251 @@
+#include "csrc_pg/collectives/call.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "csrc_pg/collectives/parts.hpp"
+#include "csrc_pg/collectives/reduce_kernels.hpp"
+
+namespace vccl {
+
+namespace {
+
+using Counts = std::span<const std::size_t>;
+
+[[noreturn]] void refuse(const Communicator& communicator, const Call& call, ErrorCode code,
+                         const std::string& why) {
+  throw Error(code, "rank " + std::to_string(communicator.rank()) + " of " + communicator.name() + ": " +
+                        describe(signature_of(call)) + ": " + why);
+}
+
+bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
+  const auto x = reinterpret_cast<std::uintptr_t>(a), y = reinterpret_cast<std::uintptr_t>(b);
+  return x < y + b_bytes && y < x + a_bytes;
+}
+
+// FNV-1a over the counts; never 0, which says that parts are equal.
+std::uint64_t hash_of(Counts counts) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const std::uint64_t count : counts)
+    for (int shift = 0; shift < 64; shift += 8) hash = (hash ^ (count >> shift & 0xff)) * 0x100000001b3u;
+  return hash == 0 ? 1 : hash;
+}
+
+// Of the collective whose ranks all know all parts: the counts of them.
+Counts common_counts(const Call& call) {
+  if (call.collective == Collective::all_gather) return call.output_counts;
+  if (call.collective == Collective::reduce_scatter) return call.input_counts;
+  return {};
+}
+
+const char* why_no_reduction(Dtype dtype, ReduceOp op) {
+  if (dtype == Dtype::boolean) return "reduce with MAX (any) or MIN (all), or convert to a number first";
+  switch (dtype) {
+    case Dtype::float8_e4m3fnuz:
+    case Dtype::float8_e5m2fnuz:
+    case Dtype::float8_e8m0fnu:
+      return "they can be moved; convert to another dtype to reduce them";
+    case Dtype::complex64:
+    case Dtype::complex128:
+      if (op == ReduceOp::min || op == ReduceOp::max) return "complex numbers have no order";
+      break;
+    default:
+      break;
+  }
+  if (op == ReduceOp::premul_sum) return "the factor is no whole number; multiply first and use SUM";
+  return "bitwise reductions are for integers and bool";
+}
+
+void check_kind(const Communicator& communicator, const Call& call) {
+  if (call.collective > Collective::barrier)
+    throw Error(ErrorCode::unsupported, "rank " + std::to_string(communicator.rank()) + " of " +
+                                            communicator.name() + ": there is no collective with number " +
+                                            std::to_string(int(call.collective)));
+  if (call.collective == Collective::barrier) return;
+  if (size_of(call.dtype) == 0)
+    refuse(communicator, call, ErrorCode::unsupported,
+           "there is no dtype with number " + std::to_string(int(call.dtype)));
+  if (!is_reduction(call.collective)) return;
+  if (call.op > ReduceOp::premul_sum)
+    refuse(communicator, call, ErrorCode::unsupported,
+           "there is no reduction with number " + std::to_string(int(call.op)));
+  if (!find_reduction(call.dtype, call.op))
+    refuse(communicator, call, ErrorCode::unsupported,
+           std::string(to_string(call.collective)) + " has no " + to_string(call.op) + " of " +
+               to_string(call.dtype) + " elements; " + why_no_reduction(call.dtype, call.op));
+}
+
+// Half of the address space: the difference of two pointers into a buffer must fit as well.
+void check_length(const Communicator& communicator, const Call& call, Counts counts) {
+  std::size_t left = std::size_t(std::numeric_limits<std::ptrdiff_t>::max()) / size_of(call.dtype);
+  const auto refuse_length = [&] {
+    refuse(communicator, call, ErrorCode::invalid, "the buffer would be longer than the address space");
+  };
+  if (counts.empty() && call.count > left / std::size_t(communicator.size())) refuse_length();
+  for (const std::size_t count : counts) {
+    if (count > left) refuse_length();
+    left -= count;
+  }
+}
+
+void check_counts(const Communicator& communicator, const Call& call, Counts counts, const char* name,
+                  bool allowed) {
+  if (counts.empty()) return;
+  if (!allowed)
+    refuse(communicator, call, ErrorCode::invalid,
+           std::string(to_string(call.collective)) + " takes no " + name + ": its parts are equal");
+  if (counts.size() != std::size_t(communicator.size()))
+    refuse(communicator, call, ErrorCode::invalid,
+           std::to_string(counts.size()) + " " + name + " were given for " +
+               std::to_string(communicator.size()) + " ranks");
+}
+
+void check_lengths(const Communicator& communicator, const Call& call) {
+  const bool exchanges = call.collective == Collective::all_to_all;
+  check_counts(communicator, call, call.input_counts, "input counts",
+               exchanges || call.collective == Collective::reduce_scatter);
+  check_counts(communicator, call, call.output_counts, "output counts",
+               exchanges || call.collective == Collective::all_gather);
+  if (call.input_counts.empty() || call.output_counts.empty()) {
+    if (exchanges && call.input_counts.size() != call.output_counts.size())
+      refuse(communicator, call, ErrorCode::invalid,
+             "input counts and output counts have to be given together");
+  } else {
+    const auto own = std::size_t(communicator.rank());
+    if (call.input_counts[own] != call.output_counts[own])
+      refuse(communicator, call, ErrorCode::invalid,
+             "this rank sends itself " + std::to_string(call.input_counts[own]) + " elements and expects " +
+                 std::to_string(call.output_counts[own]));
+  }
+  check_length(communicator, call, call.input_counts);
+  check_length(communicator, call, call.output_counts);
+}
+
+void check_root(const Communicator& communicator, const Call& call) {
+  if (!has_root(call.collective) || (call.root >= 0 && call.root < communicator.size())) return;
+  refuse(communicator, call, ErrorCode::invalid,
+         "root " + std::to_string(call.root) + " is not a rank of the group; its ranks are 0 to " +
+             std::to_string(communicator.size() - 1));
+}
+
+// Input and output may be the same memory only where each element of the one is that of the other.
+void check_overlap(const Communicator& communicator, const Call& call, const Buffers& buffers) {
+  const int size = communicator.size(), rank = communicator.rank();
+  const std::size_t element = size_of(call.dtype);
+  const std::size_t input_bytes = buffers.input * element, output_bytes = buffers.output * element;
+  if (!overlap(call.input, input_bytes, call.output, output_bytes)) return;
+
+  const auto* input = static_cast<const std::byte*>(call.input);
+  const auto* output = static_cast<const std::byte*>(call.output);
+  const char* why = "input and output overlap without being the same buffer";
+  switch (call.collective) {
+    case Collective::all_gather:
+    case Collective::gather:
+      output += Parts(call.output_counts, call.count, size).begin(rank) * element;
+      why = "the input overlaps the output elsewhere than at this rank's own part";
+      break;
+    case Collective::reduce_scatter:
+    case Collective::scatter:
+      input += Parts(call.input_counts, call.count, size).begin(rank) * element;
+      why = "the output overlaps the input elsewhere than at this rank's own part";
+      break;
+    case Collective::all_to_all:
+      refuse(communicator, call, ErrorCode::invalid, "input and output overlap");
+    default:
+      break;
+  }
+  if (input != output) refuse(communicator, call, ErrorCode::invalid, why);
+}
+
+}  // namespace
+
+Signature signature_of(const Call& call) {
+  Signature signature;
+  signature.collective = static_cast<std::uint8_t>(call.collective);
+  if (call.collective == Collective::barrier) return signature;
+  signature.dtype = static_cast<std::uint8_t>(call.dtype);
+  signature.count = call.count;
+  if (is_reduction(call.collective)) signature.op = static_cast<std::uint8_t>(call.op);
+  if (has_root(call.collective)) signature.root = call.root;
+  if (call.collective == Collective::all_to_all && !call.input_counts.empty()) {
+    // Each rank has its own splits. They are compared by the algorithm.
+    signature.count = 0;
+    signature.extra = 1;
+  } else if (const Counts counts = common_counts(call); !counts.empty()) {
+    const bool equal = std::all_of(counts.begin(), counts.end(), [&](auto c) { return c == counts[0]; });
+    signature.count = equal ? counts[0] : Parts(counts, 0, 0).total();
+    signature.extra = equal ? 0 : hash_of(counts);
+  }
+  return signature;
+}
+
+Buffers buffers_of(const Call& call, int rank, int size) {
+  const bool is_root = call.root == rank;
+  switch (call.collective) {
+    case Collective::all_reduce:
+      return {call.count, call.count};
+    case Collective::broadcast:
+      return {is_root ? call.count : 0, call.count};
+    case Collective::reduce:
+      return {call.count, is_root ? call.count : 0};
+    case Collective::gather:
+      return {call.count, is_root ? call.count * std::size_t(size) : 0};
+    case Collective::scatter:
+      return {is_root ? call.count * std::size_t(size) : 0, call.count};
+    case Collective::all_gather: {
+      const Parts parts(call.output_counts, call.count, size);
+      return {parts.count(rank), parts.total()};
+    }
+    case Collective::reduce_scatter: {
+      const Parts parts(call.input_counts, call.count, size);
+      return {parts.total(), parts.count(rank)};
+    }
+    case Collective::all_to_all:
+      return {Parts(call.input_counts, call.count, size).total(),
+              Parts(call.output_counts, call.count, size).total()};
+    case Collective::barrier:
+      break;
+  }
+  return {};
+}
+
+void check_call(const Communicator& communicator, const Call& call) {
+  check_kind(communicator, call);
+  if (call.collective == Collective::barrier) return;
+  check_lengths(communicator, call);
+  check_root(communicator, call);
+  const Buffers buffers = buffers_of(call, communicator.rank(), communicator.size());
+  if (buffers.output > 0 && !call.output)
+    refuse(communicator, call, ErrorCode::invalid, "the output is a null pointer");
+  if (buffers.input > 0 && !call.input)
+    refuse(communicator, call, ErrorCode::invalid, "the input is a null pointer");
+  if (buffers.input > 0 && buffers.output > 0) check_overlap(communicator, call, buffers);
+}
+
+std::span<std::byte> window_of(const Call& call, int rank, int size) {
+  const Buffers buffers = buffers_of(call, rank, size);
+  switch (call.collective) {
+    case Collective::all_reduce:
+    case Collective::broadcast:
+    case Collective::all_gather:
+      return {static_cast<std::byte*>(call.output), buffers.output * size_of(call.dtype)};
+    case Collective::barrier:
+      return {};
+    default:
+      // Nobody writes to a window by way of the communicator.
+      return {static_cast<std::byte*>(const_cast<void*>(call.input)), buffers.input * size_of(call.dtype)};
+  }
+}
+
+std::size_t longest_buffer(const Call& call, int size) {
+  if (call.collective == Collective::barrier) return 0;
+  if (call.collective == Collective::all_to_all && !call.input_counts.empty()) return 0;
+  const bool whole = call.collective == Collective::all_reduce || call.collective == Collective::broadcast ||
+                     call.collective == Collective::reduce;
+  const std::size_t elements = whole ? call.count : Parts(common_counts(call), call.count, size).total();
+  return elements * size_of(call.dtype);
+}
+
+}  // namespace vccl

@@ -194,6 +194,26 @@ TEST(different_calls_are_an_error_on_every_rank) {
     }
 }
 
+TEST(counts_that_are_equal_are_the_same_call) {
+  MemoryStore store;
+  run_threads(2, [&](int rank) {
+    as_rank(store, {2, ~0, 1}, rank, 0, [&](Communicator& communicator, std::byte*) {
+      const std::vector<int> input(6, rank + 1);
+      std::vector<int> gathered(6), reduced(3);
+      const std::size_t counts[] = {3, 3};
+      Call gather{Collective::all_gather, Dtype::int32, ReduceOp::sum, -1, 3, input.data(), gathered.data()};
+      if (rank == 0) gather.output_counts = counts;
+      run(communicator, gather, Deadline::in(kLimit));
+      CHECK((gathered == std::vector<int>{1, 1, 1, 2, 2, 2}));
+      Call reduce{
+          Collective::reduce_scatter, Dtype::int32, ReduceOp::sum, -1, 3, input.data(), reduced.data()};
+      if (rank == 1) reduce.input_counts = counts;
+      run(communicator, reduce, Deadline::in(kLimit));
+      CHECK((reduced == std::vector<int>{3, 3, 3}));
+    });
+  });
+}
+
 TEST(splits_that_disagree_are_an_error_on_every_rank) {
   for (const int hosts : {1, 2, 3}) {
     MemoryStore store;

@@ -202,19 +202,6 @@ TEST(nothing_at_all_is_a_call_too) {
   });
 }
 
-TEST(counts_that_are_equal_are_the_same_call) {
-  strict::Ring ring(2, 1);
-  run_threads(2, [&](int rank) {
-    const std::vector<int> input(3, rank);
-    std::vector<int> output(6);
-    const std::size_t counts[] = {3, 3};
-    Call call{Collective::all_gather, Dtype::int32, ReduceOp::sum, -1, 3, input.data(), output.data()};
-    if (rank == 0) call.output_counts = counts;
-    run(ring[rank], call, Deadline::in(Milliseconds(10'000)));
-    CHECK((output == std::vector<int>{0, 0, 0, 1, 1, 1}));
-  });
-}
-
 TEST(splits_that_disagree_are_the_same_error_on_every_rank) {
   for (const int size : {2, 3, 5}) {
     strict::Ring ring(size, 1);

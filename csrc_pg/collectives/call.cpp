@@ -78,15 +78,21 @@ void check_kind(const Communicator& communicator, const Call& call) {
 }
 
 // Half of the address space: the difference of two pointers into a buffer must fit as well.
-void check_length(const Communicator& communicator, const Call& call, Counts counts) {
-  std::size_t left = std::size_t(std::numeric_limits<std::ptrdiff_t>::max()) / size_of(call.dtype);
+void check_length(const Communicator& communicator, const Call& call) {
+  const std::size_t most = std::size_t(std::numeric_limits<std::ptrdiff_t>::max()) / size_of(call.dtype);
   const auto refuse_length = [&] {
     refuse(communicator, call, ErrorCode::invalid, "the buffer would be longer than the address space");
   };
-  if (counts.empty() && call.count > left / std::size_t(communicator.size())) refuse_length();
-  for (const std::size_t count : counts) {
-    if (count > left) refuse_length();
-    left -= count;
+  // Where counts are given, nobody uses `count`.
+  if (call.input_counts.empty() && call.output_counts.empty() &&
+      call.count > most / std::size_t(communicator.size()))
+    refuse_length();
+  for (const Counts counts : {call.input_counts, call.output_counts}) {
+    std::size_t left = most;
+    for (const std::size_t count : counts) {
+      if (count > left) refuse_length();
+      left -= count;
+    }
   }
 }
 
@@ -119,8 +125,7 @@ void check_lengths(const Communicator& communicator, const Call& call) {
              "this rank sends itself " + std::to_string(call.input_counts[own]) + " elements and expects " +
                  std::to_string(call.output_counts[own]));
   }
-  check_length(communicator, call, call.input_counts);
-  check_length(communicator, call, call.output_counts);
+  check_length(communicator, call);
 }
 
 void check_root(const Communicator& communicator, const Call& call) {

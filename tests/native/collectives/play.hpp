@@ -70,7 +70,7 @@ struct CaseCall {
       : call{c.collective, c.dtype, c.op, c.root, c.count} {
     call.factor = reference::factor_of(c, rank);
     if (!c.uneven) return;
-    call.count = 0;  // nobody has a use for it
+    call.count = ~std::size_t(0);  // nobody may use it
     for (int other = 0; other < size; ++other) {
       if (c.collective != vccl::Collective::all_gather)
         input_counts.push_back(reference::part_count(c, rank, other));

@@ -17,10 +17,10 @@ constexpr int kSpins = 30;
 // lets others in: a sleep would let the core go idle, and an idle core of a virtual machine takes 50
 // microseconds and more to come back. Where ranks outnumber cores, no core goes idle.
 constexpr auto kPatience = std::chrono::microseconds(500);
-constexpr auto kCrowdedPatience = std::chrono::microseconds(20);
+constexpr auto kCrowdedPatience = std::chrono::microseconds(100);
 constexpr auto kLongestYielding = std::chrono::milliseconds(2);
 // A yield that comes back sooner has let nobody in: switching there and back takes longer.
-constexpr auto kDeclined = std::chrono::nanoseconds(1200);
+constexpr auto kDeclined = std::chrono::nanoseconds(600);
 // Sleepers are woken by a futex; the slice bounds how late they see what nobody wakes them for.
 constexpr auto kSlice = std::chrono::milliseconds(50);
 constexpr auto kLivenessPeriod = std::chrono::milliseconds(100);

@@ -10,6 +10,7 @@
 #include "transport/host.hpp"
 #include "transport/interface.hpp"
 #include "transport/mapped_link.hpp"
+#include "transport/mapped_peers.hpp"
 #include "transport/remote_links.hpp"
 
 namespace vccl {
@@ -43,6 +44,8 @@ class GroupCommunicator final : public Communicator {
   int host_of(int rank) const override { return host_of_.at(static_cast<std::size_t>(rank)); }
   Outbox& right() override { return *right_; }
   Inbox& left() override { return *left_; }
+  Peers* peers() override { return peers_ ? &*peers_ : nullptr; }
+  const std::string& algorithm_choice() const override { return algorithm_choice_; }
 
   void fail(ErrorCode code, const std::string& what) noexcept override;
   void abort(const std::string& reason) noexcept override;
@@ -51,7 +54,7 @@ class GroupCommunicator final : public Communicator {
   std::uint64_t sequence() const noexcept override { return group_.sequence.load(std::memory_order_relaxed); }
 
  private:
-  void begin(const Signature& signature, std::span<std::byte> window, const Deadline& deadline) override;
+  void begin(const Announcement& announcement, const Deadline& deadline) override;
   void finish() override;
   void cut_short() noexcept override;
 
@@ -63,6 +66,8 @@ class GroupCommunicator final : public Communicator {
   Group group_;
   std::optional<Waiter> waiter_;
   std::optional<Gate> gate_;
+  std::optional<MappedPeers> peers_;  // where all ranks are on this host
+  std::string algorithm_choice_;
   std::vector<std::vector<int>> hosts_;
   std::vector<int> host_of_;
   std::vector<int> ring_;
@@ -84,6 +89,7 @@ GroupCommunicator::GroupCommunicator(Store& store, const CommunicatorConfig& con
   group_.size = config.size;
   group_.describe = config.describe;
   group_.log = Log(environment.debug, config.rank, config.name);
+  algorithm_choice_ = config.algorithms.empty() ? environment.algorithms : config.algorithms;
   group_.regions = config.regions;
   group_.cores = usable_cores();
   group_.deadline = Deadline::in(config.timeout);
@@ -114,6 +120,7 @@ void GroupCommunicator::join(Store& store, const CommunicatorConfig& config, con
   order_ranks(bootstrap.agree_on_hosts(claimed, group_.host.ranks));
   waiter_.emplace(group_);
   gate_.emplace(group_, *waiter_);
+  if (host_count() == 1) peers_.emplace(group_, *waiter_, *gate_);
   group_.own_line().state.store(RankState::present);
   try {
     connect(store, records, environment.socket_interface);
@@ -229,24 +236,29 @@ void GroupCommunicator::abort(const std::string& reason) noexcept {
                                (reason.empty() ? "" : ": " + reason));
 }
 
-void GroupCommunicator::begin(const Signature& signature, std::span<std::byte> window,
-                              const Deadline& deadline) {
+void GroupCommunicator::begin(const Announcement& announcement, const Deadline& deadline) {
   check();
   if (busy_.exchange(true)) {
     throw Error(ErrorCode::invalid,
                 "group " + group_.name + " already runs an operation: a communicator runs one at a time");
   }
-  group_.signature = signature;
-  group_.window = {window, kind_of(group_, window)};
+  group_.signature = announcement.signature;
+  group_.window = {announcement.window, kind_of(group_, announcement.window)};
   group_.deadline = deadline;
   group_.sequence.store(group_.sequence.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   try {
     // Announced before the host's own meeting, so that it travels meanwhile; compared as the answers come.
     if (remote_) remote_->begin();
-    gate_->pass();
-    if (mapped_left_) mapped_left_->begin(gate_->window_of(left_index_));
+    if (peers_) peers_->begin(announcement);
+    gate_->pass(announcement);
+    if (mapped_left_) {
+      mapped_left_->begin(is_inline(announcement)
+                              ? PeerWindow()
+                              : gate_->window_of(left_index_, &OperationSlot::Windows::ring));
+    }
   } catch (const Error& error) {
     fail(error.code(), error.what());
+    if (peers_) peers_->withdraw();
     if (remote_) remote_->spread_failure();
     busy_ = false;
     throw;
@@ -255,6 +267,7 @@ void GroupCommunicator::begin(const Signature& signature, std::span<std::byte> w
 
 void GroupCommunicator::finish() {
   right_->drain();
+  if (peers_) peers_->finish();
   if (remote_) remote_->match();
   busy_ = false;
 }
@@ -262,6 +275,7 @@ void GroupCommunicator::finish() {
 void GroupCommunicator::cut_short() noexcept {
   fail(ErrorCode::aborted,
        "rank " + std::to_string(group_.rank) + " gave up " + group_.operation_text() + " before its end");
+  if (peers_) peers_->withdraw();
   if (remote_) remote_->close();
   busy_ = false;
 }
@@ -272,10 +286,14 @@ std::unique_ptr<Communicator> Communicator::create(Store& store, const Communica
   return std::make_unique<GroupCommunicator>(store, config);
 }
 
-Operation::Operation(Communicator& communicator, const Signature& signature, std::span<std::byte> window,
-                     const Deadline& deadline)
+const std::string& Communicator::algorithm_choice() const {
+  static const std::string kNone;
+  return kNone;
+}
+
+Operation::Operation(Communicator& communicator, const Announcement& announcement, const Deadline& deadline)
     : communicator_(communicator) {
-  communicator_.begin(signature, window, deadline);
+  communicator_.begin(announcement, deadline);
 }
 
 Operation::~Operation() {

@@ -44,6 +44,53 @@ struct CommunicatorConfig {
   // Ranks with different ids count as ranks on different hosts; an equal id alone joins nothing. Empty:
   // VCCL_HOSTID.
   std::string host_id;
+  std::string algorithms;  // Communicator::algorithm_choice(). Empty: VCCL_ALGO.
+};
+
+/// What a rank says and shows at the beginning of an operation.
+struct Announcement {
+  Signature signature;
+  std::span<std::byte> window = {};  // what post() and take() address; may be empty
+  // What the peers on this host may address through Peers, reading and writing. All ranks show, or none does.
+  bool shows = false;
+  std::uint32_t algorithm = 0;  // compared on one host: ranks might be told different things (VCCL_ALGO)
+  std::span<std::byte> input = {}, output = {};
+  std::uint64_t note = 0;  // a number for the peers, which nobody compares
+  // Bytes that travel with the announcement, so that nobody has to wait for their being read. Their number is
+  // the same on every rank and at most Peers::kPayloadBytes; the parts lie one after the other in them, and
+  // may be shorter. Where nothing is shown, a payload takes the place of the window.
+  std::size_t payload_bytes = 0;
+  std::span<const std::byte> payload[2] = {};
+};
+
+/// Every rank's memory at once, inside an operation, where all ranks share one host: for algorithms that are
+/// no ring. Used by the operation's thread.
+class Peers {
+ public:
+  static constexpr std::size_t kPayloadBytes = 64 * 1024;
+  static constexpr std::size_t kScratchBytes = 1024 * 1024;
+  /// Phases of an operation are counted from 1; this is the last one of every operation that shows memory.
+  static constexpr std::uint32_t kDone = (1u << 20) - 1;
+
+  virtual ~Peers() = default;
+  /// Whether all memory that was shown is mapped on this host. The same on every rank. Throws Error(protocol)
+  /// for a window outside of its rank's regions.
+  virtual bool all_mapped() = 0;
+  /// A rank's buffers, where all_mapped(); as long as it announced. What it wrote before the operation is
+  /// there.
+  virtual std::span<std::byte> input(int rank) = 0;
+  virtual std::span<std::byte> output(int rank) = 0;
+  virtual std::uint64_t note(int rank) = 0;
+  /// The payload that a rank announced. Stays until this rank begins its next operation.
+  virtual const std::byte* payload(int rank) = 0;
+  /// kScratchBytes of shared memory of each rank, its slots: while nothing is under way on the ring.
+  virtual std::byte* scratch(int rank) = 0;
+
+  /// This rank has come to `phase`: what it wrote before is there for whoever awaits that. Phases ascend.
+  /// With kDone it touches the peers' memory no more.
+  virtual void arrive(std::uint32_t phase) = 0;
+  virtual void await(int rank, std::uint32_t phase) = 0;
+  virtual void await_all(std::uint32_t phase) = 0;
 };
 
 /// Blocks that go to the right neighbour of the ring. Used by one thread at a time.
@@ -109,6 +156,10 @@ class Communicator {
 
   virtual Outbox& right() = 0;
   virtual Inbox& left() = 0;
+  /// Null where the ranks are on several hosts.
+  virtual Peers* peers() { return nullptr; }
+  /// Which algorithms were asked for when the group was put together, in the words of VCCL_ALGO.
+  virtual const std::string& algorithm_choice() const;
 
   /// Marks the group as failed, here and at every peer that can be reached; everybody who waits, throws. The
   /// first failure wins. Never blocks, never throws.
@@ -123,9 +174,10 @@ class Communicator {
 
  private:
   friend class Operation;
-  virtual void begin(const Signature& signature, std::span<std::byte> window, const Deadline& deadline) = 0;
+  virtual void begin(const Announcement& announcement, const Deadline& deadline) = 0;
   virtual void finish() = 0;
-  /// The operation ends in the middle: fails the group, and returns when nothing reads the window any more.
+  /// The operation ends in the middle: fails the group, and returns when nothing reads the window any more,
+  /// and nobody writes to what we showed.
   virtual void cut_short() noexcept = 0;
 };
 
@@ -137,7 +189,9 @@ class Operation {
   /// `window` is what post() and take() address; it may be empty. Where it lies in one of the communicator's
   /// regions, peers read it in place; elsewhere blocks are staged through shared slots.
   Operation(Communicator& communicator, const Signature& signature, std::span<std::byte> window,
-            const Deadline& deadline);
+            const Deadline& deadline)
+      : Operation(communicator, Announcement{.signature = signature, .window = window}, deadline) {}
+  Operation(Communicator& communicator, const Announcement& announcement, const Deadline& deadline);
   /// Without finish(), the operation was cut short: fails the communicator, so that no peer waits for us.
   ~Operation();
   Operation(const Operation&) = delete;

@@ -28,6 +28,7 @@ Environment read_environment() {
   environment.host_id = variable("VCCL_HOSTID");
   environment.socket_interface = variable("VCCL_SOCKET_IFNAME");
   environment.zmq_library = variable("VCCL_ZMQ_LIBRARY");
+  environment.algorithms = variable("VCCL_ALGO");
   environment.debug = level(variable("VCCL_DEBUG"));
   return environment;
 }

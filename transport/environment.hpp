@@ -12,6 +12,7 @@ struct Environment {
   std::string host_id;              // VCCL_HOSTID: ranks with different ids count as ranks on different hosts
   std::string socket_interface;     // VCCL_SOCKET_IFNAME: the network interface that links between hosts use
   std::string zmq_library;          // VCCL_ZMQ_LIBRARY: path of the libzmq to load
+  std::string algorithms;           // VCCL_ALGO: which algorithm to take, by collective and size
   LogLevel debug = LogLevel::none;  // VCCL_DEBUG: WARN or INFO
 };
 

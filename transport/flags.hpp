@@ -19,29 +19,51 @@ enum class WindowKind : std::uint32_t {
   staged,  // elsewhere: blocks are copied into the rank's slots
 };
 
+/// Where a window lies.
+struct WindowRecord {
+  WindowKind kind;
+  std::uint32_t region;
+  std::uint64_t offset;  // in the region
+  std::uint64_t size;
+};
+
 /// What a rank announces for one operation. Written by the rank, then published by the release store of
 /// `sequence`, which pairs with the acquire load of everyone who waits at the operation's gate.
 ///
 /// Two of them, used by the parity of the sequence, are enough: a rank that begins operation k + 2 has passed
 /// the gate of k + 1, so everybody has begun k + 1, hence has passed the gate of k and read the slot that is
 /// overwritten now.
+///
+/// The same holds for what a rank reads of a payload, which it has done before it begins the next operation.
 struct alignas(64) OperationSlot {
+  static constexpr std::size_t kInlineBytes = 88;
+  struct Windows {
+    WindowRecord ring, input, output;
+    std::uint64_t note;
+  };
+
   std::atomic<std::uint64_t> sequence;
   Signature signature;
-  WindowKind kind;
-  std::uint32_t region;
-  std::uint64_t offset;  // of the window in the region
-  std::uint64_t size;    // of the window
+  std::uint32_t algorithm;
+  // Which one it is follows from the algorithm (is_inline() of its announcement). The first 24 bytes of a
+  // payload are in the line of the flag.
+  union {
+    Windows windows;
+    alignas(8) std::byte payload[kInlineBytes];  // a longer one is in the rank's payload area
+  };
 };
-static_assert(sizeof(OperationSlot) == 64, "one cache line says all that a peer needs to know");
+static_assert(sizeof(OperationSlot) == 128, "the flag and what is read with it in one cache line");
 
 enum class RankState : std::uint32_t { absent, present, left };
 
 /// One rank's flags.
 struct alignas(128) RankLine {
-  // Written by the rank alone. Both counters go on for as long as the group lives.
+  static constexpr int kPhaseBits = 20;
+
+  // Written by the rank alone. The counters go on for as long as the group lives.
   std::atomic<std::uint64_t> posted;    // blocks ready for the right neighbour
   std::atomic<std::uint64_t> consumed;  // blocks of the left neighbour that have been read
+  std::atomic<std::uint64_t> phase;     // of Peers: the operation's sequence << kPhaseBits | its phase
   std::atomic<RankState> state;
   std::atomic<std::int32_t> core;  // where the rank ran last, a hint for those who wait for it
 
@@ -51,7 +73,8 @@ struct alignas(128) RankLine {
 
   OperationSlot operations[2];
 };
-static_assert(sizeof(RankLine) == 256);
+static_assert(sizeof(RankLine) == 384);
+static_assert(Peers::kDone >> RankLine::kPhaseBits == 0);
 
 /// The first failure on this host. A rank that has one to tell claims the record (none -> writing), fills it
 /// in and publishes it with the release store of `set`, which pairs with the acquire load of those who read
@@ -67,7 +90,7 @@ struct alignas(64) FailureRecord {
 };
 
 struct ControlHeader {
-  static constexpr std::uint64_t kMagic = 0x7663636c00000001;  // "vccl", layout 1
+  static constexpr std::uint64_t kMagic = 0x7663636c00000002;  // "vccl", layout 2
   static constexpr std::size_t kNonceBytes = 32;
 
   std::uint64_t magic;
@@ -76,7 +99,7 @@ struct ControlHeader {
 };
 
 /// Addresses in a mapped control segment for `ranks` ranks of one host: header, lines, then every rank's
-/// slots. The slots are sparse: a page costs memory from its first use.
+/// slots and payload areas. These are sparse: a page costs memory from its first use.
 class ControlLayout {
  public:
   static constexpr std::size_t kPage = 4096;
@@ -91,9 +114,16 @@ class ControlLayout {
   std::byte* slots(std::byte* base, int rank) const {
     return base + slots_offset() + static_cast<std::size_t>(rank) * kSlotsOfRank;
   }
+  /// Two areas a rank, used in turn as its operation slots are, and for the same reason.
+  std::byte* payload(std::byte* base, int rank, std::uint64_t sequence) const {
+    return slots(base, rank) + Communicator::kSlots * Communicator::kBlockBytes +
+           (sequence & 1) * Peers::kPayloadBytes;
+  }
 
  private:
-  static constexpr std::size_t kSlotsOfRank = Communicator::kSlots * Communicator::kBlockBytes;
+  static constexpr std::size_t kSlotsOfRank =
+      Communicator::kSlots * Communicator::kBlockBytes + 2 * Peers::kPayloadBytes;
+  static_assert(Peers::kScratchBytes <= Communicator::kSlots * Communicator::kBlockBytes);
   std::size_t slots_offset() const { return kPage + (ranks_ * sizeof(RankLine) + kPage - 1) / kPage * kPage; }
   std::size_t ranks_;
 };

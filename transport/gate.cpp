@@ -1,5 +1,6 @@
 #include "transport/gate.hpp"
 
+#include <cstring>
 #include <functional>
 
 namespace vccl {
@@ -25,15 +26,42 @@ OperationSlot& Gate::slot(int index) const {
   return group_.host.line(index).operations[group_.sequence.load(std::memory_order_relaxed) & 1];
 }
 
-void Gate::announce() {
+WindowRecord Gate::record_of(std::span<std::byte> window) const {
+  const Region* region = window.empty() ? nullptr : region_of(group_, window);
+  if (!region) return {WindowKind::staged, 0, 0, window.size()};
+  return {WindowKind::mapped, static_cast<std::uint32_t>(region - group_.regions.data()),
+          static_cast<std::uint64_t>(window.data() - region->base), window.size()};
+}
+
+void Gate::copy_payload(const Announcement& announcement, OperationSlot& own) const {
+  const std::size_t bytes = announcement.payload_bytes;
+  if (bytes > Peers::kPayloadBytes || announcement.payload[0].size() > bytes ||
+      announcement.payload[1].size() > bytes - announcement.payload[0].size()) {
+    throw Error(ErrorCode::invalid, "a payload of " + std::to_string(bytes) +
+                                        " bytes is too long, or its parts are longer than it");
+  }
+  std::byte* to = is_inline(announcement)
+                      ? own.payload
+                      : group_.host.payload(group_.host.index, group_.sequence.load(std::memory_order_relaxed));
+  for (const auto& part : announcement.payload) {
+    if (part.empty()) continue;
+    std::memcpy(to, part.data(), part.size());
+    to += part.size();
+  }
+}
+
+void Gate::announce(const Announcement& announcement) {
   OperationSlot& own = slot(group_.host.index);
-  own.signature = group_.signature;
-  own.kind = group_.window.kind;
-  own.size = group_.window.bytes.size();
-  if (own.kind == WindowKind::mapped) {
-    const Region* region = region_of(group_, group_.window.bytes);
-    own.region = static_cast<std::uint32_t>(region - group_.regions.data());
-    own.offset = static_cast<std::uint64_t>(group_.window.bytes.data() - region->base);
+  own.signature = announcement.signature;
+  own.algorithm = announcement.algorithm;
+  if (announcement.payload_bytes > 0) copy_payload(announcement, own);
+  if (!is_inline(announcement)) {
+    own.windows.ring = record_of(announcement.window);
+    if (announcement.shows) {
+      own.windows.input = record_of(announcement.input);
+      own.windows.output = record_of(announcement.output);
+      own.windows.note = announcement.note;
+    }
   }
   announce_core(group_.own_line());
   own.sequence.store(group_.sequence.load(std::memory_order_relaxed));
@@ -42,8 +70,8 @@ void Gate::announce() {
   }
 }
 
-void Gate::pass() {
-  announce();
+void Gate::pass(const Announcement& announcement) {
+  announce(announcement);
   const std::uint64_t number = group_.sequence.load(std::memory_order_relaxed);
   const int ranks = static_cast<int>(group_.host.ranks.size());
   int arrived = 0;
@@ -53,6 +81,10 @@ void Gate::pass() {
   };
   const auto awaited = [&](int index) { return read(slot(index).sequence) != number; };
   waiter_.until(ready, awaited, "to begin");
+  // A rank that gave up before we came does not wait for us: its memory may be in use for something else by
+  // now. Pairs with the failure's record: either we see it here, or that rank sees that we have begun, and
+  // waits until we have ended (MappedPeers::withdraw).
+  group_.check();
   compare();
 }
 
@@ -61,20 +93,26 @@ void Gate::compare() const {
   const Signature reference = slot(0).signature;
   for (int i = 1; i < static_cast<int>(group_.host.ranks.size()); ++i) {
     const Signature signature = slot(i).signature;
-    if (signature == reference) continue;
+    if (signature == reference) {
+      if (slot(i).algorithm == slot(0).algorithm) continue;
+      group_.raise(ErrorCode::mismatch, "rank " + std::to_string(group_.host.ranks[0]) + " and rank " +
+                                            std::to_string(group_.host.ranks[i]) +
+                                            " chose different algorithms for " + group_.operation_text() +
+                                            ". VCCL_ALGO must be the same on every rank.");
+    }
     group_.raise(ErrorCode::mismatch,
                  mismatch_text(group_, group_.host.ranks[0], reference, group_.host.ranks[i], signature));
   }
 }
 
-PeerWindow Gate::window_of(int index) const {
-  const OperationSlot& announced = slot(index);
+PeerWindow Gate::window_of(int index, WindowRecord OperationSlot::Windows::*which) const {
+  // Copied first and checked then: the slot is a peer's memory.
+  const WindowRecord announced = slot(index).windows.*which;
   PeerWindow window{announced.kind, nullptr, announced.size};
   if (window.kind == WindowKind::staged) return window;
   const auto& regions = group_.host.regions[static_cast<std::size_t>(index)];
   const std::uint64_t offset = announced.offset;
   const std::uint32_t region = announced.region;
-  // Copied first and checked then: the slot is a peer's memory.
   if (window.kind != WindowKind::mapped || region >= regions.size() || offset > regions[region]->size() ||
       window.size > regions[region]->size() - offset) {
     group_.raise(ErrorCode::protocol, "rank " + std::to_string(group_.host.ranks[index]) +

@@ -35,6 +35,9 @@ struct HostGroup {
 
   RankLine& line(int i) const { return *ControlLayout::line(control->base(), i); }
   FailureRecord& failure() const { return ControlLayout::header(control->base())->failure; }
+  std::byte* payload(int i, std::uint64_t sequence) const {
+    return ControlLayout(layout_ranks).payload(control->base(), i, sequence);
+  }
   std::byte* slots(int i) const { return ControlLayout(layout_ranks).slots(control->base(), i); }
 };
 

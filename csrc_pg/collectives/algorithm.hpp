@@ -4,22 +4,39 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 
 #include "csrc_pg/collectives/types.hpp"
 
 namespace vccl {
 
-/// One way to do one collective. `run` works inside an Operation with the call's window (call.hpp): it moves
-/// blocks to the right neighbour and from the left one, and returns when this rank's output is complete (what
-/// it posted last may still be on its way; the Operation drains it). The call is valid, and has a kernel.
+/// What travels with a rank's announcement (Announcement::payload): the number of bytes on which all ranks
+/// agree, and what this rank puts there.
+struct Payload {
+  std::size_t bytes = 0;
+  std::span<const std::byte> parts[2] = {};
+};
+
+/// Where an algorithm works.
+enum class Reach : std::uint8_t {
+  anywhere,  // over the ring
+  one_host,  // through Peers, whatever the memory
+  mapped,    // through Peers, where every rank can address every rank's buffers
+};
+
+/// One way to do one collective. `run` works inside an Operation with the call's window (call.hpp), and
+/// returns when this rank's output is complete (what it posted last may still be on its way; the Operation
+/// drains it). The call is valid, and has a kernel.
 struct Algorithm {
   const char* name;  // of the family, as VCCL_ALGO names it: "ring"
   Collective collective;
-  bool across_hosts;      // false: for groups that live on one host
+  Reach reach;
   std::size_t min_bytes;  // of the longest buffer, both included: where it is the one to take
   std::size_t max_bytes;
   void (*run)(Communicator& communicator, const Call& call);
+  // Null: it has none. Nothing: it cannot do this call.
+  std::optional<Payload> (*payload)(const Call& call, int rank, int size) = nullptr;
 };
 
 inline constexpr std::size_t kAnyLength = std::numeric_limits<std::size_t>::max();
@@ -27,9 +44,21 @@ inline constexpr std::size_t kAnyLength = std::numeric_limits<std::size_t>::max(
 /// Every algorithm there is, the preferred ones first.
 std::span<const Algorithm> algorithms() noexcept;
 
-/// The first of them that works for the call on this communicator. The same on every rank, since it looks at
-/// nothing that ranks do not share. Throws Error(unsupported) naming the call.
-const Algorithm& select_algorithm(const Communicator& communicator, const Call& call);
+/// The algorithms for one call. Whether peers can address a rank's memory is known only once everybody has
+/// announced where it lies; until then both are in play.
+struct Choice {
+  const Algorithm* first;
+  const Algorithm* otherwise;  // where `first` wants mapped memory, and there is other memory
+  Payload payload;             // of `first`
+
+  /// A number that is the same on every rank which chooses alike.
+  std::uint32_t number() const;
+};
+
+/// The first ones that work for the call on this communicator: of VCCL_ALGO, then of the table. The same on
+/// every rank, since it looks at nothing that ranks do not share. Throws Error(invalid) for a VCCL_ALGO that
+/// cannot be understood, and Error(unsupported) naming the call.
+Choice choose_algorithms(Communicator& communicator, const Call& call);
 
 // One file each.
 void ring_all_reduce(Communicator& communicator, const Call& call);
@@ -41,5 +70,27 @@ void ring_gather(Communicator& communicator, const Call& call);
 void ring_scatter(Communicator& communicator, const Call& call);
 void ring_all_to_all(Communicator& communicator, const Call& call);
 void ring_barrier(Communicator& communicator, const Call& call);
+
+void direct_all_reduce(Communicator& communicator, const Call& call);
+void direct_all_gather(Communicator& communicator, const Call& call);
+void direct_broadcast(Communicator& communicator, const Call& call);
+void direct_reduce_scatter(Communicator& communicator, const Call& call);
+void direct_reduce(Communicator& communicator, const Call& call);
+void direct_gather(Communicator& communicator, const Call& call);
+void direct_scatter(Communicator& communicator, const Call& call);
+void direct_all_to_all(Communicator& communicator, const Call& call);
+std::optional<Payload> split_payload(const Call& call, int rank, int size);
+
+// oneshot_reductions.cpp, oneshot_moves.cpp
+void oneshot_all_reduce(Communicator& communicator, const Call& call);
+void oneshot_reduce_scatter(Communicator& communicator, const Call& call);
+void oneshot_reduce(Communicator& communicator, const Call& call);
+void oneshot_all_gather(Communicator& communicator, const Call& call);
+void oneshot_broadcast(Communicator& communicator, const Call& call);
+void oneshot_gather(Communicator& communicator, const Call& call);
+void oneshot_scatter(Communicator& communicator, const Call& call);
+void oneshot_all_to_all(Communicator& communicator, const Call& call);
+void oneshot_barrier(Communicator& communicator, const Call& call);
+std::optional<Payload> oneshot_payload(const Call& call, int rank, int size);
 
 }  // namespace vccl

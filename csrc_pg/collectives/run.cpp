@@ -1,15 +1,37 @@
 // From a call to an algorithm: what can be refused is refused before anything moves.
 #include "csrc_pg/collectives/algorithm.hpp"
 #include "csrc_pg/collectives/call.hpp"
+#include "csrc_pg/collectives/direct.hpp"
 
 namespace vccl {
 
+namespace {
+
+Announcement announcement_of(const Communicator& communicator, const Call& call, const Choice& choice) {
+  const int rank = communicator.rank(), size = communicator.size();
+  Announcement announcement{.signature = signature_of(call), .window = window_of(call, rank, size)};
+  announcement.algorithm = choice.number();
+  announcement.payload_bytes = choice.payload.bytes;
+  std::copy(std::begin(choice.payload.parts), std::end(choice.payload.parts), announcement.payload);
+  if (choice.first->reach != Reach::mapped) return announcement;
+  const Buffers buffers = buffers_of(call, rank, size);
+  const std::size_t element = size_of(call.dtype);
+  announcement.shows = true;
+  // Peers read what is shown as input. Those that write to an input write to it as the output that it also is.
+  announcement.input = {static_cast<std::byte*>(const_cast<void*>(call.input)), buffers.input * element};
+  announcement.output = {static_cast<std::byte*>(call.output), buffers.output * element};
+  announcement.note = note_of(call);
+  return announcement;
+}
+
+}  // namespace
+
 void run(Communicator& communicator, const Call& call, const Deadline& deadline) {
   check_call(communicator, call);
-  const auto& algorithm = select_algorithm(communicator, call);
-  Operation operation(communicator, signature_of(call),
-                      window_of(call, communicator.rank(), communicator.size()), deadline);
-  algorithm.run(communicator, call);
+  const Choice choice = choose_algorithms(communicator, call);
+  Operation operation(communicator, announcement_of(communicator, call, choice), deadline);
+  const bool is_first = choice.first->reach != Reach::mapped || communicator.peers()->all_mapped();
+  (is_first ? choice.first : choice.otherwise)->run(communicator, call);
   operation.finish();
 }
 

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <string>
 
+#include "csrc_pg/collectives/algorithm.hpp"
+
 namespace vccl {
 
 Splits::Splits(Communicator& communicator, const Call& call)
@@ -12,6 +14,24 @@ Splits::Splits(Communicator& communicator, const Call& call)
   if (call.input_counts.empty()) return;
   exchange(communicator, call);
   compare(communicator);
+}
+
+Splits::Splits(Peers& peers, Communicator& communicator, const Call& call)
+    : size_(communicator.size()), equal_(call.count) {
+  if (call.input_counts.empty()) return;
+  table_.resize(at(size_, 0));
+  for (int rank = 0; rank < size_; ++rank)
+    std::memcpy(&sent(rank, 0), peers.payload(rank), at(1, 0) * sizeof(std::uint64_t));
+  compare(communicator);
+}
+
+std::optional<Payload> split_payload(const Call& call, int, int) {
+  static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));
+  Payload payload;
+  payload.parts[0] = std::as_bytes(call.input_counts);
+  payload.parts[1] = std::as_bytes(call.output_counts);
+  payload.bytes = payload.parts[0].size() + payload.parts[1].size();
+  return payload;
 }
 
 void Splits::exchange(Communicator& communicator, const Call& call) {

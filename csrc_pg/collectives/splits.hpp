@@ -20,6 +20,8 @@ class Splits {
  public:
   /// Inside an operation. Moves one block of 16 bytes a rank, if the call has counts.
   Splits(Communicator& communicator, const Call& call);
+  /// The same, from what the ranks announced with split_payload().
+  Splits(Peers& peers, Communicator& communicator, const Call& call);
 
   std::size_t count(int from, int to) const;
   std::size_t longest() const;

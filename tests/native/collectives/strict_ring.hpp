@@ -52,7 +52,7 @@ class Member : public Communicator, private Outbox, private Inbox {
     std::vector<std::byte> copy;  // as posted
   };
 
-  void begin(const Signature& signature, std::span<std::byte> window, const Deadline& deadline) override;
+  void begin(const Announcement& announcement, const Deadline& deadline) override;
   void finish() override { drain(); }
   void cut_short() noexcept override { fail(ErrorCode::aborted, "an operation was cut short"); }
   void post(std::size_t offset, std::size_t bytes) override;
@@ -135,10 +135,10 @@ void Member::wait(std::unique_lock<std::mutex>& lock, const char* what, Ready re
   if (!done) throw Error(ErrorCode::timeout, "rank " + std::to_string(rank_) + " waits for ever in " + what);
 }
 
-inline void Member::begin(const Signature&, std::span<std::byte> window, const Deadline&) {
+inline void Member::begin(const Announcement& announcement, const Deadline&) {
   check();
   const std::lock_guard lock(ring_.mutex_);
-  window_ = window;
+  window_ = announcement.window;
   ++sequence_;
 }
 

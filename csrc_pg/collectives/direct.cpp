@@ -1,0 +1,51 @@
+#include "csrc_pg/collectives/direct.hpp"
+
+#include <bit>
+#include <string>
+
+namespace vccl {
+
+std::uint64_t note_of(const Call& call) {
+  return call.op == ReduceOp::premul_sum ? std::bit_cast<std::uint64_t>(call.factor) : 0;
+}
+
+Direct::Direct(Communicator& communicator, const Call& call)
+    : rank_(communicator.rank()),
+      size_(communicator.size()),
+      element_(size_of(call.dtype)),
+      peers_(*communicator.peers()) {
+  const bool agreed = call.collective != Collective::all_to_all || call.input_counts.empty();
+  for (int rank = 0; rank < size_; ++rank) {
+    const auto input = peers_.input(rank), output = peers_.output(rank);
+    const Buffers wanted = buffers_of(call, rank, size_);
+    if (agreed && (input.size() != wanted.input * element_ || output.size() != wanted.output * element_)) {
+      communicator.fail(ErrorCode::protocol, "rank " + std::to_string(rank) + " of " + communicator.name() +
+                                                 " announced buffers of other lengths than " +
+                                                 describe(signature_of(call)) + " has");
+      communicator.check();
+    }
+    inputs_.push_back(input.data());
+    outputs_.push_back(output.data());
+  }
+}
+
+std::vector<const std::byte*> Direct::inputs(std::size_t offset) const {
+  std::vector<const std::byte*> all = inputs_;
+  for (auto& input : all) input += offset;
+  return all;
+}
+
+double Direct::factor(int rank) const {
+  return std::bit_cast<double>(peers_.note(rank));
+}
+
+Direct::Range Direct::share(std::size_t count, int index) const {
+  const std::size_t line = std::max<std::size_t>(64 / element_, 1);
+  const std::size_t lines = (count + line - 1) / line;
+  const std::size_t each = lines / std::size_t(size_), more = lines % std::size_t(size_);
+  const auto before = [&](std::size_t i) { return std::min((i * each + std::min(i, more)) * line, count); };
+  const std::size_t begin = before(std::size_t(index));
+  return {begin, before(std::size_t(index) + 1) - begin};
+}
+
+}  // namespace vccl

@@ -1,0 +1,62 @@
+// What the direct algorithms have in common: every rank's buffers, addressed in place, between two
+// synchronisations.
+//
+// The first one is the operation's gate: every input is written, and every output may be. Then each rank does
+// its share of the work, reading and writing the memory of any rank; no element is written by two ranks, and
+// none is read by one rank and written by another. The second one says that all have done their share:
+// outputs are complete, and inputs may be overwritten.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "csrc_pg/collectives/algorithm.hpp"
+#include "csrc_pg/collectives/call.hpp"
+
+namespace vccl {
+
+class Direct {
+ public:
+  /// Inside an operation whose memory is all mapped. A peer's buffer that has not the length which follows
+  /// from the call is the Error(protocol) of everybody.
+  Direct(Communicator& communicator, const Call& call);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  std::size_t element() const { return element_; }
+  const std::byte* input(int rank) const { return inputs_[static_cast<std::size_t>(rank)]; }
+  std::byte* output(int rank) const { return outputs_[static_cast<std::size_t>(rank)]; }
+  /// Of all ranks, in their order, `offset` bytes from their beginning.
+  std::vector<const std::byte*> inputs(std::size_t offset) const;
+  Peers& peers() const { return peers_; }
+  /// PREMUL_SUM: as that rank announced it.
+  double factor(int rank) const;
+
+  /// The `index`-th of size() about equal pieces of `count` elements. None shares a cache line with another
+  /// where the buffers begin at one.
+  struct Range {
+    std::size_t begin, count;
+  };
+  Range share(std::size_t count, int index) const;
+  /// The ranks in turn, beginning behind this one, so that no two ranks are busy with the same one.
+  int other(int turn) const { return (rank_ + turn) % size_; }
+
+  /// The second synchronisation.
+  void finish() {
+    peers_.arrive(Peers::kDone);
+    peers_.await_all(Peers::kDone);
+  }
+
+ private:
+  const int rank_, size_;
+  const std::size_t element_;
+  Peers& peers_;
+  std::vector<const std::byte*> inputs_;
+  std::vector<std::byte*> outputs_;
+};
+
+/// The number that a rank announces with a call that shows its memory.
+std::uint64_t note_of(const Call& call);
+
+}  // namespace vccl

@@ -1,0 +1,16 @@
+// Direct all_reduce: each rank reduces its share of the elements straight from all inputs, and writes the
+// result into all outputs.
+#include "csrc_pg/collectives/direct_reduction.hpp"
+
+namespace vccl {
+
+void direct_all_reduce(Communicator& communicator, const Call& call) {
+  Direct direct(communicator, call);
+  const auto [begin, count] = direct.share(call.count, direct.rank());
+  std::vector<std::byte*> outputs;
+  for (int turn = 0; turn < direct.size(); ++turn) outputs.push_back(direct.output(direct.other(turn)) + begin * direct.element());
+  reduce_directly(direct, call, begin, count, outputs);
+  direct.finish();
+}
+
+}  // namespace vccl

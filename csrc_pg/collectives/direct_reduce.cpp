@@ -1,0 +1,14 @@
+// Direct reduce: each rank reduces its share of the elements from all inputs into the root's output.
+#include "csrc_pg/collectives/direct_reduction.hpp"
+
+namespace vccl {
+
+void direct_reduce(Communicator& communicator, const Call& call) {
+  Direct direct(communicator, call);
+  const auto [begin, count] = direct.share(call.count, direct.rank());
+  std::byte* const output = direct.output(call.root) + begin * direct.element();
+  reduce_directly(direct, call, begin, count, {&output, 1});
+  direct.finish();
+}
+
+}  // namespace vccl

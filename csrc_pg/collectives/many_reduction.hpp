@@ -1,0 +1,31 @@
+// A reduction of the elements of many ranks at once.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "csrc_pg/collectives/reduce_kernels.hpp"
+#include "csrc_pg/collectives/types.hpp"
+
+namespace vccl {
+
+/// Reduces what lies in one buffer a rank, in the order of ranks: ((0 + 1) + 2) + ... The result depends on
+/// neither who computes it nor how it is cut into pieces. Partial results stay in the first-level cache.
+class ManyReduction {
+ public:
+  ManyReduction(const Call& call, int size);
+
+  /// PREMUL_SUM: the factor of a rank's elements.
+  void set_factor(int rank, double factor) { scalars_[static_cast<std::size_t>(rank)] = factor; }
+  /// result[i] = inputs[0][i] op inputs[1][i] op ... The result may be one of the inputs.
+  void operator()(std::byte* result, const std::byte* const* inputs, std::size_t count) const;
+
+ private:
+  void tile(std::byte* result, const std::byte* const* inputs, std::size_t at, std::size_t count) const;
+
+  const Reduction& reduction_;
+  const std::size_t element_, tile_;
+  std::vector<double> scalars_;  // for each rank's elements
+};
+
+}  // namespace vccl

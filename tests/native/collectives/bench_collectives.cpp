@@ -1,0 +1,273 @@
+// Times collectives between forked ranks, each algorithm in its turn:
+//
+//   bench_collectives [collective=all_reduce] [ranks=2] [sizes=4,1K,64K,1M,16M,64M] [algorithms=default,ring]
+//                     [memory=mapped|staged] [dtype=float32|bfloat16] [turns=3]
+//
+// A size is the longest buffer of a rank, in bytes. A measurement is one call, from a barrier to the end of
+// the slowest rank; every rank writes its whole input anew before a call and reads its output after it, as a
+// training step does. Where the operation can be in place, it is. An algorithm of "default" is the selector's
+// choice. Every turn measures every algorithm for a while, so that they see the same machine.
+//
+// What the memory allows is measured in the same run: every rank adds a long array to another.
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "csrc_pg/collectives/narrow_floats.hpp"
+#include "csrc_pg/collectives/types.hpp"
+#include "tests/native/collectives/play.hpp"
+#include "tests/native/transport/harness.hpp"
+
+using namespace vccl;
+
+namespace {
+
+constexpr int kMaxRanks = 16, kMaxCalls = 400, kMaxSeries = 1024;
+constexpr std::size_t kLimitFloats = 16 << 20;  // of an array for the memory's limit
+
+struct Results {
+  double microseconds[kMaxSeries][kMaxCalls];  // of one rank
+  double bytes_per_microsecond;
+};
+
+struct Options {
+  Collective collective = Collective::all_reduce;
+  int ranks = 2, turns = 3;
+  std::vector<std::size_t> sizes;
+  std::vector<std::string> algorithms;
+  bool mapped = true;
+  Dtype dtype = Dtype::float32;
+};
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+std::size_t parse_size(const std::string& text) {
+  char* unit = nullptr;
+  const double number = std::strtod(text.c_str(), &unit);
+  return std::size_t(number * (*unit == 'M' ? 1048576 : *unit == 'K' ? 1024 : 1));
+}
+
+Options parse(int argc, char** argv) {
+  std::map<std::string, std::string> given{{"collective", "all_reduce"},
+                                           {"ranks", "2"},
+                                           {"sizes", "4,1K,64K,1M,16M,64M"},
+                                           {"algorithms", "default,ring"},
+                                           {"memory", "mapped"},
+                                           {"dtype", "float32"},
+                                           {"turns", "3"}};
+  for (int i = 1; i < argc; ++i) {
+    const std::string text = argv[i];
+    const auto sign = text.find('=');
+    if (sign == std::string::npos || !given.contains(text.substr(0, sign))) {
+      std::printf("not an option: %s\n", argv[i]);
+      std::exit(2);
+    }
+    given[text.substr(0, sign)] = text.substr(sign + 1);
+  }
+  Options options;
+  for (int i = 0; i <= int(Collective::barrier); ++i)
+    if (given["collective"] == to_string(Collective(i))) options.collective = Collective(i);
+  options.ranks = std::clamp(std::atoi(given["ranks"].c_str()), 1, kMaxRanks);
+  options.turns = std::max(std::atoi(given["turns"].c_str()), 1);
+  for (const auto& size : split(given["sizes"])) options.sizes.push_back(parse_size(size));
+  options.algorithms = split(given["algorithms"]);
+  options.mapped = given["memory"] != "staged";
+  if (given["dtype"] == "bfloat16") options.dtype = Dtype::bfloat16;
+  return options;
+}
+
+// A core for each rank where there are enough: the scheduler may put two that spin on one.
+void pin(int rank, int ranks) {
+  if (ranks > int(std::thread::hardware_concurrency())) return;
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(rank, &cores);
+  sched_setaffinity(0, sizeof cores, &cores);
+}
+
+int calls_for(std::size_t bytes, int turns) {
+  return int(std::clamp<std::size_t>((std::size_t(768) << 20) / (bytes + 1), 12, kMaxCalls)) / turns;
+}
+
+/// One rank of the bench.
+class Rank {
+ public:
+  Rank(std::vector<FileStore>& stores, const Options& options, int rank, Results& results)
+      : options_(options),
+        results_(results),
+        most_(*std::max_element(options.sizes.begin(), options.sizes.end()) / 4096 * 4096 + 8192),
+        memory_(options.mapped, 2 * most_) {
+    for (const auto& algorithm : options.algorithms) {
+      CommunicatorConfig config = test_config(rank, options.ranks);
+      config.regions = memory_.regions();
+      config.describe = describe;
+      const std::string choice = std::string(to_string(options.collective)) + ":" + algorithm;
+      setenv("VCCL_ALGO", algorithm == "default" ? "" : choice.c_str(), 1);
+      communicators_.push_back(Communicator::create(stores[communicators_.size()], config));
+    }
+    // Only now: the communicators count the cores they may use.
+    pin(rank, options.ranks);
+  }
+
+  void run_all() {
+    measure_limit();
+    for (std::size_t size = 0; size < options_.sizes.size(); ++size) {
+      const int calls = calls_for(options_.sizes[size], options_.turns);
+      for (int turn = 0; turn < options_.turns; ++turn)
+        for (std::size_t algorithm = 0; algorithm < communicators_.size(); ++algorithm)
+          measure(*communicators_[algorithm], options_.sizes[size],
+                  results_.microseconds[size * communicators_.size() + algorithm] + turn * calls, calls);
+    }
+    barrier();
+  }
+
+ private:
+  static Deadline deadline() { return Deadline::in(Milliseconds(120'000)); }
+  void barrier() { run(*communicators_[0], {Collective::barrier}, deadline()); }
+
+  Call call_for(std::size_t bytes) {
+    using enum Collective;
+    const int rank = communicators_[0]->rank();
+    Call call{options_.collective, options_.dtype, ReduceOp::sum, has_root(options_.collective) ? 0 : -1};
+    const std::size_t count = bytes / size_of(options_.dtype), n = std::size_t(options_.ranks);
+    const bool has_parts = call.collective == all_gather || call.collective == reduce_scatter ||
+                           call.collective == gather || call.collective == scatter ||
+                           call.collective == all_to_all;
+    call.count = has_parts ? std::max<std::size_t>(count / n, 1) : count;
+    call.input = call.output = memory_.base();
+    const std::size_t own = std::size_t(rank) * call.count * size_of(call.dtype);
+    if (call.collective == all_gather || (call.collective == gather && rank == 0))
+      call.input = memory_.base() + own;
+    if (call.collective == reduce_scatter || (call.collective == scatter && rank == 0))
+      call.output = memory_.base() + own;
+    if (call.collective == all_to_all) call.output = memory_.base() + most_;
+    return call;
+  }
+
+  void fill(const Call& call, std::size_t count, float value) const {
+    auto* at = static_cast<std::byte*>(const_cast<void*>(call.input));
+    if (call.dtype == Dtype::float32)
+      std::fill_n(reinterpret_cast<float*>(at), count, value);
+    else
+      std::fill_n(reinterpret_cast<std::uint16_t*>(at), count, float_to_bfloat16(value));
+  }
+
+  void read(const Call& call, std::size_t count) const {
+    const auto* at = static_cast<const std::uint16_t*>(call.output);
+    unsigned sum = 0;
+    for (std::size_t i = 0; i < count * size_of(call.dtype) / 2; ++i) sum += at[i];
+    asm volatile("" : : "r"(sum));
+  }
+
+  void check_sum(const Call& call) const {
+    const float wanted = float(options_.ranks * (options_.ranks + 1) / 2);
+    for (std::size_t i = 0; i < call.count; ++i) {
+      const float got = call.dtype == Dtype::float32
+                            ? static_cast<const float*>(call.output)[i]
+                            : bfloat16_to_float(static_cast<const std::uint16_t*>(call.output)[i]);
+      if (got != wanted) throw check::Failure("wrong result");
+    }
+  }
+
+  static std::size_t input_count(const Call& call, int rank, int size) {
+    using enum Collective;
+    const bool many = call.collective == reduce_scatter || call.collective == all_to_all;
+    if (many || (call.collective == scatter && rank == call.root)) return call.count * std::size_t(size);
+    if (call.collective == scatter || (call.collective == broadcast && rank != call.root)) return 0;
+    return call.count;
+  }
+  static std::size_t output_count(const Call& call, int rank, int size) {
+    using enum Collective;
+    const bool many = call.collective == all_gather || call.collective == all_to_all;
+    if (many || (call.collective == gather && rank == call.root)) return call.count * std::size_t(size);
+    if ((call.collective == gather || call.collective == reduce) && rank != call.root) return 0;
+    return call.count;
+  }
+
+  void measure(Communicator& communicator, std::size_t bytes, double* times, int calls) {
+    const Call call = call_for(bytes);
+    const int rank = communicator.rank(), size = communicator.size(), warm_up = 4;
+    for (int i = -warm_up; i < calls; ++i) {
+      fill(call, input_count(call, rank, size), float(rank + 1));
+      barrier();
+      const auto begin = Clock::now();
+      run(communicator, call, deadline());
+      const std::chrono::duration<double, std::micro> length = Clock::now() - begin;
+      if (i >= 0) times[i] = length.count();
+      if (i < 0 && call.collective == Collective::all_reduce) check_sum(call);
+      read(call, output_count(call, rank, size));
+    }
+  }
+
+  void measure_limit() {
+    std::vector<float> x(kLimitFloats, 1.0f), y(kLimitFloats, 2.0f);
+    double best = 0;
+    for (int pass = 0; pass < 5; ++pass) {
+      barrier();
+      const auto begin = Clock::now();
+      for (std::size_t i = 0; i < kLimitFloats; ++i) y[i] += x[i];
+      const std::chrono::duration<double, std::micro> length = Clock::now() - begin;
+      best = std::max(best, 3.0 * kLimitFloats * sizeof(float) / length.count());
+    }
+    asm volatile("" : : "r"(y.data()) : "memory");
+    results_.bytes_per_microsecond = best;
+  }
+
+  const Options& options_;
+  Results& results_;
+  const std::size_t most_;
+  RankMemory memory_;
+  std::vector<std::unique_ptr<Communicator>> communicators_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Options options = parse(argc, argv);
+  // Written by the ranks, read by their parent.
+  void* shared = mmap(nullptr, sizeof(Results) * kMaxRanks, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (shared == MAP_FAILED) return 1;
+  auto* results = static_cast<Results*>(shared);
+  std::vector<FileStore> stores(options.algorithms.size());
+  run_processes(options.ranks,
+                [&](int rank) { Rank(stores, options, rank, results[rank]).run_all(); });
+
+  double limit = 0;
+  for (int rank = 0; rank < options.ranks; ++rank) limit += results[rank].bytes_per_microsecond;
+  std::printf("%s, %s, %d ranks, %s memory; memory limit %.1f GB/s (y += x, read and written)\n",
+              to_string(options.collective), to_string(options.dtype), options.ranks,
+              options.mapped ? "mapped" : "staged", limit / 1e3);
+  std::printf("%12s %10s %12s %12s %12s %12s\n", "bytes", "algorithm", "least us", "median us", "p90 us", "GB/s");
+  for (std::size_t size = 0; size < options.sizes.size(); ++size)
+    for (std::size_t algorithm = 0; algorithm < options.algorithms.size(); ++algorithm) {
+      const int calls = calls_for(options.sizes[size], options.turns) * options.turns;
+      std::vector<double> slowest;
+      for (int i = 0; i < calls; ++i) {
+        double longest = 0;
+        for (int rank = 0; rank < options.ranks; ++rank)
+          longest = std::max(longest,
+                             results[rank].microseconds[size * options.algorithms.size() + algorithm][i]);
+        slowest.push_back(longest);
+      }
+      std::sort(slowest.begin(), slowest.end());
+      const double median = slowest[slowest.size() / 2];
+      std::printf("%12zu %10s %12.2f %12.2f %12.2f %12.2f\n", options.sizes[size],
+                  options.algorithms[algorithm].c_str(), slowest[0], median, slowest[slowest.size() * 9 / 10],
+                  double(options.sizes[size]) / median / 1e3);
+    }
+  return 0;
+}

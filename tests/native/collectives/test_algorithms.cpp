@@ -1,0 +1,211 @@
+// Every algorithm of the table, asked for by name: what it computes, and that it is what was asked for.
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "csrc_pg/collectives/algorithm.hpp"
+#include "csrc_pg/collectives/algorithm_choice.hpp"
+#include "tests/native/check.hpp"
+#include "tests/native/collectives/world.hpp"
+
+using namespace vccl;
+
+namespace {
+
+// The families in the table.
+std::set<std::string> families() {
+  std::set<std::string> names;
+  for (const Algorithm& algorithm : algorithms()) names.insert(algorithm.name);
+  return names;
+}
+
+// Asks for a family wherever it is there.
+std::string ask_for(const std::string& family) {
+  std::string text;
+  for (const Algorithm& algorithm : algorithms())
+    if (algorithm.name == family) text += std::string(to_string(algorithm.collective)) + ":" + family + ";";
+  return text;
+}
+
+std::string choice_of(Communicator& communicator, const Call& call) {
+  const Choice choice = choose_algorithms(communicator, call);
+  return choice.first->name + std::string(choice.otherwise ? std::string(", ") + choice.otherwise->name : "");
+}
+
+std::string why_not(const std::string& text) {
+  const Error error = error_of([&] { preferences(text); });
+  CHECK_EQ(to_string(error.code()), std::string("invalid"));
+  check_contains(error.what(), "VCCL_ALGO is \"" + text + "\"");
+  return error.what();
+}
+
+}  // namespace
+
+TEST(every_algorithm_in_mapped_memory) {
+  for (const auto& family : families())
+    for (const int size : {1, 2, 3, 4, 5, 8})
+      play_random(200 + std::uint64_t(size), {size, ~0, 1, ask_for(family)}, size == 8 ? 12 : 30);
+}
+
+TEST(every_algorithm_in_staged_memory) {
+  for (const auto& family : families())
+    for (const int size : {1, 2, 3, 5})
+      play_random(300 + std::uint64_t(size), {size, 0, 1, ask_for(family)}, 25);
+}
+
+TEST(every_algorithm_where_memory_is_of_both_kinds) {
+  for (const auto& family : families())
+    for (const int size : {2, 3, 4}) play_random(400 + std::uint64_t(size), {size, 0b0101, 1, ask_for(family)}, 25);
+}
+
+TEST(every_algorithm_asked_for_across_hosts) {
+  for (const auto& family : families()) play_random(500, {4, ~0, 2, ask_for(family)}, 15);
+}
+
+TEST(every_dtype_and_op_by_every_algorithm) {
+  using enum Collective;
+  for (const auto& family : families())
+    for (const int size : {2, 3}) {
+      std::vector<Case> cases;
+      for (const auto dtype : reference::kDtypes)
+        for (const auto op : reference::kOps) {
+          if (!reference::has_meaning(dtype, op)) continue;
+          for (const auto collective : {all_reduce, reduce_scatter, reduce}) {
+            const auto seed = cases.size();
+            const int root = collective == reduce ? int(seed) % size : -1;
+            cases.push_back({collective, dtype, op, root, 701, 1, seed % 2 == 0, seed,
+                             collective == reduce_scatter && seed % 3 == 0});
+          }
+        }
+      play_all({size, ~0, 1, ask_for(family)}, cases);
+    }
+}
+
+TEST(long_buffers_by_every_algorithm) {
+  using enum Collective;
+  for (const auto& family : families())
+    play_all({3, ~0, 1, ask_for(family)},
+             {{all_reduce, Dtype::float32, ReduceOp::sum, -1, 2'000'003, 3, true, 1},
+              {all_reduce, Dtype::bfloat16, ReduceOp::avg, -1, 2'000'003, 0, false, 2},
+              {all_gather, Dtype::int64, ReduceOp::sum, -1, 300'001, 0, true, 3, true},
+              {broadcast, Dtype::float64, ReduceOp::sum, 1, 700'001, 5, false, 4},
+              {reduce_scatter, Dtype::float32, ReduceOp::premul_sum, -1, 400'003, 1, true, 5, true},
+              {reduce, Dtype::float32, ReduceOp::max, 2, 700'001, 0, true, 6},
+              {gather, Dtype::int16, ReduceOp::sum, 0, 400'001, 0, false, 7},
+              {scatter, Dtype::complex64, ReduceOp::sum, 1, 200'001, 0, false, 8},
+              {all_to_all, Dtype::float32, ReduceOp::sum, -1, 300'001, 2, false, 9, true}});
+}
+
+TEST(one_shot_and_direct_give_the_same_bits) {
+  using enum Collective;
+  const std::vector<Case> cases{{all_reduce, Dtype::float32, ReduceOp::sum, -1, 5'003, 1, true, 1},
+                                {all_reduce, Dtype::bfloat16, ReduceOp::avg, -1, 5'003, 0, false, 2},
+                                {reduce, Dtype::float16, ReduceOp::product, 1, 5'003, 0, true, 3},
+                                {reduce_scatter, Dtype::float32, ReduceOp::premul_sum, -1, 1'003, 0, false, 4}};
+  std::map<std::string, std::vector<std::vector<std::byte>>> outputs;
+  for (const std::string family : {"oneshot", "direct"}) {
+    MemoryStore store;
+    const World world{4, ~0, 1, ask_for(family)};
+    std::size_t most = 0;
+    for (const auto& c : cases) most = std::max(most, memory_for(c, world.size));
+    run_threads(world.size, [&](int rank) {
+      as_rank(store, world, rank, most, [&](Communicator& communicator, std::byte* memory) {
+        for (const auto& c : cases) {
+          const auto once = play(communicator, c, memory);
+          for (int again = 0; again < 3; ++again) CHECK(play(communicator, c, memory) == once);
+          if (rank == 1) outputs[family].push_back(once);
+        }
+      });
+    });
+  }
+  CHECK(outputs["oneshot"] == outputs["direct"]);
+}
+
+TEST(forked_ranks_with_every_algorithm) {
+  for (const auto& family : families())
+    for (const int mapped : {~0, 0b101}) {
+      FileStore store;
+      const World world{3, mapped, 1, ask_for(family)};
+      const auto cases = reference::random_cases(78, world.size, 40, 1 << 19);
+      std::size_t most = 0;
+      for (const auto& c : cases) most = std::max(most, memory_for(c, world.size));
+      run_processes(world.size, [&](int rank) {
+        as_rank(store, world, rank, most, [&](Communicator& communicator, std::byte* memory) {
+          for (const auto& c : cases) play_and_check(communicator, c, memory);
+        });
+      });
+    }
+}
+
+TEST(the_choice_follows_what_was_asked_for) {
+  using enum Collective;
+  const auto choices = [](const World& world, const std::vector<Call>& calls) {
+    MemoryStore store;
+    std::vector<std::string> found;
+    run_threads(world.size, [&](int rank) {
+      as_rank(store, world, rank, 0, [&](Communicator& communicator, std::byte*) {
+        for (const Call& call : calls)
+          if (rank == 0) found.push_back(choice_of(communicator, call));
+      });
+    });
+    return found;
+  };
+  using Names = std::vector<std::string>;
+  const Call small{all_reduce, Dtype::float32, ReduceOp::sum, -1, 4}, middle{all_reduce, Dtype::float32, ReduceOp::sum, -1, 1025},
+      large{all_reduce, Dtype::float32, ReduceOp::sum, -1, 1 << 20}, other{broadcast, Dtype::int8, ReduceOp::sum, 0, 4};
+  CHECK((choices({2}, {small, large, {barrier}}) == Names{"oneshot", "direct, ring", "oneshot"}));
+  CHECK((choices({2, 0, 1, "all_reduce:ring"}, {small, large, other}) == Names{"ring", "ring", "oneshot"}));
+  CHECK((choices({2, 0, 1, "all_reduce:direct[0-4K],ring[4K-] ; broadcast : direct"}, {small, middle, large, other}) ==
+         Names{"direct, ring", "ring", "ring", "direct, ring"}));
+  CHECK((choices({2, 0, 1, "all_reduce:oneshot"}, {small, middle, large}) ==
+         Names{"oneshot", "oneshot", "direct, ring"}));
+  // What works on one host only is passed over where there are more.
+  CHECK((choices({2, 0, 2, "all_reduce:direct"}, {small, large, {barrier}}) == Names{"ring", "ring", "ring"}));
+}
+
+TEST(a_choice_that_cannot_be_understood_says_why) {
+  check_contains(why_not("ring"), "at character 1: there is no collective \"ring\"; there are all_reduce,");
+  check_contains(why_not("all_reduce"), "at character 11: \":\" should be here");
+  check_contains(why_not("all_reduce:tree"), "at character 12: all_reduce has no algorithm \"tree\"; it has oneshot, direct");
+  check_contains(why_not("all_reduce:ring[4K"), "\"-\" should be here");
+  check_contains(why_not("all_reduce:ring[4K-1K]"), "the range ends before it begins");
+  check_contains(why_not("all_reduce:ring[4T-]"), "\"-\" should be here");
+  check_contains(why_not("all_reduce:ring[99999999999999999999-]"), "the size is too large");
+  check_contains(why_not("all_reduce:ring[99999999999G-]"), "the size is too large");
+  check_contains(why_not("all_reduce:ring broadcast:ring"), "\"b\" where \",\" or \";\" should be");
+  check_contains(why_not(";"), "there is no collective \"\"");
+  CHECK_EQ(preferences("all_reduce:ring[-],direct[1-2G];").size(), 2u);
+  CHECK_EQ(preferences("all_reduce:ring[-],direct[1-2G];")[0].max_bytes, kAnyLength);
+  CHECK_EQ(preferences("all_reduce:ring[-],direct[1-2G];")[1].max_bytes, std::size_t(2) << 30);
+  CHECK(preferences("").empty());
+}
+
+TEST(a_choice_that_cannot_be_understood_fails_the_call_only) {
+  MemoryStore store;
+  run_threads(2, [&](int rank) {
+    CommunicatorConfig config = test_config(rank, 2);
+    config.describe = describe;
+    config.algorithms = "all_reduce:fastest";
+    const auto communicator = Communicator::create(store, config);
+    const Error error = error_of([&] { run(*communicator, {Collective::barrier}, Deadline::in(kLimit)); });
+    CHECK_EQ(to_string(error.code()), std::string("invalid"));
+    CHECK(!communicator->failed());
+  });
+}
+
+TEST(different_choices_are_an_error_on_every_rank) {
+  MemoryStore store;
+  run_threads(2, [&](int rank) {
+    as_rank(store, {2, ~0, 1, rank == 0 ? "all_reduce:ring" : "all_reduce:direct"}, rank, 4096,
+            [&](Communicator& communicator, std::byte* memory) {
+              const Call call{Collective::all_reduce, Dtype::float32, ReduceOp::sum, -1, 8, memory, memory};
+              const Error error = error_of([&] { run(communicator, call, Deadline::in(kLimit)); });
+              CHECK_EQ(to_string(error.code()), std::string("mismatch"));
+              check_contains(error.what(), "rank 0 and rank 1 chose different algorithms for all_reduce(");
+              check_contains(error.what(), "VCCL_ALGO must be the same on every rank");
+            });
+  });
+}
+
+TEST_MAIN

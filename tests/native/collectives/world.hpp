@@ -1,0 +1,77 @@
+// Groups of real communicators with threads as ranks, for cases of all kinds.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "csrc_pg/collectives/types.hpp"
+#include "tests/native/check.hpp"
+#include "tests/native/collectives/play.hpp"
+#include "tests/native/collectives/reference.hpp"
+#include "tests/native/transport/harness.hpp"
+#include "tests/native/transport/zmq_library.hpp"
+
+namespace vccl {
+
+using reference::Case;
+
+struct World {
+  int size = 2;
+  int mapped = 0;  // bit r: rank r's memory can be mapped
+  int hosts = 1;   // rank r pretends to be on host r % hosts
+  std::string algorithms = {};  // VCCL_ALGO
+};
+
+constexpr Milliseconds kLimit{60'000};
+
+// The thread sanitizer does not see that a message over a socket orders what came before it, here: that the
+// right neighbour has read a block, before its result came back by way of another host. So peers' memory is
+// read in place there on one host only.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kMapAcrossHosts = false;
+#else
+constexpr bool kMapAcrossHosts = true;
+#endif
+
+// Joins the group with `bytes` bytes of memory, and runs the body; the body's failure becomes everybody's.
+inline void as_rank(Store& store, const World& world, int rank, std::size_t bytes,
+             const std::function<void(Communicator&, std::byte*)>& body) {
+  const bool mapped = ((world.mapped >> rank) & 1) && (kMapAcrossHosts || world.hosts == 1);
+  RankMemory memory(mapped, std::max<std::size_t>(bytes, 4096));
+  CommunicatorConfig config = test_config(rank, world.size);
+  config.regions = memory.regions();
+  config.describe = describe;
+  config.algorithms = world.algorithms;
+  find_zmq_for_tests();
+  if (world.hosts > 1) config.host_id = "host" + std::to_string(rank % world.hosts);
+  const auto communicator = Communicator::create(store, config);
+  try {
+    body(*communicator, memory.base());
+    // Nobody leaves while somebody is still in the last case.
+    if (!communicator->failed()) run(*communicator, {Collective::barrier}, Deadline::in(kLimit));
+  } catch (const std::exception& error) {
+    communicator->abort(error.what());
+    throw;
+  }
+}
+
+inline void play_all(const World& world, const std::vector<Case>& cases) {
+  MemoryStore store;
+  std::size_t most = 0;
+  for (const auto& c : cases) most = std::max(most, memory_for(c, world.size));
+  std::vector<std::vector<std::vector<std::byte>>> outputs(static_cast<std::size_t>(world.size));
+  run_threads(world.size, [&](int rank) {
+    as_rank(store, world, rank, most, [&](Communicator& communicator, std::byte* memory) {
+      for (const auto& c : cases) outputs[std::size_t(rank)].push_back(play(communicator, c, memory));
+    });
+  });
+  check_outputs(cases, outputs);
+}
+
+inline void play_random(std::uint64_t seed, const World& world, int how_many) {
+  play_all(world, reference::random_cases(seed, world.size, how_many, 1 << 20));
+}
+
+}  // namespace vccl

@@ -1,0 +1,91 @@
+#include "transport/mapped_peers.hpp"
+
+#include <thread>
+
+namespace vccl {
+namespace {
+
+constexpr Milliseconds kWithdrawal{5'000};
+
+}  // namespace
+
+void MappedPeers::begin(const Announcement& announcement) {
+  shows_ = announcement.shows;
+  inline_ = is_inline(announcement);
+}
+
+bool MappedPeers::show(int rank) {
+  const PeerWindow input = gate_.window_of(rank, &OperationSlot::Windows::input);
+  const PeerWindow output = gate_.window_of(rank, &OperationSlot::Windows::output);
+  windows_[static_cast<std::size_t>(rank)] = {{input.base, input.base ? input.size : 0},
+                                              {output.base, output.base ? output.size : 0}};
+  // An empty window lies nowhere, and nobody has to reach it.
+  return (input.base || input.size == 0) && (output.base || output.size == 0);
+}
+
+bool MappedPeers::all_mapped() {
+  if (!shows_) return false;
+  bool all = true;
+  for (int rank = 0; rank < ranks(); ++rank) all = show(rank) && all;
+  return all;
+}
+
+const std::byte* MappedPeers::payload(int rank) {
+  if (inline_) return gate_.announced(rank).payload;
+  return group_.host.payload(rank, group_.sequence.load(std::memory_order_relaxed));
+}
+
+void MappedPeers::arrive(std::uint32_t phase) {
+  // Pairs with the loads of those who await it: they see what was written before, and write to what was read
+  // before.
+  group_.own_line().phase.store(number(phase));
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (rank != group_.host.index) wake(group_.host.line(rank));
+  }
+}
+
+void MappedPeers::await(int rank, std::uint32_t phase) {
+  const RankLine& line = group_.host.line(rank);
+  const std::uint64_t wanted = number(phase);
+  // A rank that is ahead, in a later operation, has been here too.
+  waiter_.until([&] { return read(line.phase) >= wanted; }, rank, "in the midst of");
+}
+
+void MappedPeers::await_all(std::uint32_t phase) {
+  const std::uint64_t wanted = number(phase);
+  int arrived = 0;
+  const auto ready = [&] {
+    while (arrived < ranks() && (arrived == group_.host.index || read(group_.host.line(arrived).phase) >= wanted))
+      ++arrived;
+    return arrived == ranks();
+  };
+  const auto awaited = [&](int rank) { return read(group_.host.line(rank).phase) < wanted; };
+  waiter_.until(ready, awaited, "in the midst of");
+}
+
+void MappedPeers::finish() {
+  if (shows_ && group_.own_line().phase.load(std::memory_order_relaxed) < number(Peers::kDone)) arrive(kDone);
+}
+
+bool MappedPeers::has_ended(int rank) const noexcept {
+  const RankLine& line = group_.host.line(rank);
+  // Whoever has not begun yet will find that the group has failed (Gate::pass).
+  return read(gate_.announced(rank).sequence) != group_.sequence.load(std::memory_order_relaxed) ||
+         read(line.phase) >= number(kDone) || read(line.state) == RankState::left ||
+         group_.host.processes[static_cast<std::size_t>(rank)].dead();
+}
+
+void MappedPeers::withdraw() noexcept {
+  // Said even where nothing was shown: the others may have shown something, in an operation that we did not
+  // call.
+  arrive(kDone);
+  if (!shows_) return;
+  const Deadline deadline = Deadline::in(kWithdrawal);
+  for (int rank = 0; rank < ranks(); ++rank) {
+    while (rank != group_.host.index && !has_ended(rank) && !deadline.passed()) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+}
+
+}  // namespace vccl

@@ -1,5 +1,6 @@
 #include "csrc_pg/collectives/direct.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <string>
 
@@ -24,6 +25,7 @@ Direct::Direct(Communicator& communicator, const Call& call)
                                                  describe(signature_of(call)) + " has");
       communicator.check();
     }
+    all_ranks_.push_back((rank_ + rank) % size_);
     inputs_.push_back(input.data());
     outputs_.push_back(output.data());
   }
@@ -32,6 +34,12 @@ Direct::Direct(Communicator& communicator, const Call& call)
 std::vector<const std::byte*> Direct::inputs(std::size_t offset) const {
   std::vector<const std::byte*> all = inputs_;
   for (auto& input : all) input += offset;
+  return all;
+}
+
+std::vector<std::byte*> Direct::outputs(std::size_t offset) const {
+  std::vector<std::byte*> all;
+  for (const int rank : all_ranks_) all.push_back(output(rank) + offset);
   return all;
 }
 

@@ -7,8 +7,8 @@
 // outputs are complete, and inputs may be overwritten.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "csrc_pg/collectives/algorithm.hpp"
@@ -29,6 +29,10 @@ class Direct {
   std::byte* output(int rank) const { return outputs_[static_cast<std::size_t>(rank)]; }
   /// Of all ranks, in their order, `offset` bytes from their beginning.
   std::vector<const std::byte*> inputs(std::size_t offset) const;
+  /// Of all ranks, in the order of all_ranks().
+  std::vector<std::byte*> outputs(std::size_t offset) const;
+  /// This rank and those behind it, so that no two ranks are busy with the same one.
+  std::span<const int> all_ranks() const { return all_ranks_; }
   Peers& peers() const { return peers_; }
   /// PREMUL_SUM: as that rank announced it.
   double factor(int rank) const;
@@ -39,8 +43,6 @@ class Direct {
     std::size_t begin, count;
   };
   Range share(std::size_t count, int index) const;
-  /// The ranks in turn, beginning behind this one, so that no two ranks are busy with the same one.
-  int other(int turn) const { return (rank_ + turn) % size_; }
 
   /// The second synchronisation.
   void finish() {
@@ -52,6 +54,7 @@ class Direct {
   const int rank_, size_;
   const std::size_t element_;
   Peers& peers_;
+  std::vector<int> all_ranks_;
   std::vector<const std::byte*> inputs_;
   std::vector<std::byte*> outputs_;
 };

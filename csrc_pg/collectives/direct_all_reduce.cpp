@@ -7,9 +7,7 @@ namespace vccl {
 void direct_all_reduce(Communicator& communicator, const Call& call) {
   Direct direct(communicator, call);
   const auto [begin, count] = direct.share(call.count, direct.rank());
-  std::vector<std::byte*> outputs;
-  for (int turn = 0; turn < direct.size(); ++turn) outputs.push_back(direct.output(direct.other(turn)) + begin * direct.element());
-  reduce_directly(direct, call, begin, count, outputs);
+  reduce_directly(direct, call, begin, count, direct.all_ranks(), begin);
   direct.finish();
 }
 

@@ -1,4 +1,4 @@
-// Direct broadcast: each rank writes its share of the root's elements into all outputs.
+// Direct broadcast: each rank, the root too, writes its share of the root's elements into all outputs.
 #include "csrc_pg/collectives/direct.hpp"
 #include "csrc_pg/collectives/direct_copy.hpp"
 
@@ -8,10 +8,7 @@ void direct_broadcast(Communicator& communicator, const Call& call) {
   Direct direct(communicator, call);
   const auto [begin, count] = direct.share(call.count, direct.rank());
   const std::size_t offset = begin * direct.element();
-  std::vector<std::byte*> outputs;
-  for (int turn = 0; turn < direct.size(); ++turn)
-    outputs.push_back(direct.output(direct.other(turn)) + offset);
-  push(direct.input(call.root) + offset, outputs, count * direct.element());
+  push(direct.input(call.root) + offset, direct.outputs(offset), count * direct.element());
   direct.finish();
 }
 

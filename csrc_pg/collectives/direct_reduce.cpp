@@ -6,8 +6,7 @@ namespace vccl {
 void direct_reduce(Communicator& communicator, const Call& call) {
   Direct direct(communicator, call);
   const auto [begin, count] = direct.share(call.count, direct.rank());
-  std::byte* const output = direct.output(call.root) + begin * direct.element();
-  reduce_directly(direct, call, begin, count, {&output, 1});
+  reduce_directly(direct, call, begin, count, {&call.root, 1}, begin);
   direct.finish();
 }
 

@@ -7,8 +7,8 @@ namespace vccl {
 void direct_reduce_scatter(Communicator& communicator, const Call& call) {
   Direct direct(communicator, call);
   const Parts parts(call.input_counts, call.count, direct.size());
-  std::byte* const output = direct.output(direct.rank());
-  reduce_directly(direct, call, parts.begin(direct.rank()), parts.count(direct.rank()), {&output, 1});
+  const int rank = direct.rank();
+  reduce_directly(direct, call, parts.begin(rank), parts.count(rank), {&rank, 1}, 0);
   direct.finish();
 }
 

@@ -1,36 +1,55 @@
 #include "csrc_pg/collectives/direct_reduction.hpp"
 
-#include <cstdlib>
 #include <cstring>
 
 #include "csrc_pg/collectives/block_copy.hpp"
+#include "csrc_pg/collectives/direct_copy.hpp"
 #include "csrc_pg/collectives/many_reduction.hpp"
 
 namespace vccl {
 
+namespace {
+
+constexpr std::size_t kBlockBytes = 16 * 1024;
+
+/// Where results go, and how.
+struct Place {
+  std::byte* to;
+  // The lines are in this rank's cache, since it has just read them as input: storing to them is cheap, and
+  // streaming would throw them out.
+  bool is_input;
+};
+
+}  // namespace
+
 void reduce_directly(const Direct& direct, const Call& call, std::size_t begin, std::size_t count,
-                     std::span<std::byte* const> outputs) {
-  static const int mode = std::getenv("X_MODE") ? std::atoi(std::getenv("X_MODE")) : 0;
-  static const std::size_t block_bytes = std::getenv("X_BLOCK") ? std::atoi(std::getenv("X_BLOCK")) : 16384;
+                     std::span<const int> targets, std::size_t first_place) {
   if (count == 0) return;
+  const std::size_t element = direct.element(), block = kBlockBytes / element;
   ManyReduction reduce(call, direct.size());
   if (call.op == ReduceOp::premul_sum)
     for (int rank = 0; rank < direct.size(); ++rank) reduce.set_factor(rank, direct.factor(rank));
-  const std::size_t element = direct.element(), block = block_bytes / element;
   std::vector<const std::byte*> inputs = direct.inputs(begin * element);
+  std::vector<Place> places;
+  for (const int rank : targets) {
+    std::byte* const to = direct.output(rank) + first_place * element;
+    places.push_back({to, to == inputs[std::size_t(rank)]});
+  }
+  // Results are computed where they are stored plainly; if that is nowhere, beside.
+  alignas(64) std::byte beside[kBlockBytes];
+  const bool streams = count * element * std::size_t(direct.size()) >= kStreamedBytes;
+  const bool own = targets[0] == direct.rank() && (places[0].is_input || !streams);
+
   for (std::size_t at = 0; at < count; at += block) {
-    const std::size_t now = std::min(block, count - at), offset = at * element;
-    if (mode == 2)
-      for (auto* p : inputs)
-        for (std::size_t i = 0; i < now * element; i += 64) asm volatile("prefetchw %0" : : "m"(p[i]));
-    reduce(outputs[0] + offset, inputs.data(), now);
-    for (std::size_t i = 1; i < outputs.size(); ++i) {
-      if (mode == 1)
-        copy_over_shared(outputs[i] + offset, outputs[0] + offset, now * element);
-      else
-        std::memcpy(outputs[i] + offset, outputs[0] + offset, now * element);
+    const std::size_t now = std::min(block, count - at), bytes = now * element;
+    std::byte* const result = own ? places[0].to : beside;
+    reduce(result, inputs.data(), now);
+    for (Place& place : places) {
+      if (place.to != result && place.is_input) std::memcpy(place.to, result, bytes);
+      if (place.to != result && !place.is_input) copy_over_shared(place.to, result, bytes);
+      place.to += bytes;
     }
-    for (auto& input : inputs) input += now * element;
+    for (auto& input : inputs) input += bytes;
   }
 }
 

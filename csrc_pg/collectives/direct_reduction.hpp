@@ -7,9 +7,9 @@
 
 namespace vccl {
 
-/// Reduces the elements from `begin` on of all inputs, and writes the results to every one of `outputs`,
-/// which are the addresses of the first result.
+/// Reduces `count` elements from `begin` on of all inputs, and writes the results to `first_place` elements
+/// behind the beginning of the outputs of all ranks in `targets`.
 void reduce_directly(const Direct& direct, const Call& call, std::size_t begin, std::size_t count,
-                     std::span<std::byte* const> outputs);
+                     std::span<const int> targets, std::size_t first_place);
 
 }  // namespace vccl

@@ -1,4 +1,6 @@
 // From a call to an algorithm: what can be refused is refused before anything moves.
+#include <algorithm>
+
 #include "csrc_pg/collectives/algorithm.hpp"
 #include "csrc_pg/collectives/call.hpp"
 #include "csrc_pg/collectives/direct.hpp"

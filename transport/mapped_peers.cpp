@@ -49,6 +49,8 @@ void MappedPeers::await(int rank, std::uint32_t phase) {
   const std::uint64_t wanted = number(phase);
   // A rank that is ahead, in a later operation, has been here too.
   waiter_.until([&] { return read(line.phase) >= wanted; }, rank, "in the midst of");
+  // A rank that gave up counts as done (withdraw), after it has recorded why.
+  group_.check();
 }
 
 void MappedPeers::await_all(std::uint32_t phase) {
@@ -61,6 +63,7 @@ void MappedPeers::await_all(std::uint32_t phase) {
   };
   const auto awaited = [&](int rank) { return read(group_.host.line(rank).phase) < wanted; };
   waiter_.until(ready, awaited, "in the midst of");
+  group_.check();
 }
 
 void MappedPeers::finish() {

@@ -34,12 +34,14 @@ struct Algorithm {
   Reach reach;
   std::size_t min_bytes;  // of the longest buffer, both included: where it is the one to take
   std::size_t max_bytes;
+  int min_ranks, max_ranks;  // likewise
   void (*run)(Communicator& communicator, const Call& call);
   // Null: it has none. Nothing: it cannot do this call.
   std::optional<Payload> (*payload)(const Call& call, int rank, int size) = nullptr;
 };
 
 inline constexpr std::size_t kAnyLength = std::numeric_limits<std::size_t>::max();
+inline constexpr int kAnyRanks = std::numeric_limits<int>::max();
 
 /// Every algorithm there is, the preferred ones first.
 std::span<const Algorithm> algorithms() noexcept;

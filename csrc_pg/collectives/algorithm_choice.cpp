@@ -77,8 +77,9 @@ class Parser {
     const Algorithm* found = nullptr;
     for (const Algorithm& algorithm : algorithms()) {
       if (algorithm.collective != collective) continue;
-      names += (names.empty() ? "" : ", ") + std::string(algorithm.name);
-      if (name == algorithm.name) found = &algorithm;
+      if (names.find(algorithm.name) == std::string::npos)
+        names += (names.empty() ? "" : ", ") + std::string(algorithm.name);
+      if (name == algorithm.name && !found) found = &algorithm;
     }
     if (!found) {
       at_ = begin;

@@ -14,7 +14,10 @@ Direct::Direct(Communicator& communicator, const Call& call)
     : rank_(communicator.rank()),
       size_(communicator.size()),
       element_(size_of(call.dtype)),
-      peers_(*communicator.peers()) {
+      peers_(*communicator.peers()),
+      all_ranks_(size_),
+      inputs_(size_),
+      outputs_(size_) {
   const bool agreed = call.collective != Collective::all_to_all || call.input_counts.empty();
   for (int rank = 0; rank < size_; ++rank) {
     const auto input = peers_.input(rank), output = peers_.output(rank);
@@ -25,21 +28,21 @@ Direct::Direct(Communicator& communicator, const Call& call)
                                                  describe(signature_of(call)) + " has");
       communicator.check();
     }
-    all_ranks_.push_back((rank_ + rank) % size_);
-    inputs_.push_back(input.data());
-    outputs_.push_back(output.data());
+    all_ranks_.add((rank_ + rank) % size_);
+    inputs_.add(input.data());
+    outputs_.add(output.data());
   }
 }
 
-std::vector<const std::byte*> Direct::inputs(std::size_t offset) const {
-  std::vector<const std::byte*> all = inputs_;
-  for (auto& input : all) input += offset;
+PerRank<const std::byte*> Direct::inputs(std::size_t offset) const {
+  PerRank<const std::byte*> all(size_);
+  for (const std::byte* input : inputs_) all.add(input + offset);
   return all;
 }
 
-std::vector<std::byte*> Direct::outputs(std::size_t offset) const {
-  std::vector<std::byte*> all;
-  for (const int rank : all_ranks_) all.push_back(output(rank) + offset);
+PerRank<std::byte*> Direct::outputs(std::size_t offset) const {
+  PerRank<std::byte*> all(size_);
+  for (const int rank : all_ranks_) all.add(output(rank) + offset);
   return all;
 }
 

@@ -9,10 +9,10 @@
 
 #include <cstddef>
 #include <span>
-#include <vector>
 
 #include "csrc_pg/collectives/algorithm.hpp"
 #include "csrc_pg/collectives/call.hpp"
+#include "csrc_pg/collectives/per_rank.hpp"
 
 namespace vccl {
 
@@ -25,12 +25,12 @@ class Direct {
   int rank() const { return rank_; }
   int size() const { return size_; }
   std::size_t element() const { return element_; }
-  const std::byte* input(int rank) const { return inputs_[static_cast<std::size_t>(rank)]; }
-  std::byte* output(int rank) const { return outputs_[static_cast<std::size_t>(rank)]; }
+  const std::byte* input(int rank) const { return inputs_[rank]; }
+  std::byte* output(int rank) const { return outputs_[rank]; }
   /// Of all ranks, in their order, `offset` bytes from their beginning.
-  std::vector<const std::byte*> inputs(std::size_t offset) const;
+  PerRank<const std::byte*> inputs(std::size_t offset) const;
   /// Of all ranks, in the order of all_ranks().
-  std::vector<std::byte*> outputs(std::size_t offset) const;
+  PerRank<std::byte*> outputs(std::size_t offset) const;
   /// This rank and those behind it, so that no two ranks are busy with the same one.
   std::span<const int> all_ranks() const { return all_ranks_; }
   Peers& peers() const { return peers_; }
@@ -54,9 +54,9 @@ class Direct {
   const int rank_, size_;
   const std::size_t element_;
   Peers& peers_;
-  std::vector<int> all_ranks_;
-  std::vector<const std::byte*> inputs_;
-  std::vector<std::byte*> outputs_;
+  PerRank<int> all_ranks_;
+  PerRank<const std::byte*> inputs_;
+  PerRank<std::byte*> outputs_;
 };
 
 /// The number that a rank announces with a call that shows its memory.

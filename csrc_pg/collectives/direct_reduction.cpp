@@ -29,11 +29,11 @@ void reduce_directly(const Direct& direct, const Call& call, std::size_t begin, 
   ManyReduction reduce(call, direct.size());
   if (call.op == ReduceOp::premul_sum)
     for (int rank = 0; rank < direct.size(); ++rank) reduce.set_factor(rank, direct.factor(rank));
-  std::vector<const std::byte*> inputs = direct.inputs(begin * element);
-  std::vector<Place> places;
+  PerRank<const std::byte*> inputs = direct.inputs(begin * element);
+  PerRank<Place> places(direct.size());
   for (const int rank : targets) {
     std::byte* const to = direct.output(rank) + first_place * element;
-    places.push_back({to, to == inputs[std::size_t(rank)]});
+    places.add({to, to == inputs[rank]});
   }
   // Results are computed where they are stored plainly; if that is nowhere, beside.
   alignas(64) std::byte beside[kBlockBytes];

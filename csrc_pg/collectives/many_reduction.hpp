@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
 
+#include "csrc_pg/collectives/per_rank.hpp"
 #include "csrc_pg/collectives/reduce_kernels.hpp"
 #include "csrc_pg/collectives/types.hpp"
 
@@ -16,7 +16,7 @@ class ManyReduction {
   ManyReduction(const Call& call, int size);
 
   /// PREMUL_SUM: the factor of a rank's elements.
-  void set_factor(int rank, double factor) { scalars_[static_cast<std::size_t>(rank)] = factor; }
+  void set_factor(int rank, double factor) { scalars_[rank] = factor; }
   /// result[i] = inputs[0][i] op inputs[1][i] op ... The result may be one of the inputs.
   void operator()(std::byte* result, const std::byte* const* inputs, std::size_t count) const;
 
@@ -25,7 +25,8 @@ class ManyReduction {
 
   const Reduction& reduction_;
   const std::size_t element_, tile_;
-  std::vector<double> scalars_;  // for each rank's elements
+  const int last_;            // rank
+  PerRank<double> scalars_;  // for each rank's elements
 };
 
 }  // namespace vccl

@@ -1,7 +1,6 @@
 // One-shot reductions: every rank's whole input travels with its announcement, and whoever wants results
 // reduces all of it itself. One synchronisation; for small buffers.
 #include <cstring>
-#include <vector>
 
 #include "csrc_pg/collectives/algorithm.hpp"
 #include "csrc_pg/collectives/call.hpp"
@@ -22,10 +21,10 @@ void reduce_payloads(Communicator& communicator, const Call& call, std::size_t b
   const bool premul = call.op == ReduceOp::premul_sum;
   const std::size_t offset = begin * size_of(call.dtype) + (premul ? kFactorBytes : 0);
   ManyReduction reduce(call, size);
-  std::vector<const std::byte*> inputs;
+  PerRank<const std::byte*> inputs(size);
   for (int rank = 0; rank < size; ++rank) {
     const std::byte* payload = peers.payload(rank);
-    inputs.push_back(payload + offset);
+    inputs.add(payload + offset);
     double factor = 0;
     if (premul) std::memcpy(&factor, payload, sizeof factor), reduce.set_factor(rank, factor);
   }

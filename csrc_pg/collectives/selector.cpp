@@ -9,37 +9,46 @@ namespace vccl {
 
 namespace {
 
-constexpr std::size_t kSmall = 8 * 1024;
+constexpr std::size_t K = 1024;
 
+// Sizes in bytes of the longest buffer, and numbers of ranks. docs/algorithms.md has the measurements behind them.
 constexpr Algorithm kAlgorithms[] = {
-    {"oneshot", Collective::all_reduce, Reach::one_host, 0, kSmall, oneshot_all_reduce, oneshot_payload},
-    {"oneshot", Collective::all_gather, Reach::one_host, 0, kSmall, oneshot_all_gather, oneshot_payload},
-    {"oneshot", Collective::broadcast, Reach::one_host, 0, kSmall, oneshot_broadcast, oneshot_payload},
-    {"oneshot", Collective::reduce_scatter, Reach::one_host, 0, kSmall, oneshot_reduce_scatter, oneshot_payload},
-    {"oneshot", Collective::reduce, Reach::one_host, 0, kSmall, oneshot_reduce, oneshot_payload},
-    {"oneshot", Collective::gather, Reach::one_host, 0, kSmall, oneshot_gather, oneshot_payload},
-    {"oneshot", Collective::scatter, Reach::one_host, 0, kSmall, oneshot_scatter, oneshot_payload},
-    {"oneshot", Collective::all_to_all, Reach::one_host, 0, kSmall, oneshot_all_to_all, oneshot_payload},
-    {"oneshot", Collective::barrier, Reach::one_host, 0, kAnyLength, oneshot_barrier, oneshot_payload},
+    {"oneshot", Collective::all_reduce, Reach::one_host, 0, 1 * K, 1, 2, oneshot_all_reduce, oneshot_payload},
+    {"oneshot", Collective::all_reduce, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_all_reduce, oneshot_payload},
+    {"oneshot", Collective::all_gather, Reach::one_host, 0, 2 * K, 1, 2, oneshot_all_gather, oneshot_payload},
+    {"oneshot", Collective::all_gather, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_all_gather, oneshot_payload},
+    {"oneshot", Collective::broadcast, Reach::one_host, 0, 8 * K, 1, 2, oneshot_broadcast, oneshot_payload},
+    {"oneshot", Collective::broadcast, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_broadcast, oneshot_payload},
+    {"oneshot", Collective::reduce_scatter, Reach::one_host, 0, 4 * K, 1, 2, oneshot_reduce_scatter, oneshot_payload},
+    {"oneshot", Collective::reduce_scatter, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_reduce_scatter, oneshot_payload},
+    {"oneshot", Collective::reduce, Reach::one_host, 0, 2 * K, 1, 2, oneshot_reduce, oneshot_payload},
+    {"oneshot", Collective::reduce, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_reduce, oneshot_payload},
+    {"oneshot", Collective::gather, Reach::one_host, 0, 2 * K, 1, 2, oneshot_gather, oneshot_payload},
+    {"oneshot", Collective::gather, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_gather, oneshot_payload},
+    {"oneshot", Collective::scatter, Reach::one_host, 0, 4 * K, 1, 2, oneshot_scatter, oneshot_payload},
+    {"oneshot", Collective::scatter, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_scatter, oneshot_payload},
+    {"oneshot", Collective::all_to_all, Reach::one_host, 0, 4 * K, 1, 2, oneshot_all_to_all, oneshot_payload},
+    {"oneshot", Collective::all_to_all, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_all_to_all, oneshot_payload},
+    {"oneshot", Collective::barrier, Reach::one_host, 0, kAnyLength, 1, kAnyRanks, oneshot_barrier, oneshot_payload},
 
-    {"direct", Collective::all_reduce, Reach::mapped, 0, kAnyLength, direct_all_reduce},
-    {"direct", Collective::all_gather, Reach::mapped, 0, kAnyLength, direct_all_gather},
-    {"direct", Collective::broadcast, Reach::mapped, 0, kAnyLength, direct_broadcast},
-    {"direct", Collective::reduce_scatter, Reach::mapped, 0, kAnyLength, direct_reduce_scatter},
-    {"direct", Collective::reduce, Reach::mapped, 0, kAnyLength, direct_reduce},
-    {"direct", Collective::gather, Reach::mapped, 0, kAnyLength, direct_gather},
-    {"direct", Collective::scatter, Reach::mapped, 0, kAnyLength, direct_scatter},
-    {"direct", Collective::all_to_all, Reach::mapped, 0, kAnyLength, direct_all_to_all, split_payload},
+    {"direct", Collective::all_reduce, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_all_reduce},
+    {"direct", Collective::all_gather, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_all_gather},
+    {"direct", Collective::broadcast, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_broadcast},
+    {"direct", Collective::reduce_scatter, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_reduce_scatter},
+    {"direct", Collective::reduce, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_reduce},
+    {"direct", Collective::gather, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_gather},
+    {"direct", Collective::scatter, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_scatter},
+    {"direct", Collective::all_to_all, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_all_to_all, split_payload},
 
-    {"ring", Collective::all_reduce, Reach::anywhere, 0, kAnyLength, ring_all_reduce},
-    {"ring", Collective::all_gather, Reach::anywhere, 0, kAnyLength, ring_all_gather},
-    {"ring", Collective::broadcast, Reach::anywhere, 0, kAnyLength, ring_broadcast},
-    {"ring", Collective::reduce_scatter, Reach::anywhere, 0, kAnyLength, ring_reduce_scatter},
-    {"ring", Collective::reduce, Reach::anywhere, 0, kAnyLength, ring_reduce},
-    {"ring", Collective::gather, Reach::anywhere, 0, kAnyLength, ring_gather},
-    {"ring", Collective::scatter, Reach::anywhere, 0, kAnyLength, ring_scatter},
-    {"ring", Collective::all_to_all, Reach::anywhere, 0, kAnyLength, ring_all_to_all},
-    {"ring", Collective::barrier, Reach::anywhere, 0, kAnyLength, ring_barrier},
+    {"ring", Collective::all_reduce, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_all_reduce},
+    {"ring", Collective::all_gather, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_all_gather},
+    {"ring", Collective::broadcast, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_broadcast},
+    {"ring", Collective::reduce_scatter, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_reduce_scatter},
+    {"ring", Collective::reduce, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_reduce},
+    {"ring", Collective::gather, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_gather},
+    {"ring", Collective::scatter, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_scatter},
+    {"ring", Collective::all_to_all, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_all_to_all},
+    {"ring", Collective::barrier, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_barrier},
 };
 
 /// Fills a Choice with the algorithms that it is offered, the preferred ones first.
@@ -99,7 +108,8 @@ Choice choose_algorithms(Communicator& communicator, const Call& call) {
   }
   for (const Algorithm& algorithm : algorithms()) {
     if (chooser.done()) break;
-    if (algorithm.collective == call.collective && bytes >= algorithm.min_bytes && bytes <= algorithm.max_bytes)
+    if (algorithm.collective == call.collective && bytes >= algorithm.min_bytes && bytes <= algorithm.max_bytes &&
+        communicator.size() >= algorithm.min_ranks && communicator.size() <= algorithm.max_ranks)
       chooser.offer(algorithm);
   }
   if (chooser.done()) return chooser.choice();

@@ -99,7 +99,7 @@ void pin(int rank, int ranks) {
 }
 
 int calls_for(std::size_t bytes, int turns) {
-  return int(std::clamp<std::size_t>((std::size_t(768) << 20) / (bytes + 1), 12, kMaxCalls)) / turns;
+  return int(std::clamp<std::size_t>((std::size_t(384) << 20) / (bytes + 1), 12, kMaxCalls)) / turns;
 }
 
 /// One rank of the bench.
@@ -207,6 +207,8 @@ class Rank {
       run(communicator, call, deadline());
       const std::chrono::duration<double, std::micro> length = Clock::now() - begin;
       if (i >= 0) times[i] = length.count();
+      // Whoever is done must not keep others from their cores that are not.
+      barrier();
       if (i < 0 && call.collective == Collective::all_reduce) check_sum(call);
       read(call, output_count(call, rank, size));
     }

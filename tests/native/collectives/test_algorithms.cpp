@@ -23,8 +23,10 @@ std::set<std::string> families() {
 // Asks for a family wherever it is there.
 std::string ask_for(const std::string& family) {
   std::string text;
+  std::set<Collective> asked;
   for (const Algorithm& algorithm : algorithms())
-    if (algorithm.name == family) text += std::string(to_string(algorithm.collective)) + ":" + family + ";";
+    if (algorithm.name == family && asked.insert(algorithm.collective).second)
+      text += std::string(to_string(algorithm.collective)) + ":" + family + ";";
   return text;
 }
 

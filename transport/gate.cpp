@@ -40,9 +40,10 @@ void Gate::copy_payload(const Announcement& announcement, OperationSlot& own) co
     throw Error(ErrorCode::invalid, "a payload of " + std::to_string(bytes) +
                                         " bytes is too long, or its parts are longer than it");
   }
-  std::byte* to = is_inline(announcement)
-                      ? own.payload
-                      : group_.host.payload(group_.host.index, group_.sequence.load(std::memory_order_relaxed));
+  std::byte* to =
+      is_inline(announcement)
+          ? own.payload
+          : group_.host.payload(group_.host.index, group_.sequence.load(std::memory_order_relaxed));
   for (const auto& part : announcement.payload) {
     if (part.empty()) continue;
     std::memcpy(to, part.data(), part.size());
@@ -105,7 +106,7 @@ void Gate::compare() const {
   }
 }
 
-PeerWindow Gate::window_of(int index, WindowRecord OperationSlot::Windows::*which) const {
+PeerWindow Gate::window_of(int index, WindowRecord OperationSlot::Windows::* which) const {
   // Copied first and checked then: the slot is a peer's memory.
   const WindowRecord announced = slot(index).windows.*which;
   PeerWindow window{announced.kind, nullptr, announced.size};

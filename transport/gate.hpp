@@ -22,7 +22,7 @@ class Gate {
   /// What the rank at `index` announced for the present operation.
   const OperationSlot& announced(int index) const { return slot(index); }
   /// A window of that announcement. Throws Error(protocol) for one outside of the rank's regions.
-  PeerWindow window_of(int index, WindowRecord OperationSlot::Windows::*which) const;
+  PeerWindow window_of(int index, WindowRecord OperationSlot::Windows::* which) const;
 
   /// "rank 0 called A as operation 7 of group G, but rank 1 called B. ...": the text of every mismatch.
   static std::string mismatch_text(const Group& group, int rank, const Signature& signature, int other_rank,

@@ -57,7 +57,8 @@ void MappedPeers::await_all(std::uint32_t phase) {
   const std::uint64_t wanted = number(phase);
   int arrived = 0;
   const auto ready = [&] {
-    while (arrived < ranks() && (arrived == group_.host.index || read(group_.host.line(arrived).phase) >= wanted))
+    while (arrived < ranks() &&
+           (arrived == group_.host.index || read(group_.host.line(arrived).phase) >= wanted))
       ++arrived;
     return arrived == ranks();
   };

@@ -14,7 +14,9 @@ class MappedPeers final : public Peers {
 
   bool all_mapped() override;
   std::span<std::byte> input(int rank) override { return windows_.at(static_cast<std::size_t>(rank)).input; }
-  std::span<std::byte> output(int rank) override { return windows_.at(static_cast<std::size_t>(rank)).output; }
+  std::span<std::byte> output(int rank) override {
+    return windows_.at(static_cast<std::size_t>(rank)).output;
+  }
   std::uint64_t note(int rank) override { return gate_.announced(rank).windows.note; }
   const std::byte* payload(int rank) override;
   std::byte* scratch(int rank) override { return group_.host.slots(rank); }

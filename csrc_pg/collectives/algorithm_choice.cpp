@@ -24,9 +24,9 @@ class Parser {
 
  private:
   [[noreturn]] void fail(const std::string& why) const {
-    throw Error(ErrorCode::invalid, "VCCL_ALGO is \"" + text_ + "\", and at character " +
-                                        std::to_string(at_ + 1) + ": " + why +
-                                        ". An example: all_reduce:oneshot[0-4K],direct[4K-1M],ring;broadcast:ring");
+    throw Error(ErrorCode::invalid,
+                "VCCL_ALGO is \"" + text_ + "\", and at character " + std::to_string(at_ + 1) + ": " + why +
+                    ". An example: all_reduce:oneshot[0-4K],direct[4K-1M],ring;broadcast:ring");
   }
 
   void skip_blanks() {
@@ -47,7 +47,8 @@ class Parser {
   std::string word() {
     skip_blanks();
     const std::size_t begin = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) ++at_;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_'))
+      ++at_;
     return text_.substr(begin, at_ - begin);
   }
 
@@ -107,7 +108,8 @@ class Parser {
     constexpr std::string_view kUnits = "KMG";
     const auto unit = at_ < text_.size() ? kUnits.find(text_[at_]) : std::string_view::npos;
     if (unit == std::string_view::npos) return number;
-    if (__builtin_mul_overflow(number, std::size_t(1) << (10 * (unit + 1)), &number)) fail("the size is too large");
+    if (__builtin_mul_overflow(number, std::size_t(1) << (10 * (unit + 1)), &number))
+      fail("the size is too large");
     ++at_;
     return number;
   }

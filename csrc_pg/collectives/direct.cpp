@@ -50,10 +50,10 @@ double Direct::factor(int rank) const {
   return std::bit_cast<double>(peers_.note(rank));
 }
 
-Direct::Range Direct::share(std::size_t count, int index) const {
-  const std::size_t line = std::max<std::size_t>(64 / element_, 1);
+Share share_of(std::size_t count, std::size_t element, int index, int size) {
+  const std::size_t line = std::max<std::size_t>(64 / element, 1);
   const std::size_t lines = (count + line - 1) / line;
-  const std::size_t each = lines / std::size_t(size_), more = lines % std::size_t(size_);
+  const std::size_t each = lines / std::size_t(size), more = lines % std::size_t(size);
   const auto before = [&](std::size_t i) { return std::min((i * each + std::min(i, more)) * line, count); };
   const std::size_t begin = before(std::size_t(index));
   return {begin, before(std::size_t(index) + 1) - begin};

@@ -16,6 +16,13 @@
 
 namespace vccl {
 
+/// The `index`-th of `size` about equal pieces of `count` elements. None has a cache line in common with
+/// another where the buffers begin at one.
+struct Share {
+  std::size_t begin, count;
+};
+Share share_of(std::size_t count, std::size_t element, int index, int size);
+
 class Direct {
  public:
   /// Inside an operation whose memory is all mapped. A peer's buffer that has not the length which follows
@@ -37,12 +44,8 @@ class Direct {
   /// PREMUL_SUM: as that rank announced it.
   double factor(int rank) const;
 
-  /// The `index`-th of size() about equal pieces of `count` elements. None shares a cache line with another
-  /// where the buffers begin at one.
-  struct Range {
-    std::size_t begin, count;
-  };
-  Range share(std::size_t count, int index) const;
+  /// This rank's share of `count` elements.
+  Share share(std::size_t count) const { return share_of(count, element_, rank_, size_); }
 
   /// The second synchronisation.
   void finish() {

@@ -6,7 +6,7 @@ namespace vccl {
 
 void direct_all_reduce(Communicator& communicator, const Call& call) {
   Direct direct(communicator, call);
-  const auto [begin, count] = direct.share(call.count, direct.rank());
+  const auto [begin, count] = direct.share(call.count);
   reduce_directly(direct, call, begin, count, direct.all_ranks(), begin);
   direct.finish();
 }

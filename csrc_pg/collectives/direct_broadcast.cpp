@@ -6,7 +6,7 @@ namespace vccl {
 
 void direct_broadcast(Communicator& communicator, const Call& call) {
   Direct direct(communicator, call);
-  const auto [begin, count] = direct.share(call.count, direct.rank());
+  const auto [begin, count] = direct.share(call.count);
   const std::size_t offset = begin * direct.element();
   push(direct.input(call.root) + offset, direct.outputs(offset), count * direct.element());
   direct.finish();

@@ -5,7 +5,7 @@ namespace vccl {
 
 void direct_reduce(Communicator& communicator, const Call& call) {
   Direct direct(communicator, call);
-  const auto [begin, count] = direct.share(call.count, direct.rank());
+  const auto [begin, count] = direct.share(call.count);
   reduce_directly(direct, call, begin, count, {&call.root, 1}, begin);
   direct.finish();
 }

@@ -45,7 +45,8 @@ void ManyReduction::tile(std::byte* result, const std::byte* const* inputs, std:
     reduction_.first(partial, inputs[0] + offset, inputs[1] + offset, count, scalars_[1]);
     rank = 2;
   }
-  for (; rank < last_; ++rank) reduction_.middle(partial, partial, inputs[rank] + offset, count, scalars_[rank]);
+  for (; rank < last_; ++rank)
+    reduction_.middle(partial, partial, inputs[rank] + offset, count, scalars_[rank]);
   reduction_.last(result + offset, partial, inputs[last_] + offset, count, scalars_[last_]);
 }
 

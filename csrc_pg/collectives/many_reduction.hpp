@@ -25,7 +25,7 @@ class ManyReduction {
 
   const Reduction& reduction_;
   const std::size_t element_, tile_;
-  const int last_;            // rank
+  const int last_;           // rank
   PerRank<double> scalars_;  // for each rank's elements
 };
 

@@ -19,7 +19,8 @@ class Collector {
 
   /// `count` elements of the payload of `from`, from `begin` on, to `place` in the output.
   void take(int from, std::size_t begin, std::size_t count, std::size_t place) const {
-    if (count > 0) std::memcpy(output_ + place * element_, peers_.payload(from) + begin * element_, count * element_);
+    if (count > 0)
+      std::memcpy(output_ + place * element_, peers_.payload(from) + begin * element_, count * element_);
   }
 
  private:

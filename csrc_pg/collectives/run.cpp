@@ -19,7 +19,8 @@ Announcement announcement_of(const Communicator& communicator, const Call& call,
   const Buffers buffers = buffers_of(call, rank, size);
   const std::size_t element = size_of(call.dtype);
   announcement.shows = true;
-  // Peers read what is shown as input. Those that write to an input write to it as the output that it also is.
+  // Peers read what is shown as input. Those that write to an input write to it as the output that it also
+  // is.
   announcement.input = {static_cast<std::byte*>(const_cast<void*>(call.input)), buffers.input * element};
   announcement.output = {static_cast<std::byte*>(call.output), buffers.output * element};
   announcement.note = note_of(call);

@@ -11,25 +11,36 @@ namespace {
 
 constexpr std::size_t K = 1024;
 
-// Sizes in bytes of the longest buffer, and numbers of ranks. docs/algorithms.md has the measurements behind them.
+// Sizes in bytes of the longest buffer, and numbers of ranks. docs/algorithms.md has the measurements behind
+// them.
 constexpr Algorithm kAlgorithms[] = {
     {"oneshot", Collective::all_reduce, Reach::one_host, 0, 1 * K, 1, 2, oneshot_all_reduce, oneshot_payload},
-    {"oneshot", Collective::all_reduce, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_all_reduce, oneshot_payload},
+    {"oneshot", Collective::all_reduce, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_all_reduce,
+     oneshot_payload},
     {"oneshot", Collective::all_gather, Reach::one_host, 0, 2 * K, 1, 2, oneshot_all_gather, oneshot_payload},
-    {"oneshot", Collective::all_gather, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_all_gather, oneshot_payload},
+    {"oneshot", Collective::all_gather, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_all_gather,
+     oneshot_payload},
     {"oneshot", Collective::broadcast, Reach::one_host, 0, 8 * K, 1, 2, oneshot_broadcast, oneshot_payload},
-    {"oneshot", Collective::broadcast, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_broadcast, oneshot_payload},
-    {"oneshot", Collective::reduce_scatter, Reach::one_host, 0, 4 * K, 1, 2, oneshot_reduce_scatter, oneshot_payload},
-    {"oneshot", Collective::reduce_scatter, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_reduce_scatter, oneshot_payload},
+    {"oneshot", Collective::broadcast, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_broadcast,
+     oneshot_payload},
+    {"oneshot", Collective::reduce_scatter, Reach::one_host, 0, 4 * K, 1, 2, oneshot_reduce_scatter,
+     oneshot_payload},
+    {"oneshot", Collective::reduce_scatter, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_reduce_scatter,
+     oneshot_payload},
     {"oneshot", Collective::reduce, Reach::one_host, 0, 2 * K, 1, 2, oneshot_reduce, oneshot_payload},
-    {"oneshot", Collective::reduce, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_reduce, oneshot_payload},
+    {"oneshot", Collective::reduce, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_reduce,
+     oneshot_payload},
     {"oneshot", Collective::gather, Reach::one_host, 0, 2 * K, 1, 2, oneshot_gather, oneshot_payload},
-    {"oneshot", Collective::gather, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_gather, oneshot_payload},
+    {"oneshot", Collective::gather, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_gather,
+     oneshot_payload},
     {"oneshot", Collective::scatter, Reach::one_host, 0, 4 * K, 1, 2, oneshot_scatter, oneshot_payload},
-    {"oneshot", Collective::scatter, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_scatter, oneshot_payload},
+    {"oneshot", Collective::scatter, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_scatter,
+     oneshot_payload},
     {"oneshot", Collective::all_to_all, Reach::one_host, 0, 4 * K, 1, 2, oneshot_all_to_all, oneshot_payload},
-    {"oneshot", Collective::all_to_all, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_all_to_all, oneshot_payload},
-    {"oneshot", Collective::barrier, Reach::one_host, 0, kAnyLength, 1, kAnyRanks, oneshot_barrier, oneshot_payload},
+    {"oneshot", Collective::all_to_all, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_all_to_all,
+     oneshot_payload},
+    {"oneshot", Collective::barrier, Reach::one_host, 0, kAnyLength, 1, kAnyRanks, oneshot_barrier,
+     oneshot_payload},
 
     {"direct", Collective::all_reduce, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_all_reduce},
     {"direct", Collective::all_gather, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_all_gather},
@@ -38,7 +49,18 @@ constexpr Algorithm kAlgorithms[] = {
     {"direct", Collective::reduce, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_reduce},
     {"direct", Collective::gather, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_gather},
     {"direct", Collective::scatter, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_scatter},
-    {"direct", Collective::all_to_all, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_all_to_all, split_payload},
+    {"direct", Collective::all_to_all, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_all_to_all,
+     split_payload},
+
+    // Memory that peers cannot map. The ring's blocks are staged too; what it lacks is one synchronisation
+    // for all ranks instead of one for each.
+    {"staged", Collective::all_reduce, Reach::one_host, 0, 64 * K, 3, kAnyRanks, staged_all_reduce},
+    {"staged", Collective::all_gather, Reach::one_host, 0, kAnyLength, 2, kAnyRanks, staged_all_gather},
+    {"staged", Collective::broadcast, Reach::one_host, 0, 2 * K * K, 3, kAnyRanks, staged_broadcast},
+    {"staged", Collective::gather, Reach::one_host, 0, 64 * K, 3, kAnyRanks, staged_gather},
+    {"staged", Collective::scatter, Reach::one_host, 0, 64 * K, 3, kAnyRanks, staged_scatter},
+    {"staged", Collective::all_to_all, Reach::one_host, 0, 2 * K * K, 2, kAnyRanks, staged_all_to_all,
+     split_payload},
 
     {"ring", Collective::all_reduce, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_all_reduce},
     {"ring", Collective::all_gather, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_all_gather},
@@ -55,12 +77,17 @@ constexpr Algorithm kAlgorithms[] = {
 class Chooser {
  public:
   Chooser(Communicator& communicator, const Call& call)
-      : call_(call), rank_(communicator.rank()), size_(communicator.size()), one_host_(communicator.peers()) {}
+      : call_(call),
+        rank_(communicator.rank()),
+        size_(communicator.size()),
+        one_host_(communicator.peers()) {}
 
   void offer(const Algorithm& algorithm) {
     if (algorithm.reach != Reach::anywhere && !one_host_) return;
     // A payload is announced before anybody knows where the memory lies.
-    if (choice_.first && (algorithm.payload || algorithm.reach == Reach::mapped)) return;
+    const bool is_late = choice_.first != nullptr;
+    if (is_late && algorithm.reach == Reach::mapped) return;
+    if (is_late && algorithm.payload && algorithm.payload != choice_.first->payload) return;
     Payload payload;
     if (algorithm.payload) {
       const auto wanted = algorithm.payload(call_, rank_, size_);
@@ -72,9 +99,7 @@ class Chooser {
     else
       choice_ = {&algorithm, nullptr, payload};
   }
-  bool done() const {
-    return choice_.first && (choice_.first->reach != Reach::mapped || choice_.otherwise);
-  }
+  bool done() const { return choice_.first && (choice_.first->reach != Reach::mapped || choice_.otherwise); }
   const Choice& choice() const { return choice_; }
 
  private:
@@ -108,8 +133,9 @@ Choice choose_algorithms(Communicator& communicator, const Call& call) {
   }
   for (const Algorithm& algorithm : algorithms()) {
     if (chooser.done()) break;
-    if (algorithm.collective == call.collective && bytes >= algorithm.min_bytes && bytes <= algorithm.max_bytes &&
-        communicator.size() >= algorithm.min_ranks && communicator.size() <= algorithm.max_ranks)
+    if (algorithm.collective == call.collective && bytes >= algorithm.min_bytes &&
+        bytes <= algorithm.max_bytes && communicator.size() >= algorithm.min_ranks &&
+        communicator.size() <= algorithm.max_ranks)
       chooser.offer(algorithm);
   }
   if (chooser.done()) return chooser.choice();

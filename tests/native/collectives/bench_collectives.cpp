@@ -245,15 +245,15 @@ int main(int argc, char** argv) {
   if (shared == MAP_FAILED) return 1;
   auto* results = static_cast<Results*>(shared);
   std::vector<FileStore> stores(options.algorithms.size());
-  run_processes(options.ranks,
-                [&](int rank) { Rank(stores, options, rank, results[rank]).run_all(); });
+  run_processes(options.ranks, [&](int rank) { Rank(stores, options, rank, results[rank]).run_all(); });
 
   double limit = 0;
   for (int rank = 0; rank < options.ranks; ++rank) limit += results[rank].bytes_per_microsecond;
   std::printf("%s, %s, %d ranks, %s memory; memory limit %.1f GB/s (y += x, read and written)\n",
               to_string(options.collective), to_string(options.dtype), options.ranks,
               options.mapped ? "mapped" : "staged", limit / 1e3);
-  std::printf("%12s %10s %12s %12s %12s %12s\n", "bytes", "algorithm", "least us", "median us", "p90 us", "GB/s");
+  std::printf("%12s %10s %12s %12s %12s %12s\n", "bytes", "algorithm", "least us", "median us", "p90 us",
+              "GB/s");
   for (std::size_t size = 0; size < options.sizes.size(); ++size)
     for (std::size_t algorithm = 0; algorithm < options.algorithms.size(); ++algorithm) {
       const int calls = calls_for(options.sizes[size], options.turns) * options.turns;
@@ -261,8 +261,8 @@ int main(int argc, char** argv) {
       for (int i = 0; i < calls; ++i) {
         double longest = 0;
         for (int rank = 0; rank < options.ranks; ++rank)
-          longest = std::max(longest,
-                             results[rank].microseconds[size * options.algorithms.size() + algorithm][i]);
+          longest =
+              std::max(longest, results[rank].microseconds[size * options.algorithms.size() + algorithm][i]);
         slowest.push_back(longest);
       }
       std::sort(slowest.begin(), slowest.end());

@@ -58,7 +58,8 @@ TEST(every_algorithm_in_staged_memory) {
 
 TEST(every_algorithm_where_memory_is_of_both_kinds) {
   for (const auto& family : families())
-    for (const int size : {2, 3, 4}) play_random(400 + std::uint64_t(size), {size, 0b0101, 1, ask_for(family)}, 25);
+    for (const int size : {2, 3, 4})
+      play_random(400 + std::uint64_t(size), {size, 0b0101, 1, ask_for(family)}, 25);
 }
 
 TEST(every_algorithm_asked_for_across_hosts) {
@@ -101,10 +102,11 @@ TEST(long_buffers_by_every_algorithm) {
 
 TEST(one_shot_and_direct_give_the_same_bits) {
   using enum Collective;
-  const std::vector<Case> cases{{all_reduce, Dtype::float32, ReduceOp::sum, -1, 5'003, 1, true, 1},
-                                {all_reduce, Dtype::bfloat16, ReduceOp::avg, -1, 5'003, 0, false, 2},
-                                {reduce, Dtype::float16, ReduceOp::product, 1, 5'003, 0, true, 3},
-                                {reduce_scatter, Dtype::float32, ReduceOp::premul_sum, -1, 1'003, 0, false, 4}};
+  const std::vector<Case> cases{
+      {all_reduce, Dtype::float32, ReduceOp::sum, -1, 5'003, 1, true, 1},
+      {all_reduce, Dtype::bfloat16, ReduceOp::avg, -1, 5'003, 0, false, 2},
+      {reduce, Dtype::float16, ReduceOp::product, 1, 5'003, 0, true, 3},
+      {reduce_scatter, Dtype::float32, ReduceOp::premul_sum, -1, 1'003, 0, false, 4}};
   std::map<std::string, std::vector<std::vector<std::byte>>> outputs;
   for (const std::string family : {"oneshot", "direct"}) {
     MemoryStore store;
@@ -154,22 +156,32 @@ TEST(the_choice_follows_what_was_asked_for) {
     return found;
   };
   using Names = std::vector<std::string>;
-  const Call small{all_reduce, Dtype::float32, ReduceOp::sum, -1, 4}, middle{all_reduce, Dtype::float32, ReduceOp::sum, -1, 1025},
-      large{all_reduce, Dtype::float32, ReduceOp::sum, -1, 1 << 20}, other{broadcast, Dtype::int8, ReduceOp::sum, 0, 4};
-  CHECK((choices({2}, {small, large, {barrier}}) == Names{"oneshot", "direct, ring", "oneshot"}));
+  const Call small{all_reduce, Dtype::float32, ReduceOp::sum, -1, 4},
+      middle{all_reduce, Dtype::float32, ReduceOp::sum, -1, 1025},
+      large{all_reduce, Dtype::float32, ReduceOp::sum, -1, 1 << 20},
+      other{broadcast, Dtype::int8, ReduceOp::sum, 0, 4};
+  // For two ranks and an all_reduce or a broadcast; three ranks would take a staged one where it is short.
+  const std::string late = "ring";
+  CHECK((choices({2}, {small, large, {barrier}}) == Names{"oneshot", "direct, " + late, "oneshot"}));
   CHECK((choices({2, 0, 1, "all_reduce:ring"}, {small, large, other}) == Names{"ring", "ring", "oneshot"}));
-  CHECK((choices({2, 0, 1, "all_reduce:direct[0-4K],ring[4K-] ; broadcast : direct"}, {small, middle, large, other}) ==
-         Names{"direct, ring", "ring", "ring", "direct, ring"}));
+  CHECK((choices({2, 0, 1, "all_reduce:direct[0-4K],ring[4K-] ; broadcast : direct"},
+                 {small, middle, large, other}) ==
+         Names{"direct, " + late, "ring", "ring", "direct, " + late}));
   CHECK((choices({2, 0, 1, "all_reduce:oneshot"}, {small, middle, large}) ==
-         Names{"oneshot", "oneshot", "direct, ring"}));
+         Names{"oneshot", "oneshot", "direct, " + late}));
+  CHECK((choices({3}, {middle, large, {all_gather, Dtype::int8, ReduceOp::sum, -1, 1 << 20}}) ==
+         Names{"oneshot", "direct, ring", "direct, staged"}));
+  CHECK((choices({3, 0, 1, "all_reduce:staged,ring"}, {small, large}) == Names{"staged", "staged"}));
   // What works on one host only is passed over where there are more.
-  CHECK((choices({2, 0, 2, "all_reduce:direct"}, {small, large, {barrier}}) == Names{"ring", "ring", "ring"}));
+  CHECK(
+      (choices({2, 0, 2, "all_reduce:direct"}, {small, large, {barrier}}) == Names{"ring", "ring", "ring"}));
 }
 
 TEST(a_choice_that_cannot_be_understood_says_why) {
   check_contains(why_not("ring"), "at character 1: there is no collective \"ring\"; there are all_reduce,");
   check_contains(why_not("all_reduce"), "at character 11: \":\" should be here");
-  check_contains(why_not("all_reduce:tree"), "at character 12: all_reduce has no algorithm \"tree\"; it has oneshot, direct");
+  check_contains(why_not("all_reduce:tree"),
+                 "at character 12: all_reduce has no algorithm \"tree\"; it has oneshot, direct");
   check_contains(why_not("all_reduce:ring[4K"), "\"-\" should be here");
   check_contains(why_not("all_reduce:ring[4K-1K]"), "the range ends before it begins");
   check_contains(why_not("all_reduce:ring[4T-]"), "\"-\" should be here");

@@ -19,8 +19,8 @@ using reference::Case;
 
 struct World {
   int size = 2;
-  int mapped = 0;  // bit r: rank r's memory can be mapped
-  int hosts = 1;   // rank r pretends to be on host r % hosts
+  int mapped = 0;               // bit r: rank r's memory can be mapped
+  int hosts = 1;                // rank r pretends to be on host r % hosts
   std::string algorithms = {};  // VCCL_ALGO
 };
 
@@ -37,7 +37,7 @@ constexpr bool kMapAcrossHosts = true;
 
 // Joins the group with `bytes` bytes of memory, and runs the body; the body's failure becomes everybody's.
 inline void as_rank(Store& store, const World& world, int rank, std::size_t bytes,
-             const std::function<void(Communicator&, std::byte*)>& body) {
+                    const std::function<void(Communicator&, std::byte*)>& body) {
   const bool mapped = ((world.mapped >> rank) & 1) && (kMapAcrossHosts || world.hosts == 1);
   RankMemory memory(mapped, std::max<std::size_t>(bytes, 4096));
   CommunicatorConfig config = test_config(rank, world.size);

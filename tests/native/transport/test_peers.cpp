@@ -76,7 +76,8 @@ TEST(a_payload_beside_shown_memory) {
       Peers& peers = *communicator->peers();
       CHECK(peers.all_mapped());
       CHECK_EQ(peers.note(1 - rank), std::uint64_t(1 - rank) + 7);
-      CHECK(std::memcmp(peers.payload(1 - rank), bytes_of(1 - rank, std::uint64_t(round), 16).data(), 16) == 0);
+      CHECK(std::memcmp(peers.payload(1 - rank), bytes_of(1 - rank, std::uint64_t(round), 16).data(), 16) ==
+            0);
       operation.finish();
     }
   });
@@ -141,8 +142,8 @@ TEST(all_mapped_is_the_same_on_every_rank) {
     for (int odd_one = 0; odd_one < 4; ++odd_one) {
       const auto input = rank == odd_one ? std::span(plain) : region.span(0, 64);
       // Nothing lies nowhere, and need not be mapped.
-      Operation operation(*communicator, showing(input, rank == 2 ? std::span<std::byte>() : region.span(64, 64)),
-                          kLater);
+      Operation operation(*communicator,
+                          showing(input, rank == 2 ? std::span<std::byte>() : region.span(64, 64)), kLater);
       CHECK_EQ(communicator->peers()->all_mapped(), odd_one == 3);
       operation.finish();
     }
@@ -183,8 +184,9 @@ TEST(nobody_writes_to_shown_memory_after_the_error) {
     } else {
       CHECK_THROWS(({
                      Operation operation(*communicator, showing({}, output), kLater);
-                     const auto theirs = communicator->peers()->all_mapped() ? communicator->peers()->output(0)
-                                                                             : std::span<std::byte>();
+                     const auto theirs = communicator->peers()->all_mapped()
+                                             ? communicator->peers()->output(0)
+                                             : std::span<std::byte>();
                      CHECK_EQ(theirs.size(), 4096u);
                      inside = true;
                      while (!communicator->failed()) theirs[7] = std::byte{1};

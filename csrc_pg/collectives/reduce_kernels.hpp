@@ -18,19 +18,25 @@ namespace vccl {
 /// and overlaps neither otherwise. Any alignment. `scalar` is the divisor of AVG, the factor of PREMUL_SUM.
 using Kernel = void (*)(void* out, const void* a, const void* b, std::size_t count, double scalar);
 
+/// out[i] = inputs[0][i] op inputs[1][i] op ..., of `ranks` inputs in their order: the same bits as the chain
+/// of two-operand loops. `out` may be one of the inputs. Any alignment.
+using ManyKernel = void (*)(void* out, const std::byte* const* inputs, int ranks, std::size_t count,
+                            double scalar);
+
 /// The loops of one reduction along a chain of ranks, each of which adds its own elements to a partial
 /// result.
 ///
 /// With PREMUL_SUM only its rank can begin with an element: `start` makes a partial result of it, and neither
 /// `only` nor `first` is there.
 struct Reduction {
-  Kernel only;               // result <- element, element: a chain of two
-  Kernel first;              // partial <- element, element
-  Kernel middle;             // partial <- partial, element
-  Kernel last;               // result <- partial, element
-  std::size_t partial_size;  // bytes of a partial result's element
-  Kernel start = nullptr;    // partial <- element (`b`); null: an element is passed on as it is
-  Kernel alone = nullptr;    // result <- element (`b`): a chain of one; null: a copy
+  Kernel only;                // result <- element, element: a chain of two
+  Kernel first;               // partial <- element, element
+  Kernel middle;              // partial <- partial, element
+  Kernel last;                // result <- partial, element
+  std::size_t partial_size;   // bytes of a partial result's element
+  Kernel start = nullptr;     // partial <- element (`b`); null: an element is passed on as it is
+  Kernel alone = nullptr;     // result <- element (`b`): a chain of one; null: a copy
+  ManyKernel many = nullptr;  // result <- elements of two ranks or more, at once; null: there is none
 };
 
 /// Null if the operation has no meaning for the dtype (AVG of bool, MAX of complex64). The widest

@@ -120,6 +120,41 @@ void average(void* out, const void* a, const void* b, std::size_t count, double 
   }
 }
 
+// Several vectors of accumulators go through all inputs before the next ones do: every input is one steady
+// stream, which the processor fetches ahead. In pieces, one input after the other, it does not: from memory,
+// 8 inputs took two to three times as long.
+template <class T, bool kDivide>
+void sum_many(void* out, const std::byte* const* inputs, int ranks, std::size_t count, double divisor) {
+  typedef T Vector __attribute__((vector_size(32), aligned(1), may_alias));
+  constexpr int kVectors = 4;
+  constexpr std::size_t kStep = kVectors * sizeof(Vector) / sizeof(T);
+  auto* o = static_cast<typename Packed<T>::type*>(out);
+  const auto at = [&](int rank) __attribute__((always_inline)) {
+    return reinterpret_cast<const typename Packed<T>::type*>(inputs[rank]);
+  };
+  const T by = T(divisor);
+  std::size_t i = 0;
+  for (; i + kStep <= count; i += kStep) {
+    Vector sum[kVectors];
+    const auto* first = reinterpret_cast<const Vector*>(at(0) + i);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sum[v] = first[v];
+    for (int rank = 1; rank < ranks; ++rank) {
+      const auto* next = reinterpret_cast<const Vector*>(at(rank) + i);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sum[v] += next[v];
+    }
+    auto* to = reinterpret_cast<Vector*>(o + i);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) to[v] = kDivide ? sum[v] / by : sum[v];
+  }
+  for (; i < count; ++i) {
+    T sum = at(0)[i];
+    for (int rank = 1; rank < ranks; ++rank) sum += at(rank)[i];
+    o[i] = kDivide ? sum / by : sum;
+  }
+}
+
 template <class T>
 void add_scaled(void* out, const void* a, const void* b, std::size_t count, double scalar) {
   const T factor = T(scalar);
@@ -299,6 +334,11 @@ constexpr Reduction scaled(Kernel add, Kernel start, std::size_t size) {
   return {nullptr, nullptr, add, add, size, start, start};
 }
 
+constexpr Reduction with(Reduction reduction, ManyKernel many) {
+  reduction.many = many;
+  return reduction;
+}
+
 // The tables have one entry for each reduction, in the order of ReduceOp.
 const Reduction* entry(const Reduction* table, ReduceOp op) {
   const Reduction& reduction = table[int(op)];
@@ -321,15 +361,16 @@ const Reduction* of_integer(ReduceOp op) {
 
 template <class T>
 const Reduction* of_float(ReduceOp op) {
-  static constexpr Reduction kTable[] = {same(combine<T, Sum>, sizeof(T)),
-                                         same(combine<T, Sum>, average<T>, sizeof(T)),
-                                         same(combine<T, Product>, sizeof(T)),
-                                         same(combine<T, Min>, sizeof(T)),
-                                         same(combine<T, Max>, sizeof(T)),
-                                         kNone,
-                                         kNone,
-                                         kNone,
-                                         scaled(add_scaled<T>, scale<T>, sizeof(T))};
+  static constexpr Reduction kTable[] = {
+      with(same(combine<T, Sum>, sizeof(T)), sum_many<T, false>),
+      with(same(combine<T, Sum>, average<T>, sizeof(T)), sum_many<T, true>),
+      same(combine<T, Product>, sizeof(T)),
+      same(combine<T, Min>, sizeof(T)),
+      same(combine<T, Max>, sizeof(T)),
+      kNone,
+      kNone,
+      kNone,
+      scaled(add_scaled<T>, scale<T>, sizeof(T))};
   return entry(kTable, op);
 }
 

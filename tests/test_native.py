@@ -18,6 +18,7 @@ SHORT = os.environ.get("VCCL_TEST_SHORT", "") not in ("", "0")
 BUILD = ROOT / "build" / ("native-" + SANITIZE if SANITIZE else "native")
 SOURCES = sorted((ROOT / "tests" / "native").glob("*/test_*.cpp"))
 LONG = {
+    "collectives/test_algorithms.cpp",
     "collectives/test_killed_ranks.cpp",
     "collectives/test_communicators.cpp",
     "transport/test_cycles.cpp",

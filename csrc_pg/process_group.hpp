@@ -17,7 +17,8 @@
 namespace vccl {
 
 /// Checks arguments and says what each collective is; communicators, streams, handles and algorithms are
-/// elsewhere.
+/// elsewhere. Its methods are in process_group.cpp (life, launch, barrier), process_group_reductions.cpp,
+/// process_group_moves.cpp, and unsupported.cpp (what it refuses).
 ///
 /// Serves tensors on cards and on the CPU, contiguous or not, of any size. Arguments that are wrong on this
 /// rank alone raise at the call (ValueError, NotImplementedError) and leave the group as it was. What goes

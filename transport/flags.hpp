@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "transport/communicator.hpp"
+#include "transport/message_channel.hpp"
 
 namespace vccl {
 
@@ -67,7 +68,7 @@ struct alignas(64) FailureRecord {
 };
 
 struct ControlHeader {
-  static constexpr std::uint64_t kMagic = 0x7663636c00000001;  // "vccl", layout 1
+  static constexpr std::uint64_t kMagic = 0x7663636c00000002;  // "vccl", layout 2
   static constexpr std::size_t kNonceBytes = 32;
 
   std::uint64_t magic;
@@ -75,15 +76,15 @@ struct ControlHeader {
   FailureRecord failure;
 };
 
-/// Addresses in a mapped control segment for `ranks` ranks of one host: header, lines, then every rank's
-/// slots. The slots are sparse: a page costs memory from its first use.
+/// Addresses in a mapped control segment for `ranks` ranks of one host: header, lines, every rank's slots,
+/// then what messages need. Slots and messages are sparse: a page costs memory from its first use.
 class ControlLayout {
  public:
   static constexpr std::size_t kPage = 4096;
 
   explicit ControlLayout(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {}
 
-  std::size_t bytes() const { return slots_offset() + ranks_ * kSlotsOfRank; }
+  std::size_t bytes() const { return messages_offset() + messages(nullptr).bytes(); }
   static ControlHeader* header(std::byte* base) { return reinterpret_cast<ControlHeader*>(base); }
   static RankLine* line(std::byte* base, int rank) {
     return reinterpret_cast<RankLine*>(base + kPage) + rank;
@@ -91,10 +92,14 @@ class ControlLayout {
   std::byte* slots(std::byte* base, int rank) const {
     return base + slots_offset() + static_cast<std::size_t>(rank) * kSlotsOfRank;
   }
+  MessageLayout messages(std::byte* base) const {
+    return MessageLayout(base ? base + messages_offset() : nullptr, ranks_);
+  }
 
  private:
   static constexpr std::size_t kSlotsOfRank = Communicator::kSlots * Communicator::kBlockBytes;
   std::size_t slots_offset() const { return kPage + (ranks_ * sizeof(RankLine) + kPage - 1) / kPage * kPage; }
+  std::size_t messages_offset() const { return slots_offset() + ranks_ * kSlotsOfRank; }
   std::size_t ranks_;
 };
 static_assert(sizeof(ControlHeader) <= ControlLayout::kPage);

@@ -36,6 +36,8 @@ class Gate {
   Waiter& waiter_;
 };
 
+/// The region of this rank that a window lies in, or nothing.
+const Region* region_of(const Group& group, std::span<const std::byte> window);
 /// The kind of a window: mapped when it lies in one of this rank's regions.
 WindowKind kind_of(const Group& group, std::span<std::byte> window);
 

@@ -36,6 +36,7 @@ struct HostGroup {
   RankLine& line(int i) const { return *ControlLayout::line(control->base(), i); }
   FailureRecord& failure() const { return ControlLayout::header(control->base())->failure; }
   std::byte* slots(int i) const { return ControlLayout(layout_ranks).slots(control->base(), i); }
+  MessageLayout messages() const { return ControlLayout(layout_ranks).messages(control->base()); }
 };
 
 /// Puts the ranks in `candidates` (which claim our host; ascending, with ours) together: the lowest one

@@ -38,10 +38,14 @@ Living& living() {
 ProcessGroupVccl::ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                                    c10::intrusive_ptr<Options> options)
     : Backend(rank, size),
+      store_(std::move(store)),
       options_(std::move(options)),
       timeout_(options_->timeout),
-      communicators_(std::move(store), {rank, size, options_->is_high_priority_stream}) {
+      communicators_(store_, {rank, size, options_->is_high_priority_stream}) {
   init();
+  WithoutGil without_gil;
+  // Messages need it between any two ranks, at a time when the others may do something else for long.
+  with_torch_errors([&] { communicators_.get(c10::kCPU, group_name(), timeout_.load()); });
   std::lock_guard lock(living().mutex);
   living().groups.insert(this);
 }
@@ -59,7 +63,13 @@ void ProcessGroupVccl::leave(milliseconds patience) noexcept {
     std::lock_guard lock(living().mutex);
     living().groups.erase(this);
   }
+  close(patience);
+}
+
+void ProcessGroupVccl::close(milliseconds patience) noexcept {
   communicators_.close(patience);
+  // Everything has ended: the hook hears of all of it.
+  if (auto* hook = watching_.load(std::memory_order_acquire)) hook->close(patience);
 }
 
 void ProcessGroupVccl::shutdown() {
@@ -70,7 +80,7 @@ void ProcessGroupVccl::shutdown_all(milliseconds patience) {
   WithoutGil without_gil;
   // Under the lock, so that no group is destroyed meanwhile: its destructor takes the lock first.
   std::lock_guard lock(living().mutex);
-  for (auto* group : living().groups) group->communicators_.close(patience);
+  for (auto* group : living().groups) group->close(patience);
   living().groups.clear();
   wait_for_callbacks(patience);
 }
@@ -90,7 +100,12 @@ milliseconds ProcessGroupVccl::effective(milliseconds timeout) const {
   return timeout == c10d::kUnsetTimeout ? timeout_.load() : timeout;
 }
 
-void ProcessGroupVccl::record_for_profiler(const Request& request) const {
+std::shared_ptr<const WorkVccl::Group> ProcessGroupVccl::group_for_profiler() const {
+  if (!at::hasCallbacks()) return nullptr;
+  return std::make_shared<const WorkVccl::Group>(WorkVccl::Group{pg_uid_, pg_desc_, size_});
+}
+
+void ProcessGroupVccl::record_for_profiler(const Request& request, std::uint64_t sequence) const {
   if (!at::hasCallbacks()) return;
   const auto elements = [](const Tensors& tensors) {
     std::int64_t sum = 0;
@@ -100,28 +115,38 @@ void ProcessGroupVccl::record_for_profiler(const Request& request) const {
   const auto& ranks = options_->global_ranks_in_group;
   const auto first = ranks.empty() ? 0 : static_cast<int>(ranks.front());
   const auto stride = ranks.size() > 1 ? static_cast<int>(ranks[1] - ranks[0]) : 1;
+  const auto& moved = request.outputs.empty() ? request.inputs : request.outputs;
+  // The profiler takes the rank of a message for its other end, as ProcessGroupNCCL has it.
+  const int rank = request.is_message() ? request.peer : rank_;
   RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
-      std::make_tuple(static_cast<std::int64_t>(sequence_.load()), false), std::make_tuple(pg_uid_, pg_desc_),
-      request.inputs, request.outputs, rank_, request.name, elements(request.inputs),
-      elements(request.outputs), request.outputs.empty() ? at::kByte : request.outputs.front().scalar_type(),
-      std::vector<std::int64_t>(), std::vector<std::int64_t>(), first, stride, size_, request.async);
+      std::make_tuple(static_cast<std::int64_t>(sequence), request.is_message()),
+      std::make_tuple(pg_uid_, pg_desc_), request.inputs, request.outputs, rank, request.name,
+      elements(request.inputs), elements(request.outputs),
+      moved.empty() ? at::kByte : moved.front().scalar_type(), request.input_splits, request.output_splits,
+      first, stride, size_, request.async);
 }
 
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, Plan plan) {
+  request.timeout = effective(request.timeout);
+  if (coalescing_.active()) return coalescing_.add(std::move(request), std::move(plan));
   WithoutGil without_gil;
   return with_torch_errors([&]() -> WorkPtr {
-    const auto timeout = effective(request.timeout);
-    const auto where = communicators_.get(request.device, group_name(), timeout);
-    where->communicator()->check();
-    record_for_profiler(request);
+    const auto where = communicators_.get(request.device, group_name(), request.timeout);
+    const auto sequence = ++sequence_;
+    record_for_profiler(request, sequence);
+    if (!request.async)
+      profile_launch(rank_, request.type, std::string("vccl:") + request.name, request.inputs,
+                     request.outputs);
 
     const bool on_card = !request.device.is_cpu();
     auto outcome = std::make_shared<Outcome>();
-    auto task = std::make_shared<CollectiveTask>(where->communicator(), request.name, std::move(plan),
-                                                 timeout, outcome,
+    std::vector<Plan> plans;
+    plans.push_back(std::move(plan));
+    auto task = std::make_shared<CollectiveTask>(where->communicator(), request.name, std::move(plans),
+                                                 request.timeout, outcome,
                                                  /*throws=*/on_card);
     auto body = [task = std::move(task)] { task->run(); };
-    const auto sequence = ++sequence_;
+    watch_completion(outcome, request.type, sequence);
     if (on_card && !request.async) {
       where->launch_on_current_stream(std::move(body));
       return nullptr;  // there is nothing to wait for: the caller is on that stream
@@ -136,8 +161,9 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, Plan plan) {
     }
     return c10::make_intrusive<WorkVccl>(
         WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
-                              std::move(request.outputs), sequence, request.blocks_host},
-        std::string("vccl:") + request.name, where, end, std::move(outcome));
+                              std::move(request.outputs), sequence, request.blocks_host,
+                              group_for_profiler()},
+        std::string("vccl:") + request.name, WorkVccl::Place(*where), end, std::move(outcome));
   });
 }
 

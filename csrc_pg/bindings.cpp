@@ -1,8 +1,14 @@
 // The process group in Python: vccl._C.ProcessGroupVccl.
 #include <torch/csrc/utils/pybind.h>
 
-#include <pybind11/chrono.h>
+#include <set>
+#include <string>
+#include <utility>
 
+#include <pybind11/chrono.h>
+#include <pybind11/stl.h>
+
+#include "csrc_pg/collectives/algorithm.hpp"
 #include "csrc_pg/process_group.hpp"
 #include "transport/zmq_api.hpp"
 
@@ -48,6 +54,18 @@ void init_process_group_bindings(py::module_& module) {
       .def_property_readonly("options", &ProcessGroupVccl::options, "The options the group was made with.")
       .def("get_error", &ProcessGroupVccl::getError, "Whether and how the group has failed, as an ErrorType.",
            without_gil)
+      .def("comm_split_count", &ProcessGroupVccl::split_count,
+           "How often the group was split. torch.distributed.split_group asks for it, and describes the "
+           "group it makes with it.")
+      .def(
+          // torch asks this of the ranks that a new group is without, as NCCL needs it.
+          "perform_nocolor_split", [](const ProcessGroupVccl&, const at::Device&) {}, py::arg("device"),
+          "Does nothing: a new group of vccl takes its own ranks alone.")
+      .def("_cancel_coalescing", &ProcessGroupVccl::cancel_coalescing,
+           "Ends what the calling thread's startCoalescing() began, and launches nothing. Does nothing "
+           "without "
+           "it.",
+           without_gil)
       .def("_set_default_timeout", &ProcessGroupVccl::setTimeout, py::arg("timeout"), without_gil)
       .def("abort", &ProcessGroupVccl::abort,
            "Frees whoever waits in this group, on every rank; the group stays failed. From any thread.",
@@ -58,6 +76,15 @@ void init_process_group_bindings(py::module_& module) {
   module.def("_shutdown_process_groups", &ProcessGroupVccl::shutdown_all, py::arg("patience"),
              "Shuts down every group of the process, waiting at most `patience` (timedelta) for each.",
              without_gil);
+  module.def(
+      "_algorithms",
+      [] {
+        std::set<std::pair<std::string, std::string>> pairs;
+        for (const auto& algorithm : vccl::algorithms())
+          pairs.emplace(algorithm.name, vccl::to_string(algorithm.collective));
+        return pairs;
+      },
+      "The algorithms there are: {(name, collective)}, as VCCL_ALGO names them.");
   module.def("_set_zmq_library_path", &vccl::set_zmq_library_path, py::arg("path"),
              "Names the libzmq to load where VCCL_ZMQ_LIBRARY does not; it is loaded when two ranks are on "
              "two hosts.");

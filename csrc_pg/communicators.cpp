@@ -53,6 +53,11 @@ std::shared_ptr<vdev::Stream> make_stream(c10::Device device, bool high_priority
   return vdev::card(device.index()).new_stream(priority, "vccl vdev:" + std::to_string(device.index()));
 }
 
+Region region_of(c10::Device device) {
+  auto& arena = vdev::card(device.index()).arena();
+  return {arena.fd(), arena.base(), arena.capacity()};
+}
+
 }  // namespace
 
 Communicators::Communicators(c10::intrusive_ptr<c10d::Store> store, Identity identity)
@@ -70,19 +75,39 @@ bool Communicators::inherited() const {
   return getpid() != process_;
 }
 
-void Communicators::check_open() const {
+// Under mutex_. One failed communicator spends the group: the ranks no longer agree on what was done.
+void Communicators::check_usable() const {
   if (!closed_.empty()) throw Error(ErrorCode::aborted, closed_);
+  for (const auto& [device, slot] : slots_)
+    if (slot.made) slot.made->communicator()->check();
 }
 
-std::shared_ptr<DeviceCommunicator> Communicators::get(c10::Device device, const std::string& name,
-                                                       Milliseconds timeout) {
+void Communicators::check_process(const std::string& name) const {
   if (inherited())
     throw Error(ErrorCode::aborted,
                 "the process group " + name + " belongs to process " + std::to_string(process_) +
                     ", from which this one was forked: make one in each process that takes part");
+}
+
+std::shared_ptr<MessageLane> Communicators::lane(c10::Device device, const std::string& name,
+                                                 Milliseconds timeout) {
+  const auto common = get(c10::kCPU, name, timeout);
+  std::lock_guard lock(mutex_);
+  auto& slot = slots_[device];
+  if (!slot.lane) {
+    // Peers read and write a card's memory in place; the CPU's is staged.
+    if (!device.is_cpu()) common->communicator()->add_region(region_of(device));
+    slot.lane = std::make_shared<MessageLane>(device, common->communicator());
+  }
+  return slot.lane;
+}
+
+std::shared_ptr<DeviceCommunicator> Communicators::get(c10::Device device, const std::string& name,
+                                                       Milliseconds timeout) {
+  check_process(name);
   const auto find = [&]() -> std::shared_ptr<DeviceCommunicator> {
     std::lock_guard lock(mutex_);
-    check_open();
+    check_usable();
     auto& slot = slots_[device];
     if (slot.failure) throw *slot.failure;
     return slot.made;
@@ -94,7 +119,7 @@ std::shared_ptr<DeviceCommunicator> Communicators::get(c10::Device device, const
   try {
     auto made = make(device, name, timeout);
     std::lock_guard lock(mutex_);
-    check_open();  // aborted or closed meanwhile: the new one goes with this frame, which tells the peers
+    check_usable();  // aborted or closed meanwhile: the new one goes with this frame, which tells the peers
     slots_[device].made = made;
     return made;
   } catch (const Error& error) {
@@ -114,15 +139,20 @@ std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, cons
   config.size = identity_.size;
   config.describe = &describe;
   config.timeout = timeout;
-  if (!device.is_cpu()) {
-    auto& arena = vdev::card(device.index()).arena();
-    config.regions.push_back({arena.fd(), arena.base(), arena.capacity()});
-  }
+  if (!device.is_cpu()) config.regions.push_back(region_of(device));
   // Cards have different numbers on different ranks: their kind is what the ranks have in common.
   StoreAdapter store(store_, device.is_cpu() ? "cpu" : "vdev", identity_.rank, cancelled_);
   std::shared_ptr<Communicator> communicator = Communicator::create(store, config);
   return std::make_shared<DeviceCommunicator>(device, std::move(communicator),
                                               make_stream(device, identity_.high_priority));
+}
+
+std::vector<std::shared_ptr<MessageLane>> Communicators::lanes() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<MessageLane>> result;
+  for (const auto& [device, slot] : slots_)
+    if (slot.lane) result.push_back(slot.lane);
+  return result;
 }
 
 std::vector<std::shared_ptr<DeviceCommunicator>> Communicators::all() const {
@@ -147,7 +177,7 @@ void Communicators::close(Milliseconds patience) noexcept {
   if (inherited()) {
     // Destroying would tell the parent's peers that it left; and a lock may be held by a thread that is not
     // here.
-    for (auto& [device, slot] : slots_) new std::shared_ptr<DeviceCommunicator>(std::move(slot.made));
+    for (auto& [device, slot] : slots_) new Slot(std::move(slot));
     return;
   }
   {
@@ -161,9 +191,12 @@ void Communicators::close(Milliseconds patience) noexcept {
   for (const auto& entry : entries) {
     const auto last = entry->last();
     const auto left = std::chrono::nanoseconds(deadline.at - Clock::now()).count();
-    if (last.reached() || (left > 0 && last.wait_for(left))) continue;
-    entry->communicator()->abort("the process group was destroyed while a collective was under way");
+    if (!last.reached() && !(left > 0 && last.wait_for(left)))
+      entry->communicator()->abort("the process group was destroyed while a collective was under way");
   }
+  for (const auto& lane : lanes())
+    if (!lane->under_way()->wait_for_none(deadline))
+      lane->communicator()->abort("the process group was destroyed while a message was under way");
   cancelled_->store(true, std::memory_order_relaxed);
   decltype(slots_) gone(&before);
   {
@@ -175,22 +208,18 @@ void Communicators::close(Milliseconds patience) noexcept {
 }
 
 std::optional<Error> Communicators::failure() const {
-  std::vector<std::shared_ptr<DeviceCommunicator>> entries;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [device, slot] : slots_) {
-      if (slot.failure) return slot.failure;
-      if (slot.made) entries.push_back(slot.made);
-    }
-  }
-  for (const auto& entry : entries) {
+  std::optional<Error> found;
+  std::lock_guard lock(mutex_);
+  for (const auto& [device, slot] : slots_) {
+    if (slot.failure) return slot.failure;
+    if (!slot.made || (found && found->code() != ErrorCode::aborted)) continue;
     try {
-      entry->communicator()->check();
+      slot.made->communicator()->check();
     } catch (const Error& error) {
-      return error;
+      found = error;  // an abort is what follows: another communicator may know the cause
     }
   }
-  return std::nullopt;
+  return found;
 }
 
 }  // namespace vccl

@@ -1,4 +1,4 @@
-// The communicators of a group: one a device, made at first use, each with the stream its collectives run on.
+// The communicators of a group: one a device, each with the stream its collectives run on.
 #pragma once
 
 #include <atomic>
@@ -13,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "csrc_device/runtime/stream.hpp"
+#include "csrc_pg/message_lane.hpp"
 #include "transport/communicator.hpp"
 
 namespace vccl {
@@ -64,28 +65,33 @@ class Communicators {
   ~Communicators();
 
   /// The communicator of `device` ("vdev:i" or "cpu"). Makes it at first use, which takes all ranks and at
-  /// most `timeout`; `name` is the group's, for messages. Throws Error: of the making, again at every later
-  /// call; or that the group was aborted or closed.
+  /// most `timeout`; `name` is the group's, for errors. Throws Error: of the making, again at every later
+  /// call; that the group was aborted or closed; the failure of any of its communicators.
   std::shared_ptr<DeviceCommunicator> get(c10::Device device, const std::string& name, Milliseconds timeout);
+  /// Where messages of `device` go: over the communicator of the CPU, whatever the device. Throws as get().
+  std::shared_ptr<MessageLane> lane(c10::Device device, const std::string& name, Milliseconds timeout);
   /// Those that exist.
   std::vector<std::shared_ptr<DeviceCommunicator>> all() const;
 
   /// Fails every communicator, also one that is being made; whoever waits, throws. Never blocks.
   void abort(const std::string& reason) noexcept;
-  /// Lets what was launched come to its end, but aborts it after `patience`; then leaves the group and frees
-  /// everything. Later calls of get() throw. Idempotent.
+  /// Lets what was launched come to its end, collectives and messages, but aborts it after `patience`; then
+  /// leaves the group and frees everything. Later calls of get() throw. Idempotent.
   void close(Milliseconds patience) noexcept;
-  /// The first failure of any communicator.
+  /// The failure of a communicator: one that is no abort, where there is one.
   std::optional<Error> failure() const;
 
  private:
   struct Slot {
     std::shared_ptr<DeviceCommunicator> made;
+    std::shared_ptr<MessageLane> lane;
     std::optional<Error> failure;  // of making it
   };
 
   std::shared_ptr<DeviceCommunicator> make(c10::Device device, const std::string& name, Milliseconds timeout);
-  void check_open() const;
+  void check_usable() const;
+  void check_process(const std::string& name) const;
+  std::vector<std::shared_ptr<MessageLane>> lanes() const;
   bool inherited() const;
 
   const int process_;  // that made this

@@ -4,46 +4,52 @@
 #include <utility>
 
 namespace vccl {
-namespace {
 
-std::int64_t now_ns() {
+std::int64_t Outcome::now_ns() noexcept {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
-}  // namespace
-
 void Outcome::started() noexcept {
   started_ns_ = now_ns();
 }
 
-void Outcome::finish(std::exception_ptr error) noexcept {
-  Callback callback;
+void Outcome::finish(std::exception_ptr error, std::optional<ErrorCode> code) noexcept {
+  std::vector<Callback> callbacks;
   {
     std::lock_guard lock(mutex_);
     if (finished()) return;
     error_ = error;
+    code_ = code;
     finished_ns_ = now_ns();
     finished_.store(true, std::memory_order_release);
-    callback = std::move(callback_);
+    callbacks = std::move(callbacks_);
   }
-  if (callback) callback(error);
+  for (const auto& callback : callbacks) callback(error);
 }
 
 std::exception_ptr Outcome::error() const {
   return finished() ? error_ : nullptr;
 }
 
+std::optional<ErrorCode> Outcome::error_code() const {
+  return finished() ? code_ : std::nullopt;
+}
+
 float Outcome::duration_ms() const noexcept {
   return finished() && started_ns_ ? static_cast<float>(finished_ns_ - started_ns_) * 1e-6f : 0.0f;
+}
+
+std::int64_t Outcome::finished_ns() const noexcept {
+  return finished() ? finished_ns_ : 0;
 }
 
 void Outcome::when_finished(Callback callback) {
   {
     std::lock_guard lock(mutex_);
     if (!finished()) {
-      callback_ = std::move(callback);
+      callbacks_.push_back(std::move(callback));
       return;
     }
   }

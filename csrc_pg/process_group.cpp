@@ -33,34 +33,19 @@ Living& living() {
   return *all;
 }
 
-Call all_reduce_call(Plan& plan, const at::Tensor& tensor, const c10d::ReduceOp& op, const char* operation) {
-  Call call{.collective = Collective::all_reduce};
-  call.dtype = to_dtype(tensor.scalar_type(), operation);
-  call.op = to_reduce_op(op, call.dtype, operation);
-  call.count = static_cast<std::size_t>(tensor.numel());
-  call.output = plan.update(tensor);
-  call.input = call.output;
-  return call;
-}
-
-Call all_gather_call(Plan& plan, void* output, const at::Tensor& input, const char* operation) {
-  Call call{.collective = Collective::all_gather};
-  call.dtype = to_dtype(input.scalar_type(), operation);
-  call.count = static_cast<std::size_t>(input.numel());
-  call.input = plan.read(input);
-  call.output = output;
-  return call;
-}
-
 }  // namespace
 
 ProcessGroupVccl::ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                                    c10::intrusive_ptr<Options> options)
     : Backend(rank, size),
+      store_(std::move(store)),
       options_(std::move(options)),
       timeout_(options_->timeout),
-      communicators_(std::move(store), {rank, size, options_->is_high_priority_stream}) {
+      communicators_(store_, {rank, size, options_->is_high_priority_stream}) {
   init();
+  WithoutGil without_gil;
+  // Messages need it between any two ranks, at a time when the others may do something else for long.
+  with_torch_errors([&] { communicators_.get(c10::kCPU, group_name(), timeout_.load()); });
   std::lock_guard lock(living().mutex);
   living().groups.insert(this);
 }
@@ -78,7 +63,13 @@ void ProcessGroupVccl::leave(milliseconds patience) noexcept {
     std::lock_guard lock(living().mutex);
     living().groups.erase(this);
   }
+  close(patience);
+}
+
+void ProcessGroupVccl::close(milliseconds patience) noexcept {
   communicators_.close(patience);
+  // Everything has ended: the hook hears of all of it.
+  if (auto* hook = watching_.load(std::memory_order_acquire)) hook->close(patience);
 }
 
 void ProcessGroupVccl::shutdown() {
@@ -89,7 +80,7 @@ void ProcessGroupVccl::shutdown_all(milliseconds patience) {
   WithoutGil without_gil;
   // Under the lock, so that no group is destroyed meanwhile: its destructor takes the lock first.
   std::lock_guard lock(living().mutex);
-  for (auto* group : living().groups) group->communicators_.close(patience);
+  for (auto* group : living().groups) group->close(patience);
   living().groups.clear();
   wait_for_callbacks(patience);
 }
@@ -109,7 +100,12 @@ milliseconds ProcessGroupVccl::effective(milliseconds timeout) const {
   return timeout == c10d::kUnsetTimeout ? timeout_.load() : timeout;
 }
 
-void ProcessGroupVccl::record_for_profiler(const Request& request) const {
+std::shared_ptr<const WorkVccl::Group> ProcessGroupVccl::group_for_profiler() const {
+  if (!at::hasCallbacks()) return nullptr;
+  return std::make_shared<const WorkVccl::Group>(WorkVccl::Group{pg_uid_, pg_desc_, size_});
+}
+
+void ProcessGroupVccl::record_for_profiler(const Request& request, std::uint64_t sequence) const {
   if (!at::hasCallbacks()) return;
   const auto elements = [](const Tensors& tensors) {
     std::int64_t sum = 0;
@@ -119,28 +115,38 @@ void ProcessGroupVccl::record_for_profiler(const Request& request) const {
   const auto& ranks = options_->global_ranks_in_group;
   const auto first = ranks.empty() ? 0 : static_cast<int>(ranks.front());
   const auto stride = ranks.size() > 1 ? static_cast<int>(ranks[1] - ranks[0]) : 1;
+  const auto& moved = request.outputs.empty() ? request.inputs : request.outputs;
+  // The profiler takes the rank of a message for its other end, as ProcessGroupNCCL has it.
+  const int rank = request.is_message() ? request.peer : rank_;
   RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
-      std::make_tuple(static_cast<std::int64_t>(sequence_.load()), false), std::make_tuple(pg_uid_, pg_desc_),
-      request.inputs, request.outputs, rank_, request.name, elements(request.inputs),
-      elements(request.outputs), request.outputs.empty() ? at::kByte : request.outputs.front().scalar_type(),
-      std::vector<std::int64_t>(), std::vector<std::int64_t>(), first, stride, size_, request.async);
+      std::make_tuple(static_cast<std::int64_t>(sequence), request.is_message()),
+      std::make_tuple(pg_uid_, pg_desc_), request.inputs, request.outputs, rank, request.name,
+      elements(request.inputs), elements(request.outputs),
+      moved.empty() ? at::kByte : moved.front().scalar_type(), request.input_splits, request.output_splits,
+      first, stride, size_, request.async);
 }
 
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, Plan plan) {
+  request.timeout = effective(request.timeout);
+  if (coalescing_.active()) return coalescing_.add(std::move(request), std::move(plan));
   WithoutGil without_gil;
   return with_torch_errors([&]() -> WorkPtr {
-    const auto timeout = effective(request.timeout);
-    const auto where = communicators_.get(request.device, group_name(), timeout);
-    where->communicator()->check();
-    record_for_profiler(request);
+    const auto where = communicators_.get(request.device, group_name(), request.timeout);
+    const auto sequence = ++sequence_;
+    record_for_profiler(request, sequence);
+    if (!request.async)
+      profile_launch(rank_, request.type, std::string("vccl:") + request.name, request.inputs,
+                     request.outputs);
 
     const bool on_card = !request.device.is_cpu();
     auto outcome = std::make_shared<Outcome>();
-    auto task = std::make_shared<CollectiveTask>(where->communicator(), request.name, std::move(plan),
-                                                 timeout, outcome,
+    std::vector<Plan> plans;
+    plans.push_back(std::move(plan));
+    auto task = std::make_shared<CollectiveTask>(where->communicator(), request.name, std::move(plans),
+                                                 request.timeout, outcome,
                                                  /*throws=*/on_card);
     auto body = [task = std::move(task)] { task->run(); };
-    const auto sequence = ++sequence_;
+    watch_completion(outcome, request.type, sequence);
     if (on_card && !request.async) {
       where->launch_on_current_stream(std::move(body));
       return nullptr;  // there is nothing to wait for: the caller is on that stream
@@ -155,99 +161,10 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, Plan plan) {
     }
     return c10::make_intrusive<WorkVccl>(
         WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
-                              std::move(request.outputs), sequence, request.blocks_host},
-        std::string("vccl:") + request.name, where, end, std::move(outcome));
+                              std::move(request.outputs), sequence, request.blocks_host,
+                              group_for_profiler()},
+        std::string("vccl:") + request.name, WorkVccl::Place(*where), end, std::move(outcome));
   });
-}
-
-ProcessGroupVccl::WorkPtr ProcessGroupVccl::allreduce(Tensors& tensors,
-                                                      const c10d::AllreduceOptions& options) {
-  const auto& tensor = single(tensors, "all_reduce");
-  Plan plan;
-  plan.add(all_reduce_call(plan, tensor, options.reduceOp, "all_reduce"));
-  return launch({c10d::OpType::ALLREDUCE, "all_reduce", tensor.device(), tensors, tensors, options.timeout,
-                 options.asyncOp},
-                std::move(plan));
-}
-
-ProcessGroupVccl::WorkPtr ProcessGroupVccl::allreduce_coalesced(
-    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  constexpr const char* name = "all_reduce_coalesced";
-  TORCH_CHECK_VALUE(!tensors.empty(), name, ": no tensors");
-  Plan plan;
-  check_tensor(tensors.front(), name);
-  for (const auto& tensor : tensors) {
-    check_alike(tensor, tensors.front(), name);
-    plan.add(all_reduce_call(plan, tensor, options.reduceOp, name));
-  }
-  return launch({c10d::OpType::ALLREDUCE_COALESCED, name, tensors.front().device(), tensors, tensors,
-                 options.timeout, options.asyncOp},
-                std::move(plan));
-}
-
-ProcessGroupVccl::WorkPtr ProcessGroupVccl::broadcast(Tensors& tensors,
-                                                      const c10d::BroadcastOptions& options) {
-  const auto& tensor = single(tensors, "broadcast");
-  TORCH_CHECK_VALUE(options.rootRank >= 0 && options.rootRank < size_, "broadcast: the source is rank ",
-                    options.rootRank, " of a group of ", size_, " ranks");
-  Plan plan;
-  Call call{.collective = Collective::broadcast};
-  call.dtype = to_dtype(tensor.scalar_type(), "broadcast");
-  call.root = static_cast<int>(options.rootRank);
-  call.count = static_cast<std::size_t>(tensor.numel());
-  // The source's tensor is only read: nothing to copy back.
-  call.output = call.root == rank_ ? const_cast<void*>(plan.read(tensor)) : plan.write(tensor);
-  call.input = call.output;
-  plan.add(call);
-  return launch({c10d::OpType::BROADCAST, "broadcast", tensor.device(), tensors, tensors, options.timeout,
-                 options.asyncOp},
-                std::move(plan));
-}
-
-ProcessGroupVccl::WorkPtr ProcessGroupVccl::allgather(TensorLists& outputs, Tensors& inputs,
-                                                      const c10d::AllgatherOptions& options) {
-  const auto& input = single(inputs, "all_gather");
-  TORCH_CHECK_VALUE(outputs.size() == 1, "all_gather: backend vccl takes one list of outputs, and was given ",
-                    outputs.size());
-  check_gather_list(outputs.front(), input, size_, "all_gather");
-  Plan plan;
-  plan.add(all_gather_call(plan, plan.write_all(outputs.front()), input, "all_gather"));
-  return launch({c10d::OpType::ALLGATHER, "all_gather", input.device(), inputs, outputs.front(),
-                 options.timeout, options.asyncOp},
-                std::move(plan));
-}
-
-ProcessGroupVccl::WorkPtr ProcessGroupVccl::_allgather_base(at::Tensor& output, at::Tensor& input,
-                                                            const c10d::AllgatherOptions& options) {
-  check_tensor(input, "all_gather_into_tensor");
-  check_gathered(output, input, size_, "all_gather_into_tensor");
-  Plan plan;
-  plan.add(all_gather_call(plan, plan.write(output), input, "all_gather_into_tensor"));
-  return launch({c10d::OpType::_ALLGATHER_BASE,
-                 "all_gather_into_tensor",
-                 input.device(),
-                 {input},
-                 {output},
-                 options.timeout,
-                 options.asyncOp},
-                std::move(plan));
-}
-
-ProcessGroupVccl::WorkPtr ProcessGroupVccl::allgather_into_tensor_coalesced(
-    Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  constexpr const char* name = "all_gather_into_tensor_coalesced";
-  TORCH_CHECK_VALUE(!inputs.empty() && outputs.size() == inputs.size(), name, ": ", outputs.size(),
-                    " outputs for ", inputs.size(), " inputs");
-  Plan plan;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    check_tensor(inputs[i], name);
-    check_gathered(outputs[i], inputs[i], size_, name);
-    TORCH_CHECK_VALUE(inputs[i].device() == inputs[0].device(), name, ": inputs on different devices");
-    plan.add(all_gather_call(plan, plan.write(outputs[i]), inputs[i], name));
-  }
-  return launch({c10d::OpType::COALESCED, name, inputs.front().device(), inputs, outputs, options.timeout,
-                 options.asyncOp},
-                std::move(plan));
 }
 
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::barrier(const c10d::BarrierOptions& options) {

@@ -11,8 +11,9 @@
 namespace vccl {
 namespace {
 
-// A store's wait cannot be interrupted, so we wait in slices and look for abort() in between.
-constexpr Milliseconds kSlice{200};
+// A store's own wait cannot be interrupted, and TCPStore prints two warnings for each that ends in vain. So
+// we look again and again, less and less often.
+constexpr std::chrono::microseconds kFirstPause{200}, kLongestPause{10'000};
 
 std::string text_of(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
@@ -49,27 +50,23 @@ void StoreAdapter::set(const std::string& key, const std::string& value) {
 }
 
 std::string StoreAdapter::get(const std::string& key, const Deadline& deadline) {
-  for (;;) {
+  for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     if (cancelled_->load(std::memory_order_relaxed))
       throw Error(ErrorCode::aborted,
                   "aborted while waiting for the key '" + key + "' of the rendezvous store");
-    const auto left = std::chrono::ceil<Milliseconds>(deadline.at - Clock::now());
     try {
-      // A store takes a timeout of zero for "its own default", so the last look is one of a millisecond.
-      store_->wait({key}, std::clamp(left, Milliseconds(1), kSlice));
-      const auto value = store_->get(key);
-      return {value.begin(), value.end()};
-    } catch (const c10::DistNetworkError& error) {
-      throw_store_failed("get", key, error);
+      if (store_->check({key})) {
+        const auto value = store_->get(key);
+        return {value.begin(), value.end()};
+      }
     } catch (const std::exception& error) {
-      // Every store raises another type when a wait times out; an answer that is no timeout repeats itself
-      // until the deadline and is then told.
-      if (deadline.passed())
-        throw Error(ErrorCode::timeout,
-                    "timed out after " + std::to_string(deadline.length.count()) +
-                        " ms waiting for the key '" + key +
-                        "' of the rendezvous store, which another rank sets: " + text_of(error));
+      throw_store_failed("get", key, error);
     }
+    if (deadline.passed())
+      throw Error(ErrorCode::timeout, "timed out after " + std::to_string(deadline.length.count()) +
+                                          " ms waiting for the key '" + key +
+                                          "' of the rendezvous store, which another rank sets");
+    std::this_thread::sleep_for(pause);
   }
 }
 

@@ -6,11 +6,12 @@
 
 namespace vccl {
 
-CollectiveTask::CollectiveTask(std::shared_ptr<Communicator> communicator, std::string name, Plan plan,
-                               Milliseconds timeout, std::shared_ptr<Outcome> outcome, bool throws)
+CollectiveTask::CollectiveTask(std::shared_ptr<Communicator> communicator, std::string name,
+                               std::vector<Plan> plans, Milliseconds timeout,
+                               std::shared_ptr<Outcome> outcome, bool throws)
     : communicator_(std::move(communicator)),
       name_(std::move(name)),
-      plan_(std::move(plan)),
+      plans_(std::move(plans)),
       timeout_(timeout),
       outcome_(std::move(outcome)),
       throws_(throws) {}
@@ -22,17 +23,19 @@ CollectiveTask::~CollectiveTask() {
                         " did not run its " + name_ +
                         ": its stream had failed before, or was closed. The group has to be made anew.");
   communicator_->fail(error.code(), error.what());
-  outcome_->finish(torch_error(error));
+  outcome_->finish(torch_error(error), error.code());
 }
 
 void CollectiveTask::run() {
   ran_ = true;
   outcome_->started();
   std::exception_ptr error;
+  std::optional<ErrorCode> code;
   try {
-    plan_.run(*communicator_, timeout_);
+    for (const auto& plan : plans_) plan.run(*communicator_, timeout_);
   } catch (const Error& failure) {
     error = torch_error(failure);
+    code = failure.code();
   } catch (const std::exception& failure) {
     // Not the transport's: a copy ran out of memory, say. The peers must not wait for the rest of this
     // operation.
@@ -41,8 +44,8 @@ void CollectiveTask::run() {
                                                failure.what());
     error = std::current_exception();
   }
-  plan_ = Plan();  // the memory goes back before anybody hears that we are done
-  outcome_->finish(error);
+  plans_.clear();  // the memory goes back before anybody hears that we are done
+  outcome_->finish(error, code);
   if (error && throws_) std::rethrow_exception(error);
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
 #include <c10/core/StreamGuard.h>
+#include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/gil.hpp"
@@ -17,21 +18,35 @@ using vdev::WithoutGil;
 
 namespace {
 
-// Shapes are for the profiler only.
-std::optional<std::vector<at::Tensor>> profiled(const std::vector<at::Tensor>& inputs) {
-  return at::hasCallbacks() ? std::make_optional(inputs) : std::nullopt;
+// Shapes are for the profiler only. A receive has the tensor that it fills, as with other backends.
+std::optional<std::vector<at::Tensor>> profiled(const std::vector<at::Tensor>& inputs,
+                                                const std::vector<at::Tensor>& outputs) {
+  return at::hasCallbacks() ? std::make_optional(inputs.empty() ? outputs : inputs) : std::nullopt;
 }
+
+// Opens the profiler's range as a handle does, and ends it.
+class ProfiledLaunch final : public c10d::Work {
+ public:
+  ProfiledLaunch(int rank, c10d::OpType type, const std::string& title, const std::vector<at::Tensor>& shown)
+      : Work(rank, type, title.c_str(), shown) {
+    if (recordFunctionEndCallback_) recordFunctionEndCallback_();
+  }
+};
 
 }  // namespace
 
-WorkVccl::WorkVccl(Description description, const std::string& title,
-                   const std::shared_ptr<DeviceCommunicator>& where, vdev::Event end,
+void profile_launch(int rank, c10d::OpType type, const std::string& title,
+                    const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs) {
+  if (const auto shown = profiled(inputs, outputs))
+    c10::make_intrusive<ProfiledLaunch>(rank, type, title, *shown);
+}
+
+WorkVccl::WorkVccl(Description description, const std::string& title, Place place, vdev::Event end,
                    std::shared_ptr<Outcome> outcome)
-    : Work(description.rank, description.type, title.c_str(), profiled(description.inputs)),
+    : Work(description.rank, description.type, title.c_str(),
+           profiled(description.inputs, description.outputs)),
       description_(std::move(description)),
-      device_(where->device()),
-      communicator_(where->communicator()),
-      stream_(where->stream()),
+      place_(std::move(place)),
       end_(std::move(end)),
       outcome_(std::move(outcome)) {
   // The profiler's range is the launch: without this it would stay open until somebody called finish().
@@ -56,6 +71,16 @@ std::exception_ptr WorkVccl::exception() const {
   return outcome_->error();
 }
 
+int WorkVccl::sourceRank() const {
+  const bool receive =
+      description_.type == c10d::OpType::RECV || description_.type == c10d::OpType::RECVANYSOURCE;
+  TORCH_CHECK(receive, description_.name, " has no source rank: only a receive has");
+  const int source = outcome_->source();
+  TORCH_CHECK(source >= 0, description_.name,
+              " has no source rank yet: it has not ended, or has failed. wait() for it first.");
+  return source;
+}
+
 std::vector<at::Tensor> WorkVccl::result() {
   return description_.outputs;
 }
@@ -67,7 +92,7 @@ void WorkVccl::raise_known_error() const {
 }
 
 void WorkVccl::wait_on_stream() const {
-  vdev::current_stream(device_.index())->wait(end_);
+  vdev::current_stream(place_.device.index())->wait(end_);
 }
 
 void WorkVccl::wait_on_host(std::chrono::milliseconds timeout) const {
@@ -89,7 +114,20 @@ void WorkVccl::synchronize() {
     wait_on_host(kNoTimeout);
 }
 
+// As ProcessGroupNCCL has it: one record of each wait, under the number of what is waited for.
+void WorkVccl::record_wait() const {
+  if (!description_.group || !at::hasCallbacks()) return;
+  using c10d::OpType;
+  const auto type = description_.type;
+  const bool message = type == OpType::SEND || type == OpType::RECV || type == OpType::RECVANYSOURCE;
+  RECORD_PARAM_COMMS(std::make_tuple(static_cast<std::int64_t>(description_.sequence), message),
+                     std::make_tuple(description_.group->uid, description_.group->description), rank_, "wait",
+                     0, 0, at::kByte, std::vector<std::int64_t>(), std::vector<std::int64_t>(), -1, -1,
+                     description_.group->size);
+}
+
 bool WorkVccl::wait(std::chrono::milliseconds timeout) {
+  record_wait();
   if (!on_card() || description_.blocks_host || timeout != kNoTimeout) wait_on_host(timeout);
   raise_known_error();
   if (on_card()) wait_on_stream();
@@ -97,11 +135,20 @@ bool WorkVccl::wait(std::chrono::milliseconds timeout) {
 }
 
 void WorkVccl::blockCurrentStream() {
-  synchronize();
+  if (on_card()) {
+    wait_on_stream();
+    return;
+  }
+  const auto stream = vdev::current_stream(vdev::current_card());
+  stream->wait(end_);
+  // Tasks on CPU tensors keep their errors to themselves, and the stream is about to use what was to come.
+  stream->enqueue([outcome = outcome_] {
+    if (auto error = outcome->error()) std::rethrow_exception(error);
+  });
 }
 
 void WorkVccl::abort() {
-  if (auto communicator = communicator_.lock())
+  if (auto communicator = place_.communicator.lock())
     communicator->abort(description_.name + " was aborted by its Work");
 }
 
@@ -111,10 +158,11 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::getFuture() {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::make_card_future() const {
-  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors(), std::vector{device_});
+  auto future =
+      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors(), std::vector{place_.device});
   // Completing records an event on the current stream of the value's device, which those who wait for the
   // future will wait for: the communicator's stream, then. Where that stream is gone, everything has run.
-  const auto stream = stream_.lock();
+  const auto stream = place_.stream ? place_.stream->lock() : stream_behind(place_.device.index(), end_);
   std::optional<c10::StreamGuard> guard;
   if (stream) guard.emplace(vdev::to_torch(*stream));
   future->markCompleted(c10::IValue(description_.outputs));
@@ -137,7 +185,35 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::make_cpu_future() const {
   return future;
 }
 
+namespace {
+
+c10d::WorkResult result_of(const Outcome& outcome) {
+  if (!outcome.error()) return c10d::WorkResult::SUCCESS;
+  const auto code = outcome.error_code();
+  if (!code) return c10d::WorkResult::UNKNOWN;
+  return *code == ErrorCode::timeout ? c10d::WorkResult::TIMEOUT : c10d::WorkResult::COMM_ERROR;
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::getFutureResult() {
+  std::call_once(result_future_made_, [this] {
+    result_future_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+    const auto complete = [future = result_future_, outcome = outcome_] {
+      future->markCompleted(c10::IValue(static_cast<std::int64_t>(result_of(*outcome))));
+    };
+    // Not on the stream's worker: what is hung on the future may wait for the stream.
+    if (outcome_->finished())
+      complete();
+    else
+      outcome_->when_finished([complete](std::exception_ptr) { run_callback(complete); });
+  });
+  return result_future_;
+}
+
 float WorkVccl::getDuration() const {
+  TORCH_CHECK(outcome_->finished(), "the duration of ", description_.name, " (number ", description_.sequence,
+              " of the group) is known once it has ended: wait() for it, or look at is_completed(), first");
   return outcome_->duration_ms();
 }
 

@@ -82,9 +82,9 @@ std::vector<RankRecord> Bootstrap::meet(const RankRecord& own) {
     const std::vector<int> absent = missing();
     throw Error(ErrorCode::timeout, absent.empty()
                                         ? "rank 0 did not tell who joined group " + config_.name +
-                                              " within " + duration_text(config_.timeout)
+                                              " within the timeout of " + duration_text(config_.timeout)
                                         : ranks_text(absent) + " did not join group " + config_.name +
-                                              " within " + duration_text(config_.timeout));
+                                              " within the timeout of " + duration_text(config_.timeout));
   }
   std::vector<RankRecord> records;
   const Value table = read_record(bytes, kTable);
@@ -115,7 +115,7 @@ std::vector<RankRecord> Bootstrap::collect() {
         if (std::find(absent.begin(), absent.end(), other) == absent.end()) joined.push_back(other);
       }
       throw Error(ErrorCode::timeout, ranks_text(absent.empty() ? std::vector<int>{rank} : absent) +
-                                          " did not join group " + config_.name + " within " +
+                                          " did not join group " + config_.name + " within the timeout of " +
                                           duration_text(config_.timeout) +
                                           " (joined: " + numbers_text(joined) + ")");
     }

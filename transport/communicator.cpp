@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <optional>
 
 #include "transport/bootstrap.hpp"
@@ -11,12 +12,13 @@
 #include "transport/interface.hpp"
 #include "transport/mapped_link.hpp"
 #include "transport/mapped_peers.hpp"
+#include "transport/message_engine.hpp"
+#include "transport/message_links.hpp"
 #include "transport/remote_links.hpp"
 
 namespace vccl {
 namespace {
 
-constexpr std::size_t kMaxRegions = 8;
 const char kAliveToken[] = "token";
 
 void check_config(const CommunicatorConfig& config) {
@@ -46,6 +48,8 @@ class GroupCommunicator final : public Communicator {
   Inbox& left() override { return *left_; }
   Peers* peers() override { return peers_ ? &*peers_ : nullptr; }
   const std::string& algorithm_choice() const override { return algorithm_choice_; }
+  Messages& messages() override;
+  void add_region(const Region& region) override;
 
   void fail(ErrorCode code, const std::string& what) noexcept override;
   void abort(const std::string& reason) noexcept override;
@@ -78,6 +82,9 @@ class GroupCommunicator final : public Communicator {
   MappedInbox* mapped_left_ = nullptr;
   int left_index_ = 0;
   std::atomic<bool> busy_{false};
+  std::mutex messages_mutex_;
+  std::unique_ptr<MessagePort> remote_messages_;  // where there are other hosts
+  std::unique_ptr<MessageEngine> messages_;
   const pid_t owner_ = getpid();
 };
 
@@ -129,7 +136,10 @@ void GroupCommunicator::join(Store& store, const CommunicatorConfig& config, con
     group_.fail(error.code(), error.what());
     throw;
   }
-  if (config.rank == 0) bootstrap.clean(claimed);
+  if (config.rank == 0) {
+    bootstrap.clean(claimed);
+    if (remote_messages_) MessageLinks::clean(store);
+  }
   group_.log.info("joined " + std::to_string(group_.size) + " ranks on " + std::to_string(host_count()) +
                   " host(s) at position " + std::to_string(position_) + " of the ring " +
                   numbers_text(ring_) + "; " + std::to_string(group_.host.ranks.size()) + " ranks on " +
@@ -167,15 +177,18 @@ void GroupCommunicator::connect(Store& store, const std::vector<RankRecord>& rec
   };
   const int right_index = index_of(right);
   left_index_ = index_of(left);
-  if (right_index < 0 || left_index_ < 0) {
+  const auto address = [&] {
     const bool one_machine = std::all_of(records.begin(), records.end(),
                                          [&](auto& record) { return record.machine == records[0].machine; });
+    return interface_address(interface, one_machine);
+  };
+  if (right_index < 0 || left_index_ < 0) {
     remote_ = std::make_unique<RemoteLinks>(group_);
     group_.pump = [this] { remote_->pump(); };
     group_.spread_failure = [this] { remote_->spread_failure(); };
-    remote_->connect(store, left_index_ < 0 ? left : -1, right_index < 0 ? right : -1,
-                     interface_address(interface, one_machine));
+    remote_->connect(store, left_index_ < 0 ? left : -1, right_index < 0 ? right : -1, address());
   }
+  if (hosts_.size() > 1) remote_messages_ = std::make_unique<MessageLinks>(group_, store, address());
   if (right_index < 0) {
     right_ = std::make_unique<RemoteOutbox>(*remote_);
   } else {
@@ -213,12 +226,39 @@ void GroupCommunicator::meet() {
 GroupCommunicator::~GroupCommunicator() {
   // A forked child holds a copy of the object but is no rank: it must not speak for its parent.
   if (getpid() != owner_) {
+    (void)messages_.release();
+    (void)remote_messages_.release();
     (void)remote_.release();
     return;
   }
+  // Said before the messages that are under way end: a peer that still reads such a message looks here when
+  // it is through.
   group_.own_line().state.store(RankState::left);
-  for (int i = 0; i < static_cast<int>(group_.host.ranks.size()); ++i) wake(group_.host.line(i));
+  for (int i = 0; i < static_cast<int>(group_.host.ranks.size()); ++i) {
+    wake(group_.host.line(i));
+    wake_messages(group_.host.messages().line(static_cast<std::size_t>(i)), false);
+  }
+  messages_.reset();
+  remote_messages_.reset();
   if (remote_) remote_->close();
+}
+
+Messages& GroupCommunicator::messages() {
+  std::lock_guard lock(messages_mutex_);
+  if (!messages_) messages_ = std::make_unique<MessageEngine>(group_, remote_messages_.get());
+  return *messages_;
+}
+
+void GroupCommunicator::add_region(const Region& region) {
+  if (getpid() != owner_) return;  // a forked child is no rank
+  for (const Region& known : group_.regions) {
+    if (known.base == region.base) return;
+  }
+  RegionTable& table = group_.host.messages().regions(static_cast<std::size_t>(group_.host.index));
+  if (!group_.added_regions.add(region, table, kMaxRegions - group_.regions.size())) {
+    group_.log.info("has " + std::to_string(kMaxRegions) +
+                    " regions already: messages in a further one are staged");
+  }
 }
 
 void GroupCommunicator::check() {

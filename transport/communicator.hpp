@@ -10,6 +10,7 @@
 
 #include "transport/deadline.hpp"
 #include "transport/error.hpp"
+#include "transport/messages.hpp"
 #include "transport/store.hpp"
 
 namespace vccl {
@@ -27,18 +28,21 @@ struct Signature {
   bool operator==(const Signature&) const = default;
 };
 
-/// Memory that peers on this host may map: a card's arena.
+/// Memory that peers on this host may map: a card's arena. `base` shows the file from its first byte on.
 struct Region {
   int fd = -1;
   std::byte* base = nullptr;
   std::size_t size = 0;
 };
 
+/// Of one rank in one communicator.
+inline constexpr std::size_t kMaxRegions = 8;
+
 struct CommunicatorConfig {
   std::string name;  // of the group, for messages: "default_pg", "mesh_dp"
   int rank = 0;
   int size = 1;
-  std::vector<Region> regions;  // at most 8; the same number on every rank is not required
+  std::vector<Region> regions;  // at most kMaxRegions; the same number on every rank is not required
   std::string (*describe)(const Signature&) = nullptr;  // "all_reduce(float32, 1024 elements, SUM)"
   Milliseconds timeout{600'000};                        // for putting the group together
   // Ranks with different ids count as ranks on different hosts; an equal id alone joins nothing. Empty:
@@ -160,6 +164,17 @@ class Communicator {
   virtual Peers* peers() { return nullptr; }
   /// Which algorithms were asked for when the group was put together, in the words of VCCL_ALGO.
   virtual const std::string& algorithm_choice() const;
+
+  /// Point-to-point, beside the operations. Its thread and links are made at first use.
+  virtual Messages& messages() { throw Error(ErrorCode::unsupported, "this communicator has no messages"); }
+  /// Memory that was not there yet when the group was made: from now on peers on this host read messages that
+  /// lie in it in place, where the system lets them open the descriptor. For messages alone: windows of
+  /// operations there are staged. At any time, from any thread; does nothing for a base that is a region
+  /// already, nor beyond kMaxRegions in all: messages from there are staged. The memory stays mapped and the
+  /// descriptor open for as long as the communicator lives, and those of other ranks in this process. Throws
+  /// Error(protocol) for a file that may shrink, Error(invalid) for a region longer than its file,
+  /// Error(system).
+  virtual void add_region(const Region& region) { (void)region; }
 
   /// Marks the group as failed, here and at every peer that can be reached; everybody who waits, throws. The
   /// first failure wins. Never blocks, never throws.

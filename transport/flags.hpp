@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "transport/communicator.hpp"
+#include "transport/message_channel.hpp"
 
 namespace vccl {
 
@@ -90,7 +91,7 @@ struct alignas(64) FailureRecord {
 };
 
 struct ControlHeader {
-  static constexpr std::uint64_t kMagic = 0x7663636c00000002;  // "vccl", layout 2
+  static constexpr std::uint64_t kMagic = 0x7663636c00000003;  // "vccl", layout 3
   static constexpr std::size_t kNonceBytes = 32;
 
   std::uint64_t magic;
@@ -98,15 +99,16 @@ struct ControlHeader {
   FailureRecord failure;
 };
 
-/// Addresses in a mapped control segment for `ranks` ranks of one host: header, lines, then every rank's
-/// slots and payload areas. These are sparse: a page costs memory from its first use.
+/// Addresses in a mapped control segment for `ranks` ranks of one host: header, lines, every rank's slots and
+/// payload areas, then what messages need. All but header and lines are sparse: a page costs memory from its
+/// first use.
 class ControlLayout {
  public:
   static constexpr std::size_t kPage = 4096;
 
   explicit ControlLayout(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {}
 
-  std::size_t bytes() const { return slots_offset() + ranks_ * kSlotsOfRank; }
+  std::size_t bytes() const { return messages_offset() + messages(nullptr).bytes(); }
   static ControlHeader* header(std::byte* base) { return reinterpret_cast<ControlHeader*>(base); }
   static RankLine* line(std::byte* base, int rank) {
     return reinterpret_cast<RankLine*>(base + kPage) + rank;
@@ -119,12 +121,16 @@ class ControlLayout {
     return slots(base, rank) + Communicator::kSlots * Communicator::kBlockBytes +
            (sequence & 1) * Peers::kPayloadBytes;
   }
+  MessageLayout messages(std::byte* base) const {
+    return MessageLayout(base ? base + messages_offset() : nullptr, ranks_);
+  }
 
  private:
   static constexpr std::size_t kSlotsOfRank =
       Communicator::kSlots * Communicator::kBlockBytes + 2 * Peers::kPayloadBytes;
   static_assert(Peers::kScratchBytes <= Communicator::kSlots * Communicator::kBlockBytes);
   std::size_t slots_offset() const { return kPage + (ranks_ * sizeof(RankLine) + kPage - 1) / kPage * kPage; }
+  std::size_t messages_offset() const { return slots_offset() + ranks_ * kSlotsOfRank; }
   std::size_t ranks_;
 };
 static_assert(sizeof(ControlHeader) <= ControlLayout::kPage);

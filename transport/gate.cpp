@@ -4,10 +4,9 @@
 #include <functional>
 
 namespace vccl {
-namespace {
 
-// The region that a window lies in, or nothing. std::less orders unrelated pointers, which < need not.
-const Region* region_of(const Group& group, std::span<std::byte> window) {
+// std::less orders unrelated pointers, which < need not.
+const Region* region_of(const Group& group, std::span<const std::byte> window) {
   const std::less_equal<const std::byte*> before;
   for (const Region& region : group.regions) {
     const std::byte* end = region.base + region.size;
@@ -15,8 +14,6 @@ const Region* region_of(const Group& group, std::span<std::byte> window) {
   }
   return nullptr;
 }
-
-}  // namespace
 
 WindowKind kind_of(const Group& group, std::span<std::byte> window) {
   return !window.empty() && region_of(group, window) ? WindowKind::mapped : WindowKind::staged;

@@ -45,6 +45,8 @@ inline bool is_inline(const Announcement& announcement) {
          announcement.payload_bytes <= OperationSlot::kInlineBytes;
 }
 
+/// The region of this rank that a window lies in, or nothing.
+const Region* region_of(const Group& group, std::span<const std::byte> window);
 /// The kind of a window: mapped when it lies in one of this rank's regions.
 WindowKind kind_of(const Group& group, std::span<std::byte> window);
 

@@ -8,6 +8,7 @@ void Group::fail(ErrorCode code, const std::string& what) const noexcept {
   if (!failure().record(code, what)) return;
   log.warn(std::string(to_string(code)) + ": " + what);
   for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) wake(host.line(i));
+  for (std::size_t i = 0; i < host.ranks.size(); ++i) wake_messages(host.messages().line(i), true);
   if (spread_failure) spread_failure();
 }
 

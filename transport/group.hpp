@@ -10,6 +10,7 @@
 #include "transport/failure.hpp"
 #include "transport/host_group.hpp"
 #include "transport/log.hpp"
+#include "transport/message_regions.hpp"
 
 namespace vccl {
 
@@ -26,7 +27,8 @@ struct Group {
   std::string (*describe)(const Signature&) = nullptr;
   Log log;
   HostGroup host;
-  std::vector<Region> regions;  // ours
+  std::vector<Region> regions;  // ours, from the group's making
+  AddedRegions added_regions;   // ours, since then; for messages alone
   int cores = 1;                // that this process may use
 
   // The operation under way; 0 before the first.

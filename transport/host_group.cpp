@@ -19,7 +19,6 @@ using msgpack::Map;
 using msgpack::Value;
 
 constexpr int kVersion = 1;
-constexpr std::size_t kMaxRegions = 8;
 constexpr Milliseconds kLook{200};        // how often a wait looks whether its rank still lives
 constexpr Milliseconds kGreeting{5'000};  // for a packet that follows the connection at once
 

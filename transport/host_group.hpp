@@ -39,6 +39,7 @@ struct HostGroup {
     return ControlLayout(layout_ranks).payload(control->base(), i, sequence);
   }
   std::byte* slots(int i) const { return ControlLayout(layout_ranks).slots(control->base(), i); }
+  MessageLayout messages() const { return ControlLayout(layout_ranks).messages(control->base()); }
 };
 
 /// Puts the ranks in `candidates` (which claim our host; ascending, with ours) together: the lowest one

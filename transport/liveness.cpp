@@ -16,4 +16,9 @@ bool PeerProcess::dead() const noexcept {
   return visible_ && kill(pid_, 0) != 0 && errno == ESRCH;
 }
 
+std::string PeerProcess::descriptors() const {
+  if (pid_ == 0) return "/proc/self/fd/";
+  return visible_ ? "/proc/" + std::to_string(pid_) + "/fd/" : "";
+}
+
 }  // namespace vccl

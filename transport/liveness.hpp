@@ -3,6 +3,8 @@
 
 #include <sys/types.h>
 
+#include <string>
+
 #include "transport/segment.hpp"
 
 namespace vccl {
@@ -19,6 +21,8 @@ class PeerProcess {
 
   bool dead() const noexcept;
   pid_t pid() const { return pid_; }
+  /// The folder in which this process sees the peer's descriptors; empty where its number says nothing here.
+  std::string descriptors() const;
 
  private:
   FileDescriptor pidfd_;

@@ -1,8 +1,7 @@
 // Blocks over a link to another host.
+#include "transport/control.hpp"
 #include "transport/mapped_link.hpp"
 #include "transport/remote_links.hpp"
-
-#include "transport/msgpack.hpp"
 
 namespace vccl {
 namespace {
@@ -10,12 +9,6 @@ namespace {
 constexpr std::size_t kBlockBytes = Communicator::kBlockBytes;
 constexpr std::uint64_t kSlots = Communicator::kSlots;
 constexpr std::size_t kAlignment = 64;
-
-std::string message(const char* type, msgpack::Map fields) {
-  fields["v"] = 1;
-  fields["t"] = type;
-  return msgpack::encode(fields);
-}
 
 }  // namespace
 
@@ -25,7 +18,7 @@ void RemoteOutbox::await_credit() {
 
 void RemoteOutbox::send(const std::byte* data, std::size_t bytes) {
   const std::uint64_t sequence = links_.group().sequence.load(std::memory_order_relaxed);
-  links_.send(link_, message("block", {{"seq", sequence}, {"n", ++link_.posted}}), data, bytes);
+  links_.send(link_, control("block", {{"seq", sequence}, {"n", ++link_.posted}}), data, bytes);
 }
 
 void RemoteOutbox::post(std::size_t offset, std::size_t bytes) {
@@ -78,7 +71,7 @@ const std::byte* RemoteInbox::take_committed(std::size_t bytes) {
 
 void RemoteInbox::release() {
   link_.blocks.pop_front();
-  links_.send(link_, message("release", {{"n", ++consumed_}}));
+  links_.send(link_, control("release", {{"n", ++consumed_}}));
 }
 
 }  // namespace vccl

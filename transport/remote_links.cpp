@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <limits>
 
+#include "transport/control.hpp"
 #include "transport/host.hpp"
 #include "transport/msgpack.hpp"
 
@@ -16,31 +16,12 @@ using msgpack::Map;
 using msgpack::Value;
 
 constexpr int kVersion = 1;
-constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 constexpr int kYields = 50;  // about what a small message takes on one machine
 constexpr Milliseconds kSlice{50};
 constexpr Milliseconds kLinger{300};
-constexpr std::size_t kMaxText = 4096;
-
-std::string control(const char* type, Map fields = {}) {
-  fields["v"] = kVersion;
-  fields["t"] = type;
-  return msgpack::encode(fields);
-}
 
 std::string link_key(int rank) {
   return "link/" + std::to_string(rank);
-}
-
-Signature read_signature(const Value& message) {
-  Signature signature;
-  signature.collective = static_cast<std::uint8_t>(message.at("collective").as_int(0, 255));
-  signature.dtype = static_cast<std::uint8_t>(message.at("dtype").as_int(0, 255));
-  signature.op = static_cast<std::uint8_t>(message.at("op").as_int(0, 255));
-  signature.root = static_cast<std::int32_t>(message.at("root").as_int(INT32_MIN, INT32_MAX));
-  signature.count = message.at("count").as_uint();
-  signature.extra = message.at("extra").as_uint();
-  return signature;
 }
 
 Error breach(const std::string& what) {
@@ -92,16 +73,16 @@ void RemoteLinks::send(RemoteLink& link, const std::string& control, const std::
 }
 
 void RemoteLinks::begin() {
-  const Signature& s = group_.signature;
-  const std::string message = control("begin", {{"seq", group_.sequence.load(std::memory_order_relaxed)},
-                                                {"collective", static_cast<int>(s.collective)},
-                                                {"dtype", static_cast<int>(s.dtype)},
-                                                {"op", static_cast<int>(s.op)},
-                                                {"root", s.root},
-                                                {"count", s.count},
-                                                {"extra", s.extra}});
+  Map fields = signature_fields(group_.signature);
+  fields["seq"] = group_.sequence.load(std::memory_order_relaxed);
+  const std::string message = control("begin", std::move(fields));
   if (left_) send(*left_, message);
   if (right_) send(*right_, message);
+  // A neighbour that was faster has told us already, and its first block may be here too: nobody would look
+  // at what it called before taking that block for ours.
+  std::lock_guard lock(mutex_);
+  if (left_) compare_begins(*left_);
+  if (right_) compare_begins(*right_);
 }
 
 void RemoteLinks::match() {
@@ -195,13 +176,8 @@ std::optional<Error> RemoteLinks::receive_from(RemoteLink& link) {
 }
 
 void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
-  const auto* bytes = reinterpret_cast<const char*>(received.control.data());
-  const Value message = msgpack::decode({bytes, received.control.size()});
+  const Value message = read_control(received.control, link.peer, group_.rank);
   const std::string them = "rank " + std::to_string(link.peer);
-  if (const auto version = message.at("v").as_int(0, kNoLimit); version != kVersion) {
-    throw breach(them + " speaks version " + std::to_string(version) + " on its links, rank " +
-                 std::to_string(group_.rank) + " speaks version " + std::to_string(kVersion));
-  }
   const std::string& type = message.at("t").as_string();
   const bool from_left = link.side == RemoteLink::Side::left;
   if (type == "hello") {
@@ -225,9 +201,7 @@ void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
     link.released = count;
   } else if (type == "fail") {
     link.told = true;
-    const auto code =
-        static_cast<ErrorCode>(message.at("code").as_int(0, static_cast<int>(ErrorCode::system)));
-    throw Error(code, message.at("text").as_string().substr(0, kMaxText));
+    throw read_failure(message);
   } else if (type == "left") {
     link.left = true;
   } else {
@@ -276,8 +250,7 @@ void RemoteLinks::send_failure(RemoteLink& link) {
   if (link.told || !link.greeted || link.socket.closed()) return;
   link.told = true;
   try {
-    const Error error = group_.failure().error();
-    link.socket.send(control("fail", {{"code", static_cast<int>(error.code())}, {"text", error.what()}}));
+    link.socket.send(control("fail", failure_fields(group_.failure().error())));
   } catch (const std::exception&) {
     // The peer sees the end of the connection instead.
   }

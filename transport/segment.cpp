@@ -83,6 +83,12 @@ FileDescriptor make_segment(const char* name, std::size_t size) {
   return fd;
 }
 
+SegmentIdentity identify_segment(int fd) {
+  struct stat status;
+  if (fstat(fd, &status) != 0) throw_system("fstat of a shared segment");
+  return {status.st_dev, status.st_ino, static_cast<std::uint64_t>(status.st_size)};
+}
+
 std::shared_ptr<Mapping> map_segment(int fd) {
   const Sealed file = inspect(fd);
   if (file.size == 0) throw Error(ErrorCode::protocol, "a shared memory region of no bytes was handed over");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -53,6 +54,18 @@ class Mapping {
 /// A memfd of `size` zero bytes that cannot shrink or grow: whoever holds the descriptor cannot make
 /// another's access fault. Throws Error(system).
 FileDescriptor make_segment(const char* name, std::size_t size);
+
+/// Which file a descriptor shows, and how long it is: the same for every process of a host.
+struct SegmentIdentity {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t bytes = 0;
+
+  bool operator==(const SegmentIdentity&) const = default;
+};
+
+/// Throws Error(system).
+SegmentIdentity identify_segment(int fd);
 
 /// Maps the whole file for reading and writing. One mapping a file and process: groups that share a file
 /// share the mapping. Throws Error(protocol) for a file that may shrink, Error(system) where the system

@@ -25,14 +25,15 @@ struct ZmqPollItem {
 
 /// zmq.h's numbers.
 namespace zmq_constant {
-constexpr int kPair = 0;
+constexpr int kPair = 0, kDealer = 5, kRouter = 6;
 constexpr int kDontWait = 1, kSendMore = 2;
 constexpr short kPollIn = 1, kPollOut = 2;
-constexpr int kEvents = 15, kLinger = 17, kMaxMessageSize = 22, kLastEndpoint = 32, kIpv6 = 42;
+constexpr int kDescriptor = 14, kEvents = 15, kLinger = 17, kMaxMessageSize = 22, kLastEndpoint = 32;
+constexpr int kRouterMandatory = 33, kIpv6 = 42;
 constexpr int kCurveServer = 47, kCurvePublicKey = 48, kCurveSecretKey = 49, kCurveServerKey = 50;
 constexpr int kHeartbeatInterval = 75, kHeartbeatTimeToLive = 76, kHeartbeatTimeout = 77;
 constexpr int kContextMaxSockets = 2, kContextBlocky = 70;
-constexpr int kEventDisconnected = 0x0200;
+constexpr int kEventClosed = 0x0080, kEventDisconnected = 0x0200;
 }  // namespace zmq_constant
 
 struct ZmqApi {

@@ -29,6 +29,27 @@ def _autoload() -> None:
     _loaded = True
 
 
+def __getattr__(name: str) -> object:
+    """``vccl.Options``: what ``init_process_group`` and ``new_group`` take as ``pg_options``.
+
+    ``vccl.monitored_barrier``: a barrier that names the ranks that did not come.
+    """
+    # Not at import, which may come in the midst of torch's own.
+    if name == "Options":
+        from vccl._C import ProcessGroupVccl
+
+        return ProcessGroupVccl.Options
+    if name == "monitored_barrier":
+        from vccl._monitored_barrier import monitored_barrier
+
+        return monitored_barrier
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), "Options", "monitored_barrier"]
+
+
 # Defined before torch is imported: that import calls _autoload() while this module is only half run.
 import torch as _torch  # noqa: E402, F401
 

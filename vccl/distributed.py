@@ -1,6 +1,7 @@
 """The backend ``vccl`` of ``torch.distributed``: its registration, and what C++ needs from Python."""
 
 import atexit
+import copy
 import datetime
 import functools
 import importlib.util
@@ -25,8 +26,7 @@ def register() -> None:
     if not dist.is_available() or "VCCL" in dist.Backend._plugins:
         return
     dist.Backend.register_backend("vccl", _create, extended_api=True, devices=["vdev", "cpu"])
-    _shim.patch_default_backend()
-    _shim.patch_torchrun_abbreviations()
+    _shim.patch_distributed()
 
 
 def _create(
@@ -35,7 +35,7 @@ def _create(
     """Makes the process group of one rank; no communicator yet.
 
     Raises:
-        TypeError: ``pg_options`` is not a ``ProcessGroupVccl.Options``.
+        TypeError: ``pg_options`` is not a ``vccl.Options``.
     """
     from vccl._C import ProcessGroupVccl
 
@@ -43,9 +43,10 @@ def _create(
         pg_options = ProcessGroupVccl.Options()
     elif not isinstance(pg_options, ProcessGroupVccl.Options):
         raise TypeError(
-            "backend vccl takes pg_options of type vccl._C.ProcessGroupVccl.Options, "
-            f"not {type(pg_options).__name__}"
+            f"backend vccl takes pg_options of type vccl.Options, not {type(pg_options).__name__}"
         )
+    else:
+        pg_options = copy.copy(pg_options)  # the caller's may serve for another group
     pg_options._timeout = options.timeout
     pg_options.group_name = options.group_id
     # [] for the default group, which holds every rank.
@@ -60,6 +61,7 @@ def _prepare_process() -> None:
     """What the first group of a process needs."""
     from vccl import _C
 
+    _shim.patch_all_gather_backward()
     library = _find_libzmq()
     if library is not None:
         _C._set_zmq_library_path(str(library))

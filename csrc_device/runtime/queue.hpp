@@ -91,6 +91,12 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::exception_ptr take_error();
   void abandon(std::exception_ptr error);
 
+  /// For Promise, on a queue that has run nothing: takes the run token, so that nobody else ever has it, and
+  /// records a point.
+  std::shared_ptr<Completion> hold();
+  /// Reaches that point and gives the token back. The first call counts.
+  void release(std::exception_ptr error);
+
   /// The Stream is going: no more items will come from outside. Runs what is queued and joins the worker, or
   /// leaves both to the worker when called inside a task of this queue.
   void close();

@@ -40,24 +40,6 @@ Counts common_counts(const Call& call) {
   return {};
 }
 
-const char* why_no_reduction(Dtype dtype, ReduceOp op) {
-  if (dtype == Dtype::boolean) return "reduce with MAX (any) or MIN (all), or convert to a number first";
-  switch (dtype) {
-    case Dtype::float8_e4m3fnuz:
-    case Dtype::float8_e5m2fnuz:
-    case Dtype::float8_e8m0fnu:
-      return "they can be moved; convert to another dtype to reduce them";
-    case Dtype::complex64:
-    case Dtype::complex128:
-      if (op == ReduceOp::min || op == ReduceOp::max) return "complex numbers have no order";
-      break;
-    default:
-      break;
-  }
-  if (op == ReduceOp::premul_sum) return "the factor is no whole number; multiply first and use SUM";
-  return "bitwise reductions are for integers and bool";
-}
-
 void check_kind(const Communicator& communicator, const Call& call) {
   if (call.collective > Collective::barrier)
     throw Error(ErrorCode::unsupported, "rank " + std::to_string(communicator.rank()) + " of " +
@@ -165,6 +147,24 @@ void check_overlap(const Communicator& communicator, const Call& call, const Buf
 }
 
 }  // namespace
+
+const char* why_no_reduction(Dtype dtype, ReduceOp op) noexcept {
+  if (dtype == Dtype::boolean) return "reduce with MAX (any) or MIN (all), or convert to a number first";
+  switch (dtype) {
+    case Dtype::float8_e4m3fnuz:
+    case Dtype::float8_e5m2fnuz:
+    case Dtype::float8_e8m0fnu:
+      return "they can be moved; convert to another dtype to reduce them";
+    case Dtype::complex64:
+    case Dtype::complex128:
+      if (op == ReduceOp::min || op == ReduceOp::max) return "complex numbers have no order";
+      break;
+    default:
+      break;
+  }
+  if (op == ReduceOp::premul_sum) return "the factor is no whole number; multiply first and use SUM";
+  return "bitwise reductions are for integers and bool";
+}
 
 Signature signature_of(const Call& call) {
   Signature signature;

@@ -15,6 +15,9 @@ Signature signature_of(const Call& call);
 /// Throws Error(unsupported | invalid) that names the rank, the call and what is wrong with it.
 void check_call(const Communicator& communicator, const Call& call);
 
+/// Why find_reduction() has none, and what to do instead.
+const char* why_no_reduction(Dtype dtype, ReduceOp op) noexcept;
+
 /// The lengths of this rank's buffers, in elements; 0 for one that it does not use. The call is valid.
 struct Buffers {
   std::size_t input = 0, output = 0;

@@ -24,6 +24,8 @@ const char* to_string(Collective collective) noexcept {
       return "all_to_all";
     case Collective::barrier:
       return "barrier";
+    case Collective::message:
+      return "message";
   }
   return "unknown collective";
 }

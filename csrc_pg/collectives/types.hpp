@@ -20,6 +20,7 @@ enum class Collective : std::uint8_t {
   scatter,
   all_to_all,
   barrier,
+  message,  // one send and its receive; not run(): see transport/messages.hpp
 };
 
 enum class Dtype : std::uint8_t {

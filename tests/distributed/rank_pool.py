@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Pipe
 from typing import Any
 
@@ -53,6 +53,7 @@ class RankPool:
         function: Callable[..., Any],
         *args: Any,
         hosts: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
         group: bool = True,
         group_timeout: float = 30,
         dying: Sequence[int] = (),
@@ -63,6 +64,7 @@ class RankPool:
         Args:
             function: a function at the top of a test module.
             hosts: the pretended host of each rank (VCCL_HOSTID).
+            env: environment variables of all ranks during the call.
             group: False: makes no default group and calls ``function(rank, size, store, *args)``.
             group_timeout: of the default group, in seconds.
             dying: ranks that end during the call; None stands in for what they return.
@@ -85,7 +87,7 @@ class RankPool:
                     "rank": rank,
                     "size": size,
                     "prefix": prefix,
-                    "env": {"VCCL_HOSTID": hosts[rank]} if hosts else {},
+                    "env": {**(env or {}), **({"VCCL_HOSTID": hosts[rank]} if hosts else {})},
                     "group": group,
                     "group_timeout": group_timeout,
                 }

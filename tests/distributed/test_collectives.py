@@ -21,7 +21,7 @@ every_size = pytest.mark.parametrize("size", SIZES)
 def all_reduce_everything(rank, size, device):
     for dtype, op, count in itertools.product(DTYPES, OPS, COUNTS):
         if op == "AVG" and dtype == torch.bool:
-            continue  # has no meaning: test_no_such_reduction
+            continue  # has no meaning: test_matrix
         if count == COUNTS[-1] and dtype not in (torch.float32, torch.bfloat16, torch.uint8):
             continue
         tensor = part(rank, count, dtype).to(device)
@@ -380,42 +380,6 @@ def freed_early(rank, size):
 
 def test_tensors_stay_alive(ranks):
     ranks.run(2, freed_early)
-
-
-def unsupported(rank, size, device):
-    x = torch.ones(4, device=device)
-    lists = [torch.ones(4, device=device) for _ in range(size)]
-    calls = {
-        "reduce": lambda: dist.reduce(x, 0),
-        "gather": lambda: dist.gather(x, lists if rank == 0 else None, dst=0),
-        "scatter": lambda: dist.scatter(x, lists if rank == 0 else None, src=0),
-        "reduce_scatter": lambda: dist.reduce_scatter(x, lists),
-        "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(x, torch.ones(4 * size, device=device)),
-        "all_to_all": lambda: dist.all_to_all(list(torch.empty(2 * size, device=device).chunk(size)), lists),
-        "all_to_all_single": lambda: dist.all_to_all_single(torch.empty_like(x), x),
-        "send": lambda: dist.send(x, 1 - rank),
-        "recv": lambda: dist.recv(x, 1 - rank),
-        "BAND": lambda: dist.all_reduce(x.int(), dist.ReduceOp.BAND),
-        "AVG of bool": lambda: dist.all_reduce(x.bool(), dist.ReduceOp.AVG),
-        "Float8_e4m3fn": lambda: dist.broadcast(x.to(torch.float8_e4m3fn), 0),
-        "different sizes": lambda: dist.all_gather(
-            [torch.ones(4 + r, device=device) for r in range(size)], x
-        ),
-    }
-    for name, call in calls.items():
-        with pytest.raises(NotImplementedError, match="vccl") as caught:
-            call()
-        assert name in str(caught.value), f"{name}: {caught.value}"
-    with pytest.raises(ValueError, match="ranks"):
-        dist.all_gather_into_tensor(torch.empty(3, device=device), x)
-    # None of these has touched the group.
-    dist.all_reduce(x)
-    assert x.eq(size).all().item()
-
-
-@everywhere
-def test_unsupported_calls_say_so(ranks, device):
-    ranks.run(2, unsupported, device)
 
 
 def profiled(rank, size, device):

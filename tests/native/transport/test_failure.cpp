@@ -278,13 +278,13 @@ TEST(who_did_not_join_is_named) {
     config.timeout = Milliseconds(300);
     const Error error = error_of([&] { Communicator::create(store, config); });
     CHECK(error.code() == ErrorCode::timeout);
-    check_contains(error.what(), "rank 3 did not join group test within 300 ms");
+    check_contains(error.what(), "rank 3 did not join group test within the timeout of 300 ms");
   });
   MemoryStore empty;
   CommunicatorConfig config = test_config(1, 2);
   config.timeout = Milliseconds(100);
   check_contains(error_of([&] { Communicator::create(empty, config); }).what(),
-                 "rank 0 did not join group test within 100 ms");
+                 "rank 0 did not join group test within the timeout of 100 ms");
 }
 
 TEST(ranks_that_disagree_about_the_size) {

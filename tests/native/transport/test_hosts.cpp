@@ -1,4 +1,7 @@
 // Groups over several (pretended) hosts: links over ZeroMQ, alone and beside mapped ones.
+#include <atomic>
+#include <cstring>
+
 #include "tests/native/transport/harness.hpp"
 #include "tests/native/transport/rounds.hpp"
 #include "tests/native/transport/zmq_library.hpp"
@@ -130,6 +133,35 @@ TEST(mismatch_between_hosts) {
            "rank 0 called test_1(4 elements) as operation 2 of group test, but rank 1 called test_1(5 "
            "elements). Every "
            "rank must call the same collectives in the same order with the same arguments.");
+}
+
+// Rank 1's next operation, and its first block, are there before rank 0 begins its own.
+TEST(mismatch_with_a_neighbour_that_is_ahead) {
+  std::atomic<bool> ahead{false};
+  const Error error = same_error("ab", [&](Communicator& c) {
+    Operation first(c, {.collective = 1}, {}, Deadline::in(kLong));
+    if (c.rank() == 0) {
+      *c.right().reserve() = std::byte(0);
+      c.right().commit(1);
+      for (int i = 0; i < 30'000 && !ahead; ++i) usleep(1000);
+      usleep(20'000);  // for libzmq's thread
+    } else {
+      c.left().take_committed(1);
+      c.left().release();
+    }
+    first.finish();
+    const std::size_t bytes = 4 + static_cast<std::size_t>(c.rank());
+    Operation second(c, {.collective = 1, .count = bytes}, {}, Deadline::in(kLong));
+    std::memset(c.right().reserve(), 0, bytes);
+    c.right().commit(bytes);
+    ahead = true;
+    c.left().take_committed(bytes);
+    c.left().release();
+    second.finish();
+  });
+  CHECK(error.code() == ErrorCode::mismatch);
+  check_contains(error.what(), "rank 0 called test_1(4 elements) as operation 2");
+  check_contains(error.what(), "rank 1 called test_1(5 elements)");
 }
 
 // Two pairs of neighbours may find the odd one out at the same time, so ranks of different hosts may name

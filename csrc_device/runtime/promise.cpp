@@ -1,0 +1,52 @@
+#include "csrc_device/runtime/promise.hpp"
+
+#include <utility>
+
+#include "csrc_device/runtime/error.hpp"
+#include "csrc_device/runtime/queue.hpp"
+
+namespace vdev {
+
+std::shared_ptr<Completion> Queue::hold() {
+  check_fork();
+  Lock lock(mutex_);
+  running_.store(true, std::memory_order_relaxed);
+  auto point = std::make_shared<Completion>(shared_from_this(), pushed_.load(std::memory_order_relaxed) + 1);
+  append(Kind::kPoint, false, nullptr, point);
+  return point;
+}
+
+void Queue::release(std::exception_ptr error) {
+  if (orphaned()) return;
+  const auto record = error ? std::make_shared<ErrorRecord>(std::move(error)) : nullptr;
+  Trash trash;
+  Lock lock(mutex_);
+  if (!running_.load(std::memory_order_relaxed)) return;  // released before
+  error_ = record;
+  const bool wake = reach_points(trash);
+  // The point has it: not kept for ~Queue, which runs wherever the last Event goes.
+  error_ = nullptr;
+  running_.store(false, std::memory_order_relaxed);
+  lock.unlock();
+  if (wake) progress_.notify_all();
+}
+
+Promise::Promise(std::string name) : queue_(Queue::make(std::move(name), false)), event_(queue_->hold()) {}
+
+Promise::~Promise() {
+  if (queue_->orphaned()) {
+    // As in ~Stream: what other threads slept on must not be destroyed in a forked child.
+    new std::shared_ptr<Queue>(std::move(queue_));
+    new Event(std::move(event_));
+    return;
+  }
+  if (!event_.reached())
+    fulfil(
+        std::make_exception_ptr(Error("'" + queue_->name() + "' was given up and will never be complete")));
+}
+
+void Promise::fulfil(std::exception_ptr error) noexcept {
+  queue_->release(std::move(error));
+}
+
+}  // namespace vdev

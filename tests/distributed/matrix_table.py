@@ -1,0 +1,194 @@
+"""What the matrix has found, as the tables of docs/collectives.md.
+
+`python tests/distributed/matrix_table.py` runs it and writes them; test_matrix.py fails if they are not what
+it finds.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable, Mapping
+
+from matrix import DTYPES, LAYOUTS, MEANINGS, MOVING, OPS, REDUCING, Report, run_matrix
+from rank_pool import RankPool
+
+from vccl import _C
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "collectives.md"
+BEGIN, END = "<!-- found by the matrix test -->\n", "<!-- end -->\n"
+
+TITLES = {
+    "all_reduce_sparse": "all_reduce of sparse (COO) tensors",
+    "reduce_scatter": "reduce_scatter, equal parts",
+    "reduce_scatter_uneven": "reduce_scatter, uneven parts",
+    "reduce_scatter_tensor": "reduce_scatter_tensor",
+    "all_gather": "all_gather, equal parts",
+    "all_gather_uneven": "all_gather, uneven parts",
+    "all_to_all": "all_to_all, uneven parts",
+    "all_to_all_single": "all_to_all_single, equal parts",
+    "all_to_all_single_with_splits": "all_to_all_single, with splits",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """Where the matrix is run."""
+
+    device: str
+    hosts: int
+    algorithm: str
+    size: int
+
+    def host_ids(self) -> list[str]:
+        return [f"host {rank * 2 // self.size}" for rank in range(self.size)] if self.hosts == 2 else []
+
+    def place(self) -> tuple[str, int]:
+        return self.device, self.hosts
+
+    def collectives(self) -> set[str]:
+        """Those that the algorithm is for."""
+        return {collective for name, collective in _C._algorithms() if name == self.algorithm}
+
+    def layouts(self) -> list[str]:
+        """A collective gets contiguous memory, whoever does it: one algorithm shows that it does."""
+        return LAYOUTS if self.algorithm == "ring" else LAYOUTS[:1]
+
+
+PLACES = {
+    ("vdev", 1): "vdev, one host (mapped memory)",
+    ("cpu", 1): "cpu, one host (shared slots)",
+    ("vdev", 2): "vdev, two hosts (ZeroMQ)",
+    ("cpu", 2): "cpu, two hosts (ZeroMQ)",
+}
+# Where they work.
+ALGORITHMS: dict[str, list[tuple[str, int]]] = {"ring": list(PLACES)}
+SETTINGS = [
+    Setting(*place, algorithm, size)
+    for size in range(1, 6)
+    for place in PLACES
+    for algorithm in ALGORITHMS
+    if place in ALGORITHMS[algorithm] and size >= place[1]
+]
+Reports = Mapping[Setting, list[Report]]
+
+
+def run_setting(ranks: RankPool, setting: Setting) -> list[Report]:
+    return ranks.run(
+        setting.size,
+        run_matrix,
+        setting.device,
+        setting.collectives(),
+        setting.layouts(),
+        hosts=setting.host_ids(),
+        env={"VCCL_ALGO": ";".join(f"{c}:{setting.algorithm}" for c in sorted(setting.collectives()))},
+    )
+
+
+def listed(names: Iterable[str], of: list[str]) -> str:
+    """ "all", "all but a, b" or "a, b", whichever is shortest."""
+    names = set(names)
+    missing = [name for name in of if name not in names]
+    if not missing:
+        return "all"
+    there = ", ".join(name for name in of if name in names)
+    but = "all but " + ", ".join(missing)
+    return min(there, but, key=len)
+
+
+def right_in(reports: list[Report], collective: str) -> set[tuple]:
+    """The cells of the collective that were right on every rank."""
+    on_all = set.intersection(*(report.right for report in reports))
+    return {cell[1:] for cell in on_all if cell[0] == collective}
+
+
+def rows_of_collectives(found: Reports) -> list[list[str]]:
+    rows = []
+    for collective in [function.__name__ for function in REDUCING + MOVING]:
+        right = {setting: right_in(reports, collective) for setting, reports in found.items()}
+        everything = set.union(*right.values())
+        dtypes = {dtype for dtype, _, _ in everything}
+        pairs = {(dtype, op) for dtype, op, _ in everything if op}
+        row = [TITLES.get(collective, collective), listed(dtypes, DTYPES)]
+        if not pairs:
+            row.append("")
+        elif pairs == {(dtype, op) for dtype in dtypes for op in MEANINGS[dtype]}:
+            row.append("all of the second table")
+        else:
+            row.append(listed({op for _, op in pairs}, OPS))
+        assert everything == {(d, op, layout) for d, op, _ in everything for layout in LAYOUTS}
+        whole = {
+            setting
+            for setting in right
+            if right[setting] == {cell for cell in everything if cell[2] in setting.layouts()}
+        }
+        row += [worlds({setting for setting in whole if setting.place() == place}) for place in PLACES]
+        rows.append(row)
+    return rows
+
+
+def worlds(settings: set[Setting]) -> str:
+    """ "ring: 1 2 3"."""
+    texts = []
+    for algorithm in ALGORITHMS:
+        sizes = sorted(setting.size for setting in settings if setting.algorithm == algorithm)
+        texts += [f"{algorithm}: {' '.join(map(str, sizes))}"] if sizes else []
+    return "; ".join(texts) or "-"
+
+
+def rows_of_dtypes(found: Reports) -> list[list[str]]:
+    # The ring has every collective everywhere.
+    reports = [report for s, each in found.items() if s.algorithm == "ring" for report in each]
+    reducing = {function.__name__ for function in REDUCING} - {"all_reduce_sparse"}
+    moving = {function.__name__ for function in MOVING}
+
+    def right(collectives: set[str], dtype: str, op: str | None) -> bool:
+        cells = {(c, dtype, op, layout) for c in collectives for layout in LAYOUTS}
+        return all(cells <= report.right for report in reports)
+
+    rows = []
+    for dtype in DTYPES:
+        row = [dtype, "yes" if right(moving, dtype, None) else "no"]
+        for op in OPS:
+            refused = all((dtype, op) in report.refused for report in reports)
+            row.append("yes" if right(reducing, dtype, op) else "-" if refused else "no")
+        rows.append(row)
+    return rows
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def render(found: Reports) -> str:
+    return (
+        table(["collective", "dtypes", "reductions", *PLACES.values()], rows_of_collectives(found))
+        + "\n"
+        + table(["dtype", "moved", *OPS], rows_of_dtypes(found))
+    )
+
+
+def committed() -> str:
+    """The tables of the page."""
+    return PAGE.read_text().split(BEGIN)[1].split(END)[0]
+
+
+def write(text: str) -> None:
+    page = PAGE.read_text()
+    before, rest = page.split(BEGIN)
+    PAGE.write_text(before + BEGIN + text + END + rest.split(END)[1])
+
+
+def main() -> None:
+    ranks = RankPool()
+    try:
+        found = {setting: run_setting(ranks, setting) for setting in SETTINGS}
+    finally:
+        ranks.close()
+    wrong = {(setting, text) for setting in found for report in found[setting] for text in report.wrong}
+    if wrong:
+        raise SystemExit("\n".join(f"{setting}: {text}" for setting, text in sorted(wrong, key=str)))
+    write(render(found))
+
+
+if __name__ == "__main__":
+    main()

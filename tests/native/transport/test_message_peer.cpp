@@ -1,0 +1,371 @@
+// What is said between two hosts about messages: what a rank lets a peer say, how much it sends unasked, and
+// who may open its door.
+#include "transport/message_peer.hpp"
+
+#include "tests/native/transport/message_traffic.hpp"
+#include "tests/native/transport/zmq_library.hpp"
+
+namespace vccl {
+namespace {
+
+using msgpack::Map;
+using msgpack::Value;
+
+constexpr std::size_t kShort = MessagePeer::kShortBytes;
+constexpr std::size_t kBlock = MessagePeer::kBlockBytes;
+
+struct Reports final : MessageSink {
+  void offered(int source, const Envelope& envelope,
+               std::optional<std::span<const std::byte>> payload) override {
+    CHECK_EQ(source, 1);
+    last = envelope;
+    with_payload = payload.has_value();
+    ++offers;
+  }
+  void sent(std::uint64_t id) override { done.push_back(id); }
+  void taken(int, std::uint64_t id) override { got.push_back(id); }
+  void lost(int, ErrorCode, const std::string&) override { throw check::Failure("not a peer's to say"); }
+
+  Envelope last;
+  bool with_payload = false;
+  int offers = 0;
+  std::vector<std::uint64_t> done, got;
+};
+
+Envelope envelope(std::uint64_t id, std::size_t bytes) {
+  return {.tag = 3, .signature = {.collective = 9, .count = bytes}, .bytes = bytes, .id = id};
+}
+
+Map offer(std::uint64_t id, std::uint64_t bytes) {
+  Map fields = signature_fields({.collective = 9, .count = bytes});
+  fields.merge(Map{{"t", "offer"}, {"id", id}, {"bytes", bytes}, {"tag", 3}});
+  return fields;
+}
+Map about(const char* type, std::uint64_t id) {
+  return {{"t", type}, {"id", id}};
+}
+
+/// Rank 0's view of rank 1, and rank 1's end of the connection, which the test speaks for.
+struct Ends {
+  Ends() {
+    find_zmq_for_tests();
+    group.name = "test";
+    group.rank = 0;
+    group.size = 2;
+    ours = std::make_unique<ZmqSocket>();
+    theirs = std::make_unique<ZmqSocket>();
+    const std::string endpoint = ours->bind("127.0.0.1");
+    theirs->connect(endpoint, ours->public_key());
+    peer = std::make_unique<MessagePeer>(group, 1);
+    // A message there and back: from now on nothing waits for the connection.
+    theirs->send(control("ping"));
+    wait(*ours);
+    ours->send(control("pong"));
+    wait(*theirs);
+  }
+  static ZmqSocket::Received wait(ZmqSocket& socket) {
+    const Deadline deadline = Deadline::in(kFar);
+    while (!deadline.passed()) {
+      if (auto received = socket.receive()) return std::move(*received);
+      usleep(200);
+    }
+    throw check::Failure("nothing came");
+  }
+  void flush() { peer->flush({ours.get(), {}}); }
+  ZmqSocket::Received next() { return wait(*theirs); }
+  /// The next control message, of this type.
+  Value next(const char* type, std::optional<std::size_t> payload = std::nullopt) {
+    const ZmqSocket::Received received = next();
+    const Value message = read_control(received.control, 0, 1);
+    CHECK_EQ(message.at("t").as_string(), std::string(type));
+    CHECK_EQ(received.payload.has_value(), payload.has_value());
+    if (payload) CHECK_EQ(received.payload->size(), *payload);
+    return message;
+  }
+  void hear(const Map& message, std::optional<std::size_t> payload = std::nullopt) {
+    std::optional<ZmqMessage> frame;
+    if (payload) frame.emplace(std::string(*payload, 'x'));
+    peer->understand(Value(message), frame, reports);
+  }
+
+  Group group;
+  std::unique_ptr<ZmqSocket> ours, theirs;
+  std::unique_ptr<MessagePeer> peer;
+  Reports reports;
+};
+
+TEST(no_more_blocks_than_the_peer_has_room_for) {
+  Ends ends;
+  const std::size_t blocks = 2 * MessagePeer::kWindow + 3;
+  std::vector<std::byte> memory(blocks * kBlock - 7);
+  fill(memory, 5);
+  CHECK(!ends.peer->offer(envelope(1, memory.size()), memory));
+  ends.flush();
+  CHECK_EQ(ends.next("offer").at("bytes").as_uint(), memory.size());
+  ends.hear(about("want", 1));
+  std::size_t received = 0, asked = 0;
+  while (received < memory.size()) {
+    ends.flush();
+    for (; asked < blocks && asked < received / kBlock + MessagePeer::kWindow; ++asked) {
+      const std::size_t bytes = std::min(kBlock, memory.size() - asked * kBlock);
+      CHECK_EQ(ends.next("block", bytes).at("at").as_uint(), asked * kBlock);
+    }
+    // Nothing was sent beyond these: the next that comes is what was said after them.
+    ends.ours->send(control("ping"));
+    ends.next("ping");
+    CHECK(ends.reports.done.empty());
+    received = std::min(memory.size(), received + 3 * kBlock);
+    ends.hear({{"t", "got"}, {"short", 0}, {"blocks", std::min(asked, (received + kBlock - 1) / kBlock)}});
+  }
+  ends.hear(about("done", 1));
+  CHECK((ends.reports.done == std::vector<std::uint64_t>{1}));
+}
+
+TEST(no_more_short_messages_than_the_peer_has_room_for) {
+  Ends ends;
+  std::vector<std::byte> memory(kShort);
+  const auto room = MessagePeer::kShortRoom / kShort;
+  std::uint64_t id = 0;
+  for (; id < room; ++id) CHECK(ends.peer->offer(envelope(id + 1, kShort), memory));
+  CHECK(!ends.peer->offer(envelope(++id, 1), {memory.data(), 1}));
+  CHECK(ends.peer->offer(envelope(++id, 0), {}));
+  ends.flush();
+  for (std::uint64_t i = 0; i < room; ++i) ends.next("offer", kShort);
+  ends.next("offer");
+  ends.next("offer", 0);
+  ends.hear({{"t", "got"}, {"short", kShort}, {"blocks", 0}});
+  CHECK(ends.peer->offer(envelope(++id, kShort), memory));
+  CHECK(!ends.peer->offer(envelope(++id, 1), {memory.data(), 1}));
+  // The one that found no room is sent like a long one.
+  ends.hear(about("want", room + 1));
+  ends.flush();
+  ends.next("offer", kShort);
+  ends.next("offer");
+  CHECK_EQ(ends.next("block", 1).at("id").as_uint(), room + 1);
+  ends.hear(about("done", room + 1));
+  CHECK((ends.reports.done == std::vector<std::uint64_t>{room + 1}));
+}
+
+TEST(what_is_read_is_told) {
+  Ends ends;
+  std::uint64_t told = 0;
+  for (std::uint64_t id = 1; id <= 64; ++id) {
+    ends.hear(offer(id, kShort), kShort);
+    ends.flush();
+    if (id * kShort - told < MessagePeer::kShortRoom / 4) continue;
+    told = id * kShort;
+    CHECK_EQ(ends.next("got").at("short").as_uint(), told);
+  }
+  CHECK_EQ(ends.reports.offers, 64);
+  std::vector<std::byte> memory(2 * kBlock + 1);
+  ends.hear(offer(100, memory.size()));
+  CHECK(!ends.reports.with_payload && ends.reports.last.bytes == memory.size());
+  ends.peer->take(100, memory);
+  for (const std::size_t at : {std::size_t{0}, kBlock, 2 * kBlock}) {
+    Map block = about("block", 100);
+    block["at"] = std::uint64_t{at};
+    ends.hear(block, std::min(kBlock, memory.size() - at));
+  }
+  ends.flush();
+  ends.next("want");
+  CHECK_EQ(ends.next("got").at("blocks").as_uint(), 1u);
+  CHECK_EQ(ends.next("got").at("blocks").as_uint(), 2u);
+  CHECK_EQ(ends.next("done").at("id").as_uint(), 100u);
+  CHECK((ends.reports.got == std::vector<std::uint64_t>{100}));
+  CHECK(std::all_of(memory.begin(), memory.end(), [](std::byte byte) { return byte == std::byte{'x'}; }));
+}
+
+/// `says` ends in Error(protocol) that has `text` in it.
+void refused(const std::string& text, const std::function<void(Ends&)>& says) {
+  Ends ends;
+  const Error error = error_of([&] { says(ends); });
+  CHECK(error.code() == ErrorCode::protocol);
+  check_contains(error.what(), text);
+}
+
+TEST(what_no_peer_says) {
+  const auto begin = [](Ends& ends, std::span<std::byte> memory) {
+    ends.hear(offer(5, memory.size()));
+    ends.peer->take(5, memory);
+  };
+  std::vector<std::byte> memory(kBlock + 10);
+  Map block = about("block", 5);
+  block["at"] = 0;
+
+  refused("rank 1 sent a message of type \"nonsense\"", [&](Ends& e) { e.hear({{"t", "nonsense"}}); });
+  refused("offered message 5 out of turn", [&](Ends& e) {
+    e.hear(offer(5, 100), 100);
+    e.hear(offer(5, 100), 100);
+  });
+  refused("sent 7 bytes with the offer of a message of 8 bytes", [&](Ends& e) { e.hear(offer(1, 8), 7); });
+  refused("bytes with the offer of", [&](Ends& e) { e.hear(offer(1, kShort + 1), kShort + 1); });
+  refused("an empty message as a long one", [&](Ends& e) { e.hear(offer(1, 0)); });
+  refused("", [&](Ends& e) {
+    Map wrong = offer(1, 8);
+    wrong["tag"] = std::int64_t{1} << 40;
+    e.hear(wrong, 8);
+  });
+  refused("", [&](Ends& e) {
+    Map wrong = offer(1, 8);
+    wrong["bytes"] = -8;
+    e.hear(wrong, 8);
+  });
+  refused("a block of message 5, which nobody asked for", [&](Ends& e) { e.hear(block, kBlock); });
+  refused("a block of message 5, which nobody asked for", [&](Ends& e) {
+    e.hear(offer(5, memory.size()));  // and not taken
+    e.hear(block, kBlock);
+  });
+  refused("a block of message 5, which nobody asked for", [&](Ends& e) {
+    begin(e, memory);
+    e.hear(block);
+  });
+  refused("that are not the next block", [&](Ends& e) {
+    begin(e, memory);
+    e.hear(block, kBlock);
+    e.hear(block, kBlock);
+  });
+  refused("that are not the next block", [&](Ends& e) {
+    begin(e, memory);
+    e.hear(block, kBlock);
+    Map next = block;
+    next["at"] = std::uint64_t{kBlock};
+    e.hear(next, 11);  // one more than there is room for
+  });
+  refused("asked for message 9, which it was not offered", [&](Ends& e) { e.hear(about("want", 9)); });
+  refused("asked for message 1, which it was not offered", [&](Ends& e) {
+    e.peer->offer(envelope(1, memory.size()), memory);
+    e.hear(about("want", 1));
+    e.hear(about("want", 1));
+  });
+  refused("is done with message 1, which it was not sent", [&](Ends& e) {
+    e.peer->offer(envelope(1, memory.size()), memory);
+    e.hear(about("want", 1));
+    e.hear(about("done", 1));
+  });
+  refused("has read what it was not sent",
+          [&](Ends& e) { e.hear({{"t", "got"}, {"short", 1}, {"blocks", 0}}); });
+  refused("has read what it was not sent", [&](Ends& e) {
+    e.peer->offer(envelope(1, 100), {memory.data(), 100});
+    e.hear({{"t", "got"}, {"short", 100}, {"blocks", 0}});
+    e.hear({{"t", "got"}, {"short", 99}, {"blocks", 0}});
+  });
+}
+
+/// Keeps what the ranks read about each other's doors.
+class Spy final : public Store {
+ public:
+  void set(const std::string& key, const std::string& value) override {
+    if (key == "messages") doors = value;
+    inner.set(key, value);
+  }
+  std::string get(const std::string& key, const Deadline& deadline) override {
+    return inner.get(key, deadline);
+  }
+  void remove(const std::string& key) override { inner.remove(key); }
+
+  MemoryStore inner;
+  std::string doors;
+};
+
+/// A connection to the door of `rank`, which says hello with the token given, or the right one.
+struct Visitor {
+  Visitor(const std::string& doors, int rank, int as, std::optional<std::string> token = std::nullopt) {
+    const Value door = msgpack::decode(doors).at("doors").as_array().at(static_cast<std::size_t>(rank));
+    socket.connect(door.at("endpoint").as_string(), door.at("key").as_string());
+    socket.send(control("hello", {{"rank", as}, {"token", token.value_or(door.at("token").as_string())}}));
+  }
+  void say(Map message, std::optional<std::size_t> payload = std::nullopt) {
+    const std::string type = message.at("t").as_string();
+    const std::string bytes(payload.value_or(0), 'x');
+    if (!payload) {
+      socket.send(control(type.c_str(), std::move(message)));
+    } else {
+      socket.send(control(type.c_str(), std::move(message)), reinterpret_cast<const std::byte*>(bytes.data()),
+                  bytes.size());
+    }
+  }
+  ZmqSocket socket{ZmqSocket::Kind::dealer};
+};
+
+/// Ranks 0 and 1 on two hosts.
+void two_hosts(Spy& store, const std::function<void(Communicator&)>& body) {
+  find_zmq_for_tests();
+  run_threads(2, [&](int rank) {
+    CommunicatorConfig config = test_config(rank, 2);
+    config.host_id = rank ? "b" : "a";
+    auto c = Communicator::create(store, config);
+    body(*c);
+  });
+}
+
+/// One short message each way: by then, both doors have been looked at.
+void exchange(Communicator& c, int tag) {
+  std::vector<std::byte> out(100), in(100);
+  fill(out, static_cast<std::uint64_t>(c.rank()));
+  Outcome sent = send(c, 1 - c.rank(), tag, out);
+  CHECK_EQ(receive(c, 1 - c.rank(), tag, in).get(), 1 - c.rank());
+  check_content(in, static_cast<std::uint64_t>(1 - c.rank()));
+  sent.get();
+}
+
+TEST(strangers_are_not_let_in) {
+  Spy store;
+  two_hosts(store, [&](Communicator& c) {
+    std::vector<std::unique_ptr<Visitor>> visitors;
+    if (c.rank() == 0) {
+      for (const int door : {0, 1}) {
+        // Wrong: the token, the rank (none, one of the same host, one on a host of no rank), the first
+        // message.
+        visitors.push_back(std::make_unique<Visitor>(store.doors, door, 1 - door, "another token"));
+        for (const int as : {-1, door, 2})
+          visitors.push_back(std::make_unique<Visitor>(store.doors, door, as));
+        visitors.push_back(std::make_unique<Visitor>(store.doors, door, 1 - door, ""));
+        for (auto& visitor : visitors) {
+          visitor->say(offer(1, 100), 100);
+          visitor->say({{"t", "fail"}, {"code", 0}, {"text", "a lie"}});
+          visitor->say({{"t", "left"}});
+          visitor->socket.send("no message at all");
+        }
+      }
+    }
+    for (int round = 0; round < 20; ++round) {
+      exchange(c, 3);
+      usleep(5'000);
+      if (round == 10) visitors.clear();
+    }
+    CHECK(!c.failed());
+  });
+}
+
+TEST(a_peer_that_breaks_the_protocol_fails_the_group) {
+  for (const std::string what : {"want", "version", "frames"}) {
+    Spy store;
+    two_hosts(store, [&](Communicator& c) {
+      std::byte byte{};
+      if (c.rank() == 1) {
+        // Speaks as rank 1 before that uses its messages.
+        Visitor visitor(store.doors, 0, 1);
+        if (what == "want") visitor.say(about("want", 77));
+        if (what == "version") visitor.socket.send(msgpack::encode(Map{{"v", 2}, {"t", "left"}}));
+        if (what == "frames") {
+          ZmqMessage payload(std::string("x"));
+          visitor.socket.post({}, control("ping"), &payload);
+          visitor.socket.send("no message");
+        }
+        // It may not be told why, as the visitor has its place.
+        error_of([&] { receive(c, 0, 5, {&byte, 1}).get(); });
+        return;
+      }
+      const Error error = error_of([&] { receive(c, kAnySource, 5, {&byte, 1}).get(); });
+      CHECK(error.code() == ErrorCode::protocol);
+      if (what == "want")
+        check_contains(error.what(), "rank 1 asked for message 77, which it was not offered");
+      if (what == "version") check_contains(error.what(), "rank 1 speaks version 2 on its links");
+    });
+  }
+}
+
+}  // namespace
+}  // namespace vccl
+
+TEST_MAIN

@@ -1,0 +1,135 @@
+#include "transport/message_channel.hpp"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace vccl {
+namespace {
+
+constexpr std::size_t kRing = MessageChannel::kRingBytes;
+static_assert(kRing % sizeof(Packet) == 0, "a packet never wraps, only its payload does");
+
+// What a packet and its payload take of the ring: whole packets, so that the next one is aligned.
+std::size_t space_of(std::size_t payload) {
+  return sizeof(Packet) + (payload + sizeof(Packet) - 1) / sizeof(Packet) * sizeof(Packet);
+}
+
+}  // namespace
+
+void wake_messages(MessageLine& line, bool idle_too) noexcept {
+  std::uint32_t state = line.sleep.load();
+  if (state == MessageLine::awake || (state != MessageLine::waiting && !idle_too)) return;
+  // One of several wakers does it; the sleeper is on its way from here on.
+  if (!line.sleep.compare_exchange_strong(state, MessageLine::awake)) return;
+  line.wakeups.fetch_add(1);
+  syscall(SYS_futex, &line.wakeups, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+void sleep_for_messages(MessageLine& line, std::uint32_t seen, std::chrono::nanoseconds time) noexcept {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
+  const timespec limit{static_cast<time_t>(seconds.count()), static_cast<long>((time - seconds).count())};
+  // The word lies in memory shared between processes: not the private variant.
+  syscall(SYS_futex, &line.wakeups, FUTEX_WAIT, seen, &limit, nullptr, 0);
+}
+
+void ChannelWriter::write(std::uint64_t position, const void* bytes, std::size_t size) {
+  const std::size_t at = position % kRing;
+  const std::size_t first = std::min(size, kRing - at);
+  std::memcpy(channel_.body + at, bytes, first);
+  if (first < size) {
+    std::memcpy(channel_.body, static_cast<const std::byte*>(bytes) + first, size - first);
+  }
+}
+
+bool ChannelWriter::push(const Packet& packet, std::span<const std::byte> payload) {
+  const std::size_t space = space_of(payload.size());
+  if (written_ + space - read_ > kRing) {
+    // A receiver that writes nonsense here makes us overwrite what only it reads.
+    read_ = std::min(channel_.counters->read.load(), written_);
+    if (written_ + space - read_ > kRing) return false;
+  }
+  write(written_, &packet, sizeof packet);
+  if (!payload.empty()) write(written_ + sizeof packet, payload.data(), payload.size());
+  written_ += space;
+  return true;
+}
+
+bool ChannelWriter::publish() {
+  if (published_ == written_) return false;
+  published_ = written_;
+  channel_.counters->written.store(written_);
+  return true;
+}
+
+bool ChannelWriter::half_full() {
+  if (2 * (written_ - read_) <= kRing) return false;
+  read_ = std::min(channel_.counters->read.load(), written_);
+  return 2 * (written_ - read_) > kRing;
+}
+
+std::byte* ChannelWriter::free_slot() {
+  const bool full = posted_ - channel_.counters->released.load() >= MessageChannel::kSlots;
+  return full ? nullptr : channel_.slot(posted_);
+}
+
+void ChannelWriter::post() {
+  channel_.counters->posted.store(++posted_);
+}
+
+bool ChannelWriter::starve(bool starved) {
+  if (starved == starved_) return false;
+  starved_ = starved;
+  channel_.counters->starved.store(starved);
+  return starved;
+}
+
+void ChannelReader::read(std::uint64_t position, void* bytes, std::size_t size) const {
+  const std::size_t at = position % kRing;
+  const std::size_t first = std::min(size, kRing - at);
+  std::memcpy(bytes, channel_.body + at, first);
+  if (first < size) std::memcpy(static_cast<std::byte*>(bytes) + first, channel_.body, size - first);
+}
+
+std::optional<ChannelReader::Entry> ChannelReader::next() {
+  const std::uint64_t there = channel_.counters->written.load() - read_;
+  if (there == 0) return std::nullopt;
+  Entry entry;
+  // Copied first and checked then: the ring is a peer's memory.
+  if (there >= sizeof(Packet)) read(read_, &entry.packet, sizeof(Packet));
+  const bool eager = there >= sizeof(Packet) && entry.packet.kind == PacketKind::eager;
+  const std::uint64_t payload = eager ? entry.packet.bytes : 0;
+  if (there > kRing || there < sizeof(Packet) || payload > MessageChannel::kEagerBytes ||
+      space_of(payload) > there) {
+    throw Error(ErrorCode::protocol, "wrote what no rank writes into its channel");
+  }
+  const std::size_t at = (read_ + sizeof(Packet)) % kRing;
+  const std::byte* bytes = channel_.body + at;
+  if (at + payload > kRing) {
+    read(read_ + sizeof(Packet), scratch_, payload);
+    bytes = scratch_;
+  }
+  entry.payload = {bytes, payload};
+  read_ += space_of(payload);
+  return entry;
+}
+
+bool ChannelReader::release() {
+  if (given_back_ == read_) return false;
+  given_back_ = read_;
+  channel_.counters->read.store(read_);
+  return true;
+}
+
+const std::byte* ChannelReader::block() const {
+  return channel_.counters->posted.load() == released_ ? nullptr : channel_.slot(released_);
+}
+
+void ChannelReader::release_block() {
+  channel_.counters->released.store(++released_);
+}
+
+}  // namespace vccl

@@ -3,6 +3,7 @@
 #   make train      a small GPT, trained with DDP on two virtual cards (about a minute)
 #   make test       the whole test suite
 #   make build      rebuild the compiled module after a change in C++ (seconds, for one file)
+#   make conformance  PyTorch's own suite of torch.distributed against vccl (about ten minutes)
 #   make bench      all_reduce, measured beside gloo
 #   make lint       formatting, style, and that includes point downwards
 #   make sanitize   the torch-free tests under the thread and address sanitizers (SHORT=1: the short form)
@@ -19,7 +20,7 @@ PLATLIB = $(shell $(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_p
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
-.PHONY: install build test train bench lint format sanitize clean
+.PHONY: install build test conformance train bench lint format sanitize clean
 
 install: $(VENV)/.vccl
 
@@ -46,6 +47,10 @@ build: install
 # One file is one worker's: tests of a file share started ranks and built executables.
 test: build
 	python -m pytest --numprocesses $(WORKERS) --dist loadfile
+
+# Ends with an error if the outcome is not the one in tests/conformance/expected.toml.
+conformance: build
+	python tests/conformance/run.py $(CONFORMANCE)
 
 train: build
 	vrun --cards $(RANKS) examples/train_gpt.py

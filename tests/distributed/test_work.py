@@ -403,7 +403,8 @@ def forked_with_a_hook(rank, size):
         dist.destroy_process_group()
         gc.collect()
         os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status == 0, f"the child ended with {status}"
     dist.all_reduce(x)
     group._wait_for_pending_works()
     assert called == [1, 2]

@@ -1,0 +1,72 @@
+"""A part of PyTorch's own suite, small enough for every run of the tests; `make conformance` runs all."""
+
+import pathlib
+
+import pytest
+import run
+
+# Over tensors on the CPU.
+CPU = [
+    "test_all_gather",
+    "test_all_gather_coalesced_simple",
+    "test_all_gather_object_default_pg",
+    "test_all_reduce_coalesced_max",
+    "test_all_reduce_sum",
+    "test_all_reduce_sum_async",
+    "test_all_reduce_sum_complex",
+    "test_all_to_all",
+    "test_all_to_all_single_unequal_split",
+    "test_barrier",
+    "test_barrier_timeout_full_group",
+    "test_batch_isend_irecv_gloo_tags",
+    "test_broadcast",
+    "test_ddp_create_graph",
+    "test_DistributedDataParallelCPU",
+    "test_gather",
+    "test_get_future",
+    "test_irecv",
+    "test_isend_torch_profiler",
+    "test_monitored_barrier_gloo",
+    "test_reduce_product",
+    "test_scatter",
+    "test_scatter_object_list",
+    "test_send_recv_any_source",
+    "test_send_recv_with_tag",
+    "test_sparse_all_reduce_sum",
+]
+
+# Over tensors on cards.
+VDEV = [
+    "test_all_gather_into_cat_tensor_cuda",
+    "test_all_gather_v_cuda",
+    "test_all_reduce_sum_cuda",
+    "test_all_to_all_cuda",
+    "test_all_to_all_single_unequal_split_cuda",
+    "test_batch_isend_irecv_nccl",
+    "test_broadcast_cuda",
+    "test_coalescing_manager_async",
+    "test_ddp_apply_optim_in_backward",
+    "test_ddp_device_mesh_initialization",
+    "test_ddp_join_model_equivalence",
+    "test_ddp_logging_data_gpu",
+    "test_DistributedDataParallel_SyncBatchNorm",
+    "test_gather_cuda",
+    "test_new_subgroups_by_enumeration",
+    "test_reduce_scatter_tensor_cuda",
+    "test_reduce_scatter_v_cuda",
+    "test_reduce_sum_cuda",
+    "test_scatter_cuda",
+    "test_send_recv_nccl_autograd_profiler",
+    "test_stateless_api_with_ddp",
+]
+
+
+@pytest.mark.parametrize(("device", "world", "tests"), [("cpu", 3, CPU), ("vdev", 4, VDEV)])
+def test_upstream_passes(device: str, world: int, tests: list[str], tmp_path: pathlib.Path) -> None:
+    log = tmp_path / "log"
+    failures = [
+        f"{result['test']} {result['outcome']} on {device} with {world} ranks:\n{result['text']}"
+        for result in run.results("vccl", device, world, tests, log)
+        if result["outcome"] != "passed"
+    ]
+    assert not failures, "\n".join([*failures, log.read_text()[-5000:]])

@@ -4,7 +4,8 @@
 #   make test       the whole test suite
 #   make build      rebuild the compiled module after a change in C++ (seconds, for one file)
 #   make conformance  PyTorch's own suite of torch.distributed against vccl (about ten minutes)
-#   make bench      all_reduce, measured beside gloo
+#   make bench      all_reduce, measured beside gloo (and an MPI where there is one): the README's table and figure
+#   make bench-check  whether the ratios of docs/bench/baseline.json are still reached
 #   make lint       formatting, style, and that includes point downwards
 #   make sanitize   the torch-free tests under the thread and address sanitizers (SHORT=1: the short form)
 
@@ -13,6 +14,7 @@ RANKS ?= 2
 WORKERS ?= 2
 TORCH := 2.13.0
 VENV := .venv
+comma := ,
 BUILD := build/RelWithDebInfo
 
 PLATLIB = $(shell $(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
@@ -20,7 +22,7 @@ PLATLIB = $(shell $(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_p
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
-.PHONY: install build test conformance train bench lint format sanitize clean
+.PHONY: install build test conformance train bench bench-check lint format sanitize clean
 
 install: $(VENV)/.vccl
 
@@ -55,8 +57,21 @@ conformance: build
 train: build
 	vrun --cards $(RANKS) examples/train_gpt.py
 
-bench: build
-	vrun --cards $(RANKS) -m vccl.bench all_reduce --backend vccl,gloo
+$(VENV)/.bench: $(VENV)/.vccl
+	python -m pip install --quiet --no-build-isolation matplotlib tqdm
+	touch $@
+
+OTHERS := gloo$(if $(shell command -v mpicc),$(comma)mpi)
+
+bench: build $(VENV)/.bench
+	mkdir -p docs/bench
+	vrun --cards 2 -m vccl.bench all_reduce --backend vccl,$(OTHERS) --memory --json docs/bench/all_reduce-2.json
+	vrun --cards 4 -m vccl.bench all_reduce --backend vccl,$(OTHERS) --memory --json docs/bench/all_reduce-4.json
+	python -m vccl.bench plot docs/bench/all_reduce-2.json docs/bench/all_reduce-4.json --output docs/bench/all_reduce.png
+	python -m vccl.bench table docs/bench/all_reduce-2.json docs/bench/all_reduce-4.json --into README.md
+
+bench-check: build
+	python -m vccl.bench check
 
 CPP = $(shell find csrc_device csrc_pg transport tests/native -name '*.[ch]pp')
 

@@ -1,12 +1,16 @@
 """vccl.bench: its arithmetic, and one small run of each collective through torchrun's agent."""
 
 import json
+import shutil
 
 import pytest
 import torch
 
-from vccl.bench import cases, cli
+from vccl.bench import baseline, cases, cli, markdown
 from vccl.bench.cases import CASES, Setting, differing
+from vccl.bench.measure import Timing
+from vccl.bench.mpi import Mpi
+from vccl.bench.report import Row, read_json, write_json
 from vccl.bench.sizes import format_size, parse_size, series
 
 
@@ -37,7 +41,16 @@ def setting(world_size=4, dtype=torch.float32, **options):
 
 def test_bus_factors_are_those_of_nccl_tests():
     factors = {name: CASES[name](setting(), 1024).bus_factor() for name in CASES}
-    assert factors == {"all_reduce": 1.5, "broadcast": 1.0, "all_gather": 0.75, "barrier": 1.0}
+    whole = dict.fromkeys(("broadcast", "reduce", "send_recv", "barrier"), 1.0)
+    parts = dict.fromkeys(("all_gather", "reduce_scatter", "gather", "scatter", "all_to_all"), 0.75)
+    assert factors == {"all_reduce": 1.5, **whole, **parts}
+
+
+def test_traffic_is_what_the_best_way_reads_and_writes():
+    bytes_of = {name: CASES[name](setting(), 1024).traffic() / 1024 for name in CASES}
+    assert bytes_of["all_reduce"] == bytes_of["all_gather"] == bytes_of["all_to_all"] == 8
+    assert bytes_of["reduce_scatter"] == bytes_of["reduce"] == 5
+    assert bytes_of["broadcast"] == 6 and bytes_of["gather"] == bytes_of["scatter"] == 2
 
 
 def test_counts():
@@ -52,11 +65,109 @@ def test_the_check_finds_what_is_wrong(dtype, op):
     case = CASES["all_reduce"](setting(2, dtype, op=op), 64 * dtype.itemsize)
     reduce = {"sum": torch.Tensor.sum, "min": torch.Tensor.amin, "max": torch.Tensor.amax}[op]
     inputs = torch.stack([case.pattern(rank).double() for rank in range(2)])
-    case.buffer.copy_(reduce(inputs, 0))
+    case.output.copy_(reduce(inputs, 0))
     assert case.wrong() == 0
-    case.buffer[3] += 1
-    case.buffer[60] -= 1
+    case.output[3] += 1
+    case.output[60] -= 1
     assert case.wrong() == 2
+
+
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter"])
+def test_in_place_shares_lie_in_the_whole(collective):
+    case = CASES[collective](setting(in_place=True), 1024)
+    share, whole = sorted((case.input, case.output), key=torch.Tensor.numel)
+    assert share.data_ptr() == whole.data_ptr() + share.nbytes  # of rank 1
+    assert not cases.Case.in_place_too and CASES[collective].in_place_too
+
+
+def figures(path, **times):
+    """A file as --json writes it: one size, the medians given."""
+    timings = {
+        name: Timing(10, time, time * 2, time * 4, 1048576 / time / 1e3, 1048576 / time / 1e3, 0)
+        for name, time in times.items()
+    }
+    row = Row(1048576, 262144, "float32", "sum", -1, timings, traffic=4 * 1048576.0, memory=50e9)
+    devices = {name: "cpu" if name == "gloo" else "vdev" for name in times}
+    write_json(path, {"collective": "all_reduce", "ranks": 2, "devices": devices}, [row])
+    return row
+
+
+def test_figures_are_read_as_they_were_written(tmp_path):
+    row = figures(tmp_path / "f.json", vccl=100.0, gloo=2000.0)
+    facts, rows = read_json(tmp_path / "f.json")
+    assert rows == [row] and facts["ranks"] == 2 and "rows" not in facts
+    assert rows[0].ratio("gloo") == 20.0
+    assert rows[0].of_memory("vccl") == pytest.approx(4 * 1048576 / 50e9 / 100e-6)
+    (tmp_path / "other.json").write_text('{"rows": [{"size": 1}]}')
+    with pytest.raises(ValueError, match=r"other\.json is not a file that vccl\.bench --json wrote"):
+        read_json(tmp_path / "other.json")
+
+
+def test_the_table_goes_between_the_marks(tmp_path, capsys):
+    figures(tmp_path / "f.json", vccl=100.0, gloo=2000.0)
+    document = tmp_path / "README.md"
+    document.write_text(f"before\n{markdown.BEGIN}\nold\n{markdown.END}\nafter\n")
+    assert cli.main(["table", str(tmp_path / "f.json"), "--into", str(document)]) == 0
+    text = document.read_text()
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
+    assert "| 1M | 100.0 / 400.0 | 2,000.0 / 8,000.0 | 20.0x | 84% |" in text
+    document.write_text("no marks")
+    with pytest.raises(ValueError, match="has no <!-- bench: begin"):
+        cli.main(["table", str(tmp_path / "f.json"), "--into", str(document)])
+
+
+def test_the_plot_is_a_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    figures(tmp_path / "f.json", vccl=100.0, gloo=2000.0)
+    assert cli.main(["plot", str(tmp_path / "f.json"), "--output", str(tmp_path / "f.png")]) == 0
+    assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_baseline_finds_a_ratio_that_was_lost(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "baseline.json"
+    monkeypatch.setattr(baseline, "RUNS", [(2, ["all_reduce"])])
+    monkeypatch.setattr(baseline, "run", lambda *_: [figures(tmp_path / "f", vccl=100.0, gloo=2000.0)])
+    assert cli.main(["check", str(path), "--write"]) == 0
+    assert cli.main(["check", str(path)]) == 0
+    monkeypatch.setattr(baseline, "run", lambda *_: [figures(tmp_path / "f", vccl=200.0, gloo=2000.0)])
+    assert cli.main(["check", str(path)]) == 1
+    assert "2 ranks, gloo / vccl at 1M: 20.00 in the baseline, 10.00: LOST" in capsys.readouterr().out
+    assert cli.main(["check", str(path), "--tolerance", "0.6"]) == 0
+    with pytest.raises(SystemExit):
+        cli.main(["check", str(tmp_path / "none.json")])
+    assert "--write makes one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["all_reduce", "--backend", "gloo,gloo"], "names a backend twice"),
+        (["all_reduce", "--backend", "mpi"], "behind another backend"),
+        (["all_reduce", "--backend", "vccl,mpi", "--dtype", "bfloat16"], "float32, sum and root 0 only"),
+        (["broadcast", "--in-place"], "--in-place is for all_gather and reduce_scatter"),
+    ],
+)
+def test_arguments_that_do_not_go_together(arguments, message, monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(SystemExit):
+        cli.parse(arguments)
+    assert message in capsys.readouterr().err
+
+
+def test_without_an_mpi_it_says_so(monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    with pytest.raises(FileNotFoundError, match="mpicc is not installed"):
+        Mpi(2)
+
+
+@pytest.mark.skipif(not (shutil.which("mpicc") and shutil.which("mpirun")), reason="no MPI is installed")
+def test_an_mpi_beside_the_others(vrun, tmp_path):
+    vrun(
+        *("--cards", 2, "-m", "vccl.bench", "all_reduce", "--backend", "vccl,mpi", "--memory"),
+        *("--min", 1024, "--max", 1024, "--iters", 6, "--json", "out.json"),
+    )
+    _, rows = read_json(tmp_path / "out.json")
+    assert rows[0].timings["mpi"].calls == 6 and rows[0].ratio("mpi") > 0 and rows[0].memory > 0
 
 
 def test_nan_is_wrong():
@@ -70,8 +181,14 @@ def test_without_ranks_it_says_what_to_do(monkeypatch, capsys):
     assert "vrun --cards 2" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("collective", CASES)
-@pytest.mark.parametrize("backends, device", [("gloo", "cpu"), ("vccl,gloo", "vdev"), ("vccl", "cpu")])
+@pytest.mark.parametrize(
+    "collective, backends, device",
+    [
+        *((name, "vccl,gloo", "vdev") for name in CASES),
+        ("all_reduce", "vccl", "cpu"),
+        ("barrier", "gloo", "cpu"),
+    ],
+)
 def test_run(vrun, tmp_path, collective, backends, device):
     output = vrun(
         *("--cards", 2, "-m", "vccl.bench", collective, "--backend", backends, "--device", device),
@@ -85,7 +202,7 @@ def test_run(vrun, tmp_path, collective, backends, device):
         assert list(row["timings"]) == backends.split(",")
         for timing in row["timings"].values():
             assert timing["wrong"] == 0 and timing["calls"] == 3
-            assert 0 < timing["median"] <= timing["p90"]
+            assert 0 < timing["median"] <= timing["p90"] <= timing["p99"]
             bandwidth = row["size"] / timing["median"] / 1e3
             assert timing["algorithm_bandwidth"] == pytest.approx(bandwidth)
     table = [line for line in output.splitlines() if line.startswith(" ") and line.count("|") >= 1]

@@ -60,7 +60,12 @@ PLACES = {
     ("cpu", 2): "cpu, two hosts (ZeroMQ)",
 }
 # Where they work.
-ALGORITHMS: dict[str, list[tuple[str, int]]] = {"ring": list(PLACES)}
+ALGORITHMS: dict[str, list[tuple[str, int]]] = {
+    "ring": list(PLACES),
+    "direct": [("vdev", 1)],
+    "oneshot": [("vdev", 1), ("cpu", 1)],
+    "staged": [("cpu", 1)],
+}
 SETTINGS = [
     Setting(*place, algorithm, size)
     for size in range(1, 6)

@@ -20,123 +20,276 @@ class Setting:
 
     rank: int
     world_size: int
-    group: dist.ProcessGroup
+    group: dist.ProcessGroup | None
     device: torch.device
     dtype: torch.dtype
     op: str = "sum"
     root: int = 0
+    in_place: bool = False
 
 
 class Case(ABC):
-    """A collective with its buffers. `size` is in bytes, as nccl-tests counts it."""
+    """A collective with its buffers. `size` is in bytes, as nccl-tests counts it: of the longest buffer."""
 
     uses_op = False
     uses_root = False
+    in_place_too = False  # whether torch can do it in place and out of place
+    shares = False  # whether the longest buffer has a part for each rank; `count` is then of one part
 
     def __init__(self, setting: Setting, size: int) -> None:
         self.setting = setting
         self.count = size // setting.dtype.itemsize
+        if self.shares:
+            self.count = max(1, self.count // setting.world_size)
         self.allocate()
 
     @property
     def size(self) -> int:
         """Bytes, after rounding down to whole elements."""
-        return self.count * self.setting.dtype.itemsize
+        parts = self.setting.world_size if self.shares else 1
+        return self.count * self.setting.dtype.itemsize * parts
 
     @abstractmethod
-    def allocate(self) -> None: ...
+    def allocate(self) -> None:
+        """Makes ``source``, ``input`` (which ``source`` is copied to before each call) and ``output``."""
 
-    @abstractmethod
     def reset(self) -> None:
         """Writes the buffers anew: a training step, too, hands over what it has just written."""
+        self.input.copy_(self.source)
+        if not self.setting.in_place and self.output is not self.input:
+            self.output.zero_()
 
     @abstractmethod
     def call(self) -> None:
         """The call that is timed."""
 
     @abstractmethod
+    def expected(self) -> torch.Tensor | None:
+        """What the output holds then on this rank, in any dtype; None: nothing is asked of it."""
+
     def wrong(self) -> int:
         """How many elements of the output differ from the known answer, on this rank."""
+        expected = self.expected()
+        return 0 if expected is None else differing(self.output, expected)
 
     def bus_factor(self) -> float:
         """What algorithm bandwidth is multiplied by to give the traffic of the busiest link."""
         return 1.0
 
-    def pattern(self, rank: int) -> torch.Tensor:
-        """What `rank` puts in: small integers, so that every sum is exact in every dtype."""
-        ramp = torch.arange(self.count, dtype=torch.int32).remainder_(8)
-        return ramp.add_(rank % 8).to(self.setting.dtype)
+    def traffic(self) -> float:
+        """Bytes that all ranks together have to read and write on one host, by the best way there is."""
+        return 2.0 * self.setting.world_size * self.size
 
-    def filled(self, tensor: torch.Tensor) -> torch.Tensor:
+    @property
+    def is_root(self) -> bool:
+        return self.setting.rank == self.setting.root
+
+    def pattern(self, rank: int, part: int = 0) -> torch.Tensor:
+        """What `rank` puts in (for `part`): small integers, so that every sum is exact in every dtype."""
+        ramp = torch.arange(self.count, dtype=torch.int32).remainder_(8)
+        return ramp.add_((rank + 3 * part) % 8).to(self.setting.dtype)
+
+    def patterns(self, rank: int) -> torch.Tensor:
+        """What `rank` puts in for all ranks, one part after the other."""
+        return torch.cat([self.pattern(rank, part) for part in range(self.setting.world_size)])
+
+    def reduced(self, part: int = 0) -> torch.Tensor:
+        """What the reduction makes of every rank's pattern, in float64."""
+        inputs = torch.stack([self.pattern(rank, part).double() for rank in range(self.setting.world_size)])
+        return {"sum": inputs.sum, "avg": inputs.mean, "min": inputs.amin, "max": inputs.amax}[
+            self.setting.op
+        ](0)
+
+    def on_device(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.setting.device)
 
+    def empty(self, count: int) -> torch.Tensor:
+        return torch.empty(count, dtype=self.setting.dtype, device=self.setting.device)
 
-class AllReduce(Case):
-    uses_op = True
+
+class Whole(Case):
+    """One buffer a rank, which the collective overwrites."""
 
     def allocate(self) -> None:
-        self.source = self.filled(self.pattern(self.setting.rank))
-        self.buffer = torch.empty_like(self.source)
+        self.source = self.on_device(self.pattern(self.setting.rank))
+        self.input = self.output = torch.empty_like(self.source)
 
-    def reset(self) -> None:
-        self.buffer.copy_(self.source)
+
+class AllReduce(Whole):
+    uses_op = True
 
     def call(self) -> None:
-        dist.all_reduce(self.buffer, op=REDUCE_OPS[self.setting.op], group=self.setting.group)
+        dist.all_reduce(self.input, op=REDUCE_OPS[self.setting.op], group=self.setting.group)
 
-    def wrong(self) -> int:
-        inputs = torch.stack([self.pattern(rank).double() for rank in range(self.setting.world_size)])
-        reduce = {"sum": inputs.sum, "avg": inputs.mean, "min": inputs.amin, "max": inputs.amax}[
-            self.setting.op
-        ]
-        return differing(self.buffer, reduce(0))
+    def expected(self) -> torch.Tensor:
+        return self.reduced()
 
     def bus_factor(self) -> float:
         return 2 * (self.setting.world_size - 1) / self.setting.world_size
 
 
-class Broadcast(Case):
+class Broadcast(Whole):
     uses_root = True
 
-    def allocate(self) -> None:
-        self.source = self.filled(self.pattern(self.setting.rank))
-        self.buffer = torch.empty_like(self.source)
+    def call(self) -> None:
+        dist.broadcast(self.input, group_src=self.setting.root, group=self.setting.group)
 
-    def reset(self) -> None:
-        self.buffer.copy_(self.source)
+    def expected(self) -> torch.Tensor:
+        return self.pattern(self.setting.root)
+
+    def traffic(self) -> float:
+        return 2.0 * (self.setting.world_size - 1) * self.size
+
+
+class Reduce(Whole):
+    uses_op = uses_root = True
 
     def call(self) -> None:
-        dist.broadcast(self.buffer, group_src=self.setting.root, group=self.setting.group)
+        op = REDUCE_OPS[self.setting.op]
+        dist.reduce(self.input, group_dst=self.setting.root, op=op, group=self.setting.group)
 
-    def wrong(self) -> int:
-        return differing(self.buffer, self.pattern(self.setting.root))
+    def expected(self) -> torch.Tensor | None:
+        return self.reduced() if self.is_root else None
+
+    def traffic(self) -> float:
+        return float((self.setting.world_size + 1) * self.size)
 
 
 class AllGather(Case):
-    """`size` is the output's; every rank puts in its share, and `count` is that share's."""
+    """`size` is the output's; every rank puts in its share."""
 
-    @property
-    def size(self) -> int:
-        return self.count * self.setting.dtype.itemsize * self.setting.world_size
+    shares = in_place_too = True
 
     def allocate(self) -> None:
-        self.count = max(1, self.count // self.setting.world_size)
-        self.source = self.filled(self.pattern(self.setting.rank))
-        self.share = torch.empty_like(self.source)
-        self.output = self.source.new_empty(self.count * self.setting.world_size)
-
-    def reset(self) -> None:
-        self.share.copy_(self.source)
-        self.output.zero_()
+        self.source = self.on_device(self.pattern(self.setting.rank))
+        self.output = self.empty(self.count * self.setting.world_size)
+        own = self.output.narrow(0, self.setting.rank * self.count, self.count)
+        self.input = own if self.setting.in_place else torch.empty_like(self.source)
 
     def call(self) -> None:
-        dist.all_gather_single(self.output, self.share, group=self.setting.group)
+        dist.all_gather_single(self.output, self.input, group=self.setting.group)
 
-    def wrong(self) -> int:
-        return differing(self.output, torch.cat([self.pattern(r) for r in range(self.setting.world_size)]))
+    def expected(self) -> torch.Tensor:
+        return torch.cat([self.pattern(rank) for rank in range(self.setting.world_size)])
 
     def bus_factor(self) -> float:
         return (self.setting.world_size - 1) / self.setting.world_size
+
+
+class ReduceScatter(Case):
+    """`size` is the input's; every rank gets its share of the sum."""
+
+    shares = in_place_too = uses_op = True
+
+    def allocate(self) -> None:
+        self.source = self.on_device(self.patterns(self.setting.rank))
+        self.input = torch.empty_like(self.source)
+        own = self.input.narrow(0, self.setting.rank * self.count, self.count)
+        self.output = own if self.setting.in_place else self.empty(self.count)
+
+    def call(self) -> None:
+        op = REDUCE_OPS[self.setting.op]
+        dist.reduce_scatter_single(self.output, self.input, op=op, group=self.setting.group)
+
+    def expected(self) -> torch.Tensor:
+        return self.reduced(self.setting.rank)
+
+    def bus_factor(self) -> float:
+        return (self.setting.world_size - 1) / self.setting.world_size
+
+    def traffic(self) -> float:
+        return float((self.setting.world_size + 1) * self.size)
+
+
+class Gather(Case):
+    """`size` is the root's output; every rank puts in its share."""
+
+    shares = uses_root = True
+
+    def allocate(self) -> None:
+        self.source = self.on_device(self.pattern(self.setting.rank))
+        self.input = torch.empty_like(self.source)
+        self.output = self.empty(self.count * self.setting.world_size if self.is_root else 0)
+        self.parts = list(self.output.split(self.count)) if self.is_root else None
+
+    def call(self) -> None:
+        dist.gather(self.input, self.parts, group_dst=self.setting.root, group=self.setting.group)
+
+    def expected(self) -> torch.Tensor | None:
+        if not self.is_root:
+            return None
+        return torch.cat([self.pattern(rank) for rank in range(self.setting.world_size)])
+
+    def bus_factor(self) -> float:
+        return (self.setting.world_size - 1) / self.setting.world_size
+
+    def traffic(self) -> float:
+        return 2.0 * self.size
+
+
+class Scatter(Case):
+    """`size` is the root's input; every rank gets its share."""
+
+    shares = uses_root = True
+
+    def allocate(self) -> None:
+        whole = self.patterns(self.setting.rank) if self.is_root else torch.empty(0, dtype=self.setting.dtype)
+        self.source = self.on_device(whole)
+        self.input = torch.empty_like(self.source)
+        self.output = self.empty(self.count)
+        self.parts = list(self.input.split(self.count)) if self.is_root else None
+
+    def call(self) -> None:
+        dist.scatter(self.output, self.parts, group_src=self.setting.root, group=self.setting.group)
+
+    def expected(self) -> torch.Tensor:
+        return self.pattern(self.setting.root, self.setting.rank)
+
+    def bus_factor(self) -> float:
+        return (self.setting.world_size - 1) / self.setting.world_size
+
+    def traffic(self) -> float:
+        return 2.0 * self.size
+
+
+class AllToAll(Case):
+    """`size` is that of a rank's input, and of its output."""
+
+    shares = True
+
+    def allocate(self) -> None:
+        self.source = self.on_device(self.patterns(self.setting.rank))
+        self.input = torch.empty_like(self.source)
+        self.output = torch.empty_like(self.source)
+
+    def call(self) -> None:
+        dist.all_to_all_single(self.output, self.input, group=self.setting.group)
+
+    def expected(self) -> torch.Tensor:
+        own = self.setting.rank
+        return torch.cat([self.pattern(rank, own) for rank in range(self.setting.world_size)])
+
+    def bus_factor(self) -> float:
+        return (self.setting.world_size - 1) / self.setting.world_size
+
+
+class SendRecv(Whole):
+    """Every rank sends `size` bytes to the next one, and gets as many from the one before."""
+
+    def allocate(self) -> None:
+        super().allocate()
+        self.output = torch.empty_like(self.source)
+
+    def call(self) -> None:
+        group, size = self.setting.group, self.setting.world_size
+        right, left = (self.setting.rank + 1) % size, (self.setting.rank - 1) % size
+        sending = dist.P2POp(dist.isend, self.input, group=group, group_peer=right)
+        receiving = dist.P2POp(dist.irecv, self.output, group=group, group_peer=left)
+        for work in dist.batch_isend_irecv([sending, receiving]):
+            work.wait()
+
+    def expected(self) -> torch.Tensor:
+        return self.pattern((self.setting.rank - 1) % self.setting.world_size)
 
 
 class Barrier(Case):
@@ -152,14 +305,42 @@ class Barrier(Case):
     def call(self) -> None:
         dist.barrier(group=self.setting.group, device_ids=self.device_ids)
 
-    def wrong(self) -> int:
-        return 0
+    def expected(self) -> None:
+        return None
+
+    def traffic(self) -> float:
+        return 0.0
+
+
+class MemoryPass(Case):
+    """y += x on every rank at once, without a collective: what the memory gives, two reads and a write."""
+
+    def allocate(self) -> None:
+        self.input = torch.ones(self.count, dtype=torch.float32)
+        self.output = torch.zeros(self.count, dtype=torch.float32)
+
+    def reset(self) -> None: ...
+
+    def call(self) -> None:
+        self.output.add_(self.input)
+
+    def expected(self) -> None:
+        return None
+
+    def traffic(self) -> float:
+        return 3.0 * self.setting.world_size * self.size
 
 
 CASES: dict[str, type[Case]] = {
     "all_reduce": AllReduce,
     "broadcast": Broadcast,
+    "reduce": Reduce,
     "all_gather": AllGather,
+    "reduce_scatter": ReduceScatter,
+    "gather": Gather,
+    "scatter": Scatter,
+    "all_to_all": AllToAll,
+    "send_recv": SendRecv,
     "barrier": Barrier,
 }
 

@@ -18,6 +18,7 @@ from vccl.bench.cases import Case
 from vccl.bench.gate import Gate
 
 TURNS = 10
+Step = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,16 @@ class Timing:
     calls: int
     median: float
     p90: float
+    p99: float
     algorithm_bandwidth: float
     bus_bandwidth: float
     wrong: int
 
 
-def measure(cases: Sequence[Case], gate: Gate, control: dist.ProcessGroup, effort: Effort) -> list[Timing]:
-    """One timing a case, equal on all ranks."""
+def measure(
+    cases: Sequence[Case], gate: Gate, control: dist.ProcessGroup, effort: Effort, step: Step = lambda: None
+) -> list[Timing]:
+    """One timing a case, equal on all ranks. Calls `step` now and then, TURNS times at most."""
     begin = time.perf_counter()
     for _ in range(max(1, effort.warmup)):
         for case in cases:
@@ -60,11 +64,13 @@ def measure(cases: Sequence[Case], gate: Gate, control: dist.ProcessGroup, effor
                 begin, end = timed_call(case, gate)
                 marks[0, number, call] = begin if gate.one_clock else 0.0
                 marks[1, number, call] = end if gate.one_clock else end - begin
+        step()
     dist.all_reduce(marks, op=dist.ReduceOp.MAX, group=control)
     times = marks[1] - marks[0]
     wrong = torch.tensor([case.wrong() for case in cases])
     dist.all_reduce(wrong, group=control)
-    return [summary(*row) for row in zip(cases, times, wrong.tolist(), strict=True)]
+    factors = [(case.size, case.bus_factor()) for case in cases]
+    return [summary(*row) for row in zip(factors, times, wrong.tolist(), strict=True)]
 
 
 def timed_call(case: Case, gate: Gate) -> tuple[float, float]:
@@ -96,7 +102,9 @@ def agreed_rounds(one_round: float, effort: Effort, control: dist.ProcessGroup) 
     return max(effort.fewest, min(effort.most, int(effort.seconds / slowest.item())))
 
 
-def summary(case: Case, seconds: torch.Tensor, wrong: int) -> Timing:
-    median, p90 = (seconds.quantile(part).item() for part in (0.5, 0.9))
-    bandwidth = case.size / median / 1e9
-    return Timing(len(seconds), median * 1e6, p90 * 1e6, bandwidth, bandwidth * case.bus_factor(), wrong)
+def summary(factors: tuple[int, float], seconds: torch.Tensor, wrong: int) -> Timing:
+    """`factors`: the size in bytes, and what makes bus bandwidth of algorithm bandwidth."""
+    size, bus_factor = factors
+    median, p90, p99 = (seconds.quantile(part).item() for part in (0.5, 0.9, 0.99))
+    bandwidth = size / median / 1e9
+    return Timing(len(seconds), median * 1e6, p90 * 1e6, p99 * 1e6, bandwidth, bandwidth * bus_factor, wrong)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,7 +17,11 @@ from vccl.bench.measure import Timing
 
 @dataclass(frozen=True)
 class Row:
-    """One size: what was called, and a timing for each backend."""
+    """One size: what was called, and a timing for each contender.
+
+    ``traffic``: bytes that all ranks together have to read and write (Case.traffic). ``memory``: bytes a
+    second that they reached in the same run, without a collective; None where that was not measured.
+    """
 
     size: int
     count: int
@@ -24,44 +29,81 @@ class Row:
     op: str
     root: int
     timings: dict[str, Timing]
+    traffic: float = 0.0
+    memory: float | None = None
+
+    def ratio(self, other: str) -> float:
+        """How many times longer `other` takes than the first contender, in the median."""
+        first = next(iter(self.timings.values()))
+        return self.timings[other].median / first.median
+
+    def of_memory(self, contender: str) -> float | None:
+        """The part of the memory's speed that the contender reaches; above 1 only where caches help."""
+        if self.memory is None:
+            return None
+        return self.traffic / self.memory / (self.timings[contender].median * 1e-6)
 
 
 class Table:
     """Prints the columns of nccl-tests for each contender, and how the first compares with each other one."""
 
-    def __init__(self, title: str, contenders: Sequence[str]) -> None:
+    def __init__(self, title: str, contenders: Sequence[str], memory: bool = False) -> None:
         self.title = title
         self.contenders = contenders
+        self.memory = memory
 
     def head(self) -> None:
         common = f"#{'size':>11} {'count':>11} {'type':>9} {'redop':>6} {'root':>5}"
         units = f"#{'(B)':>11} {'(elements)':>11} {'':>9} {'':>6} {'':>5}"
         names = f"#{'':>46}"
         for contender in self.contenders:
-            common += f" |{'time':>9} {'p90':>9} {'algbw':>7} {'busbw':>7} {'#wrong':>6}"
-            units += f" |{'(us)':>9} {'(us)':>9} {'(GB/s)':>7} {'(GB/s)':>7} {'':>6}"
-            names += f" |{contender:^42}"
+            common += f" |{'time':>9} {'p90':>9} {'p99':>9} {'algbw':>7} {'busbw':>7} {'#wrong':>6}"
+            units += f" |{'(us)':>9} {'(us)':>9} {'(us)':>9} {'(GB/s)':>7} {'(GB/s)':>7} {'':>6}"
+            names += f" |{contender:^52}"
         for other in self.contenders[1:]:
             common += f" |{'time of ' + other:>15}"
             units += f" |{'/ ' + self.contenders[0]:>15}"
             names += f" |{'':>15}"
+        if self.memory:
+            common += f" |{'of memory':>10}"
+            units += f" |{'speed':>10}"
+            names += f" |{'':>10}"
         print(f"# {self.title}", names, common, units, sep="\n", flush=True)
 
     def row(self, row: Row) -> None:
         text = f" {row.size:>11} {row.count:>11} {row.dtype:>9} {row.op:>6} {row.root:>5}"
-        timings = [row.timings[contender] for contender in self.contenders]
-        for timing in timings:
-            text += f" |{timing.median:>9.1f} {timing.p90:>9.1f} {timing.algorithm_bandwidth:>7.2f}"
-            text += f" {timing.bus_bandwidth:>7.2f} {timing.wrong:>6}"
-        for timing in timings[1:]:
-            text += f" |{timing.median / timings[0].median:>14.1f}x"
+        for timing in (row.timings[contender] for contender in self.contenders):
+            text += f" |{timing.median:>9.1f} {timing.p90:>9.1f} {timing.p99:>9.1f}"
+            text += f" {timing.algorithm_bandwidth:>7.2f} {timing.bus_bandwidth:>7.2f} {timing.wrong:>6}"
+        for other in self.contenders[1:]:
+            text += f" |{row.ratio(other):>14.1f}x"
+        part = row.of_memory(self.contenders[0])
+        if part is not None:
+            text += f" |{part:>9.0%} "
         print(text, flush=True)
 
 
-def write_json(path: Path, facts: dict[str, object], rows: Sequence[Row]) -> None:
+def write_json(path: Path, facts: dict[str, Any], rows: Sequence[Row]) -> None:
     """{"machine": {...}, ..., "rows": [...]}: times in microseconds, bandwidths in GB/s, sizes in bytes."""
     text = json.dumps({"machine": machine(), **facts, "rows": [asdict(row) for row in rows]}, indent=2)
     path.write_text(text + "\n")
+
+
+def read_json(path: Path) -> tuple[dict[str, Any], list[Row]]:
+    """What write_json() wrote: the facts, and the rows.
+
+    Raises:
+        ValueError: the file is not one of ours.
+    """
+    facts = json.loads(path.read_text())
+    try:
+        rows = [
+            Row(**row | {"timings": {name: Timing(**timing) for name, timing in row["timings"].items()}})
+            for row in facts.pop("rows")
+        ]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not a file that vccl.bench --json wrote: {error!r}") from error
+    return facts, rows
 
 
 def machine() -> dict[str, object]:

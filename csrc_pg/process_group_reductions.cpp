@@ -1,6 +1,9 @@
 // The collectives that reduce.
+#include "csrc_device/torch/gil.hpp"
+#include "csrc_device/torch/streams.hpp"
 #include "csrc_pg/checks.hpp"
 #include "csrc_pg/counts.hpp"
+#include "csrc_pg/errors.hpp"
 #include "csrc_pg/process_group.hpp"
 #include "csrc_pg/sparse_all_reduce.hpp"
 #include "csrc_pg/types.hpp"
@@ -74,11 +77,29 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::allreduce_sparse(Tensors& tensors,
   TORCH_CHECK_VALUE(tensors.size() == 1, name, ": backend vccl takes one tensor a call, and was given ",
                     tensors.size());
   const auto& tensor = tensors.front();
+  const auto reduction = check_sparse(tensor, options.reduceOp, name);
+  const bool on_card = !tensor.is_cpu();
+  std::optional<c10::Stream> stream;
+  if (on_card) {
+    TORCH_CHECK_NOT_IMPLEMENTED(!coalescing_.active(), "Backend vccl does not support ", name,
+                                " of a card within a coalescing block: the host has to wait for it");
+    vdev::WithoutGil without_gil;  // it may wait for the other ranks
+    const auto where = with_torch_errors(
+        [&] { return communicators_.get(tensor.device(), group_name(), effective(options.timeout)); });
+    stream = vdev::to_torch(*where->stream());
+  }
   Plan plan;
-  plan.add(sparse_all_reduce(tensor, options.reduceOp, name));
-  return launch({c10d::OpType::_ALLREDUCE_SPARSE, name, tensor.device(), tensors, tensors, options.timeout,
-                 options.asyncOp},
-                std::move(plan));
+  plan.add(sparse_all_reduce(tensor, reduction, stream, name));
+  Request request{c10d::OpType::_ALLREDUCE_SPARSE, name, tensor.device(), tensors, tensors, options.timeout,
+                  options.asyncOp || on_card};
+  // The number of elements is in the tensor object and not on the card: the host cannot go on without it.
+  request.blocks_host = on_card;
+  auto work = launch(std::move(request), std::move(plan));
+  if (!options.asyncOp && on_card) {
+    work->wait();
+    return nullptr;
+  }
+  return work;
 }
 
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {

@@ -1,12 +1,19 @@
 #include "csrc_pg/sparse_all_reduce.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <sstream>
 #include <string>
+#include <tuple>
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/SparseTensorUtils.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/library.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "csrc_pg/types.hpp"
 
@@ -96,9 +103,9 @@ bool is_narrow(c10::ScalarType type) {
   return c10::isFloatingType(type) && c10::elementSize(type) < sizeof(float);
 }
 
-void run_sparse(Communicator& communicator, const Deadline& deadline, const at::Tensor& tensor, ReduceOp op,
-                const char* operation) {
-  at::AutoDispatchBelowAutograd no_autograd;
+// The coalesced sum or mean; `tensor` and it are on the CPU.
+at::Tensor reduced(Communicator& communicator, const Deadline& deadline, const at::Tensor& tensor,
+                   ReduceOp op, const char* operation) {
   const auto type = tensor.scalar_type();
   const auto own = tensor.coalesce();
   const auto rows = agree(communicator, deadline, own, operation);
@@ -116,25 +123,109 @@ void run_sparse(Communicator& communicator, const Deadline& deadline, const at::
     else
       sum._values().div_(size);
   }
-  tensor.copy_(sum.to(type));
+  return sum.to(type);
 }
+
+// A sparse tensor of a card, and what the task needs to read it and to give it its result without an operator
+// of the card: those wait for the current stream, which may itself be waiting for the task.
+class OnCard {
+ public:
+  // On the caller's thread. The parts are held: the host may rebind the tensor before its turn comes.
+  OnCard(const at::Tensor& tensor, const c10::Stream& own_stream)
+      : tensor_(tensor),
+        indices_(tensor._indices()),
+        values_(tensor._values().resolve_conj().resolve_neg()),
+        own_stream_(own_stream),
+        callers_stream_(c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device())) {}
+
+  // As a CPU tensor over the same memory.
+  at::Tensor shown() const {
+    return at::_sparse_coo_tensor_unsafe(shown(indices_), shown(values_), tensor_.sizes(),
+                                         at::TensorOptions().dtype(values_.dtype()).layout(at::kSparse),
+                                         tensor_.is_coalesced());
+  }
+
+  void replace_by(const at::Tensor& result) const {
+    auto* impl = at::sparse::get_sparse_impl(tensor_);
+    impl->set_indices_and_values_unsafe(placed(result._indices()), placed(result._values()));
+    impl->set_coalesced(true);
+  }
+
+ private:
+  static at::Tensor shown(const at::Tensor& part) {
+    return at::from_blob(part.data_ptr(), part.sizes(), part.strides(),
+                         at::TensorOptions().dtype(part.dtype()));
+  }
+
+  at::Tensor placed(const at::Tensor& part) const {
+    // The task runs in its own stream's order, so memory of that stream is free now. The caller's stream uses
+    // the result: it must be through with it before the memory goes to somebody else.
+    c10::StreamGuard guard(own_stream_);
+    const auto from = part.contiguous();
+    auto to = at::empty(from.sizes(), from.options().device(tensor_.device()));
+    if (from.nbytes() == 0) return to;
+    std::memcpy(to.data_ptr(), from.data_ptr(), from.nbytes());
+    c10::impl::VirtualGuardImpl(tensor_.device().type())
+        .recordDataPtrOnStream(to.storage().data_ptr(), callers_stream_);
+    return to;
+  }
+
+  at::Tensor tensor_, indices_, values_;
+  c10::Stream own_stream_, callers_stream_;
+};
 
 }  // namespace
 
-Plan::Body sparse_all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* operation) {
+ReduceOp check_sparse(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* operation) {
   TORCH_CHECK_VALUE(tensor.defined(), operation, ": the tensor is undefined");
-  TORCH_CHECK_NOT_IMPLEMENTED(tensor.is_sparse() && tensor.device().is_cpu(),
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.is_sparse() && (tensor.is_cpu() || tensor.is_privateuseone()),
                               "Backend vccl does not support ", operation, " of layout ", tensor.layout(),
-                              " on ", tensor.device(), ": of sparse tensors, COO ones on the CPU are");
+                              " on ", tensor.device(), ": of sparse tensors, COO ones are");
   TORCH_CHECK_NOT_IMPLEMENTED(is_supported(tensor.scalar_type()), "Backend vccl does not support ", operation,
                               " of ", tensor.scalar_type(), ": torch cannot add them");
   const auto reduction = to_reduce_op(op, to_dtype(tensor.scalar_type(), operation), operation);
   TORCH_CHECK_NOT_IMPLEMENTED(reduction == ReduceOp::sum || reduction == ReduceOp::avg,
                               "Backend vccl does not support ", operation, " with ", to_string(reduction),
                               ": elements that a tensor does not hold count as zero; SUM and AVG are");
-  return [tensor, reduction, operation](Communicator& communicator, const Deadline& deadline) {
-    run_sparse(communicator, deadline, tensor, reduction, operation);
+  return reduction;
+}
+
+Plan::Body sparse_all_reduce(const at::Tensor& tensor, ReduceOp reduction,
+                             const std::optional<c10::Stream>& stream, const char* operation) {
+  if (!stream)
+    return [tensor, reduction, operation](Communicator& communicator, const Deadline& deadline) {
+      at::AutoDispatchBelowAutograd no_autograd;
+      tensor.copy_(reduced(communicator, deadline, tensor, reduction, operation));
+    };
+  at::AutoDispatchBelowAutograd no_autograd;
+  return [on_card = OnCard(tensor, *stream), reduction, operation](Communicator& communicator,
+                                                                   const Deadline& deadline) {
+    at::AutoDispatchBelowAutograd no_autograd;
+    on_card.replace_by(reduced(communicator, deadline, on_card.shown(), reduction, operation));
   };
 }
+
+namespace {
+
+using Result = std::tuple<std::vector<at::Tensor>, c10::intrusive_ptr<c10d::Work>>;
+
+// torch has this operator for sparse tensors of the CPU and of CUDA only.
+Result all_reduce_of_card(at::TensorList tensors, const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                          const c10::intrusive_ptr<c10d::ReduceOp>& op, const std::optional<at::Tensor>&,
+                          bool async, std::int64_t timeout) {
+  auto list = tensors.vec();
+  c10d::AllreduceOptions options;
+  options.reduceOp = *op;
+  options.timeout = std::chrono::milliseconds(timeout);
+  options.asyncOp = async;
+  auto work = group->getBackend(c10::DeviceType::PrivateUse1)->allreduce_sparse(list, options);
+  return {std::move(list), std::move(work)};
+}
+
+TORCH_LIBRARY_IMPL(c10d, SparsePrivateUse1, m) {
+  m.impl("allreduce_", &all_reduce_of_card);
+}
+
+}  // namespace
 
 }  // namespace vccl

@@ -153,7 +153,9 @@ void WorkVccl::abort() {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::getFuture() {
-  std::call_once(future_made_, [this] { future_ = on_card() ? make_card_future() : make_cpu_future(); });
+  std::call_once(future_made_, [this] {
+    future_ = on_card() && !description_.blocks_host ? make_card_future() : make_host_future();
+  });
   return future_;
 }
 
@@ -169,8 +171,9 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::make_card_future() const {
   return future;
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::make_cpu_future() const {
-  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
+c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::make_host_future() const {
+  auto future = c10::make_intrusive<c10::ivalue::Future>(
+      c10::ListType::ofTensors(), on_card() ? std::vector{place_.device} : std::vector<c10::Device>{});
   const auto complete = [future, outputs = description_.outputs](const std::exception_ptr& error) {
     if (error)
       future->setError(error);

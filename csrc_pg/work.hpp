@@ -21,7 +21,8 @@ namespace vccl {
 ///                   is known by then; one that comes later is raised by the stream's next synchronisation.
 ///   wait(timeout)   the host waits. Raises DistBackendError when the time is up; the collective goes on.
 ///   getFuture()     complete at once; whoever waits for it makes their current stream wait.
-/// For CPU tensors, and for barriers, every wait is the host's, and the future completes with the collective.
+/// For CPU tensors, barriers and sparse tensors, every wait is the host's, and the future completes with the
+/// collective.
 class WorkVccl final : public c10d::Work {
  public:
   /// What the profiler is told of the group.
@@ -83,7 +84,7 @@ class WorkVccl final : public c10d::Work {
   void wait_on_stream() const;
   void raise_known_error() const;
   c10::intrusive_ptr<c10::ivalue::Future> make_card_future() const;
-  c10::intrusive_ptr<c10::ivalue::Future> make_cpu_future() const;
+  c10::intrusive_ptr<c10::ivalue::Future> make_host_future() const;
 
   const Description description_;
   const Place place_;

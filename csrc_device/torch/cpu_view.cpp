@@ -1,6 +1,8 @@
 #include "csrc_device/torch/cpu_view.hpp"
 
+#include <ATen/SparseTensorImpl.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
 
@@ -37,6 +39,22 @@ at::Tensor make_tensor(c10::Storage storage, c10::DispatchKey key, const at::Ten
   if (like.unsafeGetTensorImpl()->is_wrapped_number()) {
     impl->set_wrapped_number(true);
   }
+  return tensor;
+}
+
+at::SparseTensorImpl* sparse_impl(const at::Tensor& tensor) {
+  return static_cast<at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
+}
+
+// `like` with other tensors inside, which are on the device of `key`; that is the current one.
+at::Tensor make_sparse(c10::DispatchKey key, const at::Tensor& like, const at::Tensor& indices,
+                       const at::Tensor& values) {
+  auto tensor = at::detail::make_tensor<at::SparseTensorImpl>(c10::DispatchKeySet(key), like.dtype());
+  at::SparseTensorImpl* impl = sparse_impl(tensor);
+  const at::SparseTensorImpl* from = sparse_impl(like);
+  impl->raw_resize_(from->sparse_dim(), from->dense_dim(), like.sizes());
+  impl->set_indices_and_values_unsafe(indices, values);
+  impl->set_coalesced(from->coalesced());
   return tensor;
 }
 
@@ -99,28 +117,65 @@ at::Tensor CpuView::show(const at::Tensor& tensor, bool allow_cpu) {
   TORCH_CHECK(card_index(tensor.device()) == card_,
               "Expected all tensors to be on the same device, but found at least two devices, ",
               device_of(card_), " and ", tensor.device(), "!");
+  if (tensor.is_sparse()) {
+    const at::SparseTensorImpl* sparse = sparse_impl(tensor);
+    return make_sparse(c10::DispatchKey::SparseCPU, tensor, show(sparse->indices()), show(sparse->values()));
+  }
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.has_storage() && tensor.layout() == c10::kStrided && !tensor.is_nested(),
-                              "vdev: only strided tensors are supported, and this one is ",
-                              tensor.is_nested() ? "nested" : "not strided");
+                              "vdev: only strided and sparse COO tensors are supported, and this one is ",
+                              tensor.is_nested() ? "nested" : "neither");
   return make_tensor(show_storage(tensor.storage()), c10::DispatchKey::CPU, tensor);
+}
+
+void CpuView::take_memory(c10::StorageImpl* ours, c10::StorageImpl* theirs) {
+  if (theirs->data() == ours->data()) {
+    return;
+  }
+  // The kernel resized its output: the new memory came from the card and moves over. The shown storage lets
+  // go of the original (its context), whose old memory is freed by the assignment.
+  c10::DataPtr data = theirs->set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)));
+  TORCH_INTERNAL_ASSERT(!data || card_of(data.get()) == card_,
+                        "vdev: an operator resized its output outside of the card's memory");
+  data.unsafe_set_device(device_of(card_));
+  // Once more over the same storage finds equal pointers, and nothing to do.
+  theirs->set_data_ptr_noswap(c10::DataPtr(data.get(), c10::Device(c10::DeviceType::CPU)));
+  ours->set_data_ptr_noswap(std::move(data));
+  ours->set_nbytes(theirs->nbytes());
+}
+
+void CpuView::write_back_sparse(const at::Tensor& original, const at::Tensor& shown) {
+  const at::SparseTensorImpl* theirs = sparse_impl(shown);
+  at::SparseTensorImpl* ours = sparse_impl(original);
+  const auto part = [this](const at::Tensor& kept, const at::Tensor& seen) {
+    c10::StorageImpl* storage = seen.storage().unsafeGetStorageImpl();
+    const c10::Storage* known = original_of(storage);
+    if (known == nullptr) {
+      return adopt(seen);  // the kernel put a tensor of its own in
+    }
+    take_memory(known->unsafeGetStorageImpl(), storage);
+    // The same tensor stays where nothing changed: views of it, which the caller may hold, keep their base.
+    const bool same = known->unsafeGetStorageImpl() == kept.storage().unsafeGetStorageImpl() &&
+                      seen.sizes() == kept.sizes() && seen.strides() == kept.strides() &&
+                      seen.storage_offset() == kept.storage_offset() && seen.dtype() == kept.dtype() &&
+                      seen.is_conj() == kept.is_conj() && seen.is_neg() == kept.is_neg();
+    return same ? kept : adopt(seen);
+  };
+  const at::Tensor indices = part(ours->indices(), theirs->indices());
+  const at::Tensor values = part(ours->values(), theirs->values());
+  ours->raw_resize_(theirs->sparse_dim(), theirs->dense_dim(), shown.sizes());
+  ours->set_indices_and_values_unsafe(indices, values);
+  ours->set_coalesced(theirs->coalesced());
 }
 
 void CpuView::write_back(const at::Tensor& original, const at::Tensor& shown) {
   if (!original.defined() || original.is_same(shown)) {
     return;
   }
-  c10::StorageImpl* theirs = shown.storage().unsafeGetStorageImpl();
-  c10::StorageImpl* ours = original.storage().unsafeGetStorageImpl();
-  if (theirs->data() != ours->data()) {
-    // The kernel resized its output: the new memory came from the card and moves over. The shown storage lets
-    // go of the original (its context), whose old memory is freed by the assignment.
-    c10::DataPtr data = theirs->set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)));
-    TORCH_INTERNAL_ASSERT(!data || card_of(data.get()) == card_,
-                          "vdev: an operator resized its output outside of the card's memory");
-    data.unsafe_set_device(device_of(card_));
-    ours->set_data_ptr_noswap(std::move(data));
-    ours->set_nbytes(theirs->nbytes());
+  if (original.is_sparse()) {
+    write_back_sparse(original, shown);
+    return;
   }
+  take_memory(original.storage().unsafeGetStorageImpl(), shown.storage().unsafeGetStorageImpl());
   // Kernels may leave the last step of a conjugation to the bit (linalg_lu_solve from the right).
   if (shown.is_conj() != original.is_conj()) {
     original._set_conj(shown.is_conj());
@@ -139,11 +194,17 @@ at::Tensor CpuView::adopt(const at::Tensor& result) {
   if (!result.defined() || result.is_privateuseone()) {
     return result;
   }
+  if (result.is_sparse()) {
+    const at::Tensor indices = adopt(sparse_impl(result)->indices());
+    const at::Tensor values = adopt(sparse_impl(result)->values());
+    c10::DeviceGuard current(device_of(card_));
+    return make_sparse(c10::DispatchKey::SparsePrivateUse1, result, indices, values);
+  }
   TORCH_CHECK_NOT_IMPLEMENTED(result.has_storage() && result.layout() == c10::kStrided &&
                                   !result.is_nested() && !result.is_quantized(),
                               "vdev: the operator's result is ",
-                              result.is_nested() ? "nested" : "not strided",
-                              ", and only strided tensors are supported");
+                              result.is_nested() ? "nested" : "neither strided nor sparse COO",
+                              ", and only these two layouts are supported");
   c10::StorageImpl* storage = result.storage().unsafeGetStorageImpl();
   if (const c10::Storage* original = original_of(storage)) {
     return make_tensor(*original, c10::DispatchKey::PrivateUse1, result);

@@ -1,4 +1,6 @@
 // Operators without a kernel of their own for vdev: torch's CPU kernel, on the card's memory.
+#include "csrc_device/torch/op_fallback.hpp"
+
 #include <ATen/core/List.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -363,4 +365,18 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 }  // namespace
+
+void run_on_sparse_cpu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+  const Facts& facts = facts_of(op);
+  TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(c10::DispatchKey::SparseCPU),
+                              "Could not run '", op.operator_name(),
+                              "' on sparse tensors of vdev: torch has no sparse CPU kernel for it.");
+  IValue* arguments = stack->data() + (stack->size() - facts.arguments);
+  Call call(facts, c10::ArrayRef<IValue>(arguments, facts.arguments));
+  call.show_arguments(arguments);
+  launch_and_wait(call.card(),
+                  [&] { op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::SparseCPU), stack); });
+  call.finish(stack->data() + (stack->size() - facts.returned_argument.size()));
+}
+
 }  // namespace vdev

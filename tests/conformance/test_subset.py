@@ -57,6 +57,7 @@ VDEV = [
     "test_reduce_sum_cuda",
     "test_scatter_cuda",
     "test_send_recv_nccl_autograd_profiler",
+    "test_sparse_all_reduce_sum_cuda",
     "test_stateless_api_with_ddp",
 ]
 

@@ -117,6 +117,7 @@ inline std::size_t input_count(const Case& c, int size, int rank) {
     case Collective::all_to_all:
       return input_place(c, rank, size);
     case Collective::barrier:
+    case Collective::message:
       break;
   }
   return 0;
@@ -139,6 +140,7 @@ inline std::size_t output_count(const Case& c, int size, int rank) {
     case Collective::all_to_all:
       return output_place(c, rank, size);
     case Collective::barrier:
+    case Collective::message:
       break;
   }
   return 0;
@@ -182,22 +184,12 @@ inline std::vector<Case> random_cases(std::uint64_t seed, int size, int how_many
       c.uneven = random() % 2;
     const std::size_t element = size_of(c.dtype), n = std::size_t(size);
     const std::size_t most = max_bytes / element / (has_parts(c.collective) ? n : 1);
-    const std::size_t edges[] = {0,
-                                 1,
-                                 2,
-                                 n - 1,
-                                 n,
-                                 n + 1,
-                                 64 / element,
-                                 64 / element * n,
-                                 32768 / element,
-                                 65536 / element,
-                                 131072 / element,
-                                 262144 / element,
-                                 32768 / element * n,
-                                 65536 / element * n,
-                                 131072 / element * n,
-                                 393216 / element * n};
+    // Lines, tiles, blocks, payloads and pieces end at powers of two bytes: of a buffer, of a chunk for each
+    // rank, or of all parts together. The last is what the ring takes round at once.
+    const std::size_t power = (std::size_t(64) << random() % 13) / element;
+    const std::size_t edges[] = {
+        0,     1,     2,         n - 1,     n,         n + 1,     64 / element * n,
+        power, power, power * n, power * n, power / n, power / n, 393216 / element * n};
     c.count = edges[random() % std::size(edges)] * (random() % 4 == 0 ? 2 : 1);
     const int nudge = int(random() % 4);
     if (nudge == 1) c.count += 1;

@@ -1,34 +1,17 @@
 // Every algorithm of the table, asked for by name: what it computes, and that it is what was asked for.
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "csrc_pg/collectives/algorithm.hpp"
 #include "csrc_pg/collectives/algorithm_choice.hpp"
 #include "tests/native/check.hpp"
+#include "tests/native/collectives/families.hpp"
 #include "tests/native/collectives/world.hpp"
 
 using namespace vccl;
 
 namespace {
-
-// The families in the table.
-std::set<std::string> families() {
-  std::set<std::string> names;
-  for (const Algorithm& algorithm : algorithms()) names.insert(algorithm.name);
-  return names;
-}
-
-// Asks for a family wherever it is there.
-std::string ask_for(const std::string& family) {
-  std::string text;
-  std::set<Collective> asked;
-  for (const Algorithm& algorithm : algorithms())
-    if (algorithm.name == family && asked.insert(algorithm.collective).second)
-      text += std::string(to_string(algorithm.collective)) + ":" + family + ";";
-  return text;
-}
 
 std::string choice_of(Communicator& communicator, const Call& call) {
   const Choice choice = choose_algorithms(communicator, call);

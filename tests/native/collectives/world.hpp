@@ -35,26 +35,37 @@ constexpr bool kMapAcrossHosts = false;
 constexpr bool kMapAcrossHosts = true;
 #endif
 
-// Joins the group with `bytes` bytes of memory, and runs the body; the body's failure becomes everybody's.
-inline void as_rank(Store& store, const World& world, int rank, std::size_t bytes,
-                    const std::function<void(Communicator&, std::byte*)>& body) {
-  const bool mapped = ((world.mapped >> rank) & 1) && (kMapAcrossHosts || world.hosts == 1);
-  RankMemory memory(mapped, std::max<std::size_t>(bytes, 4096));
+// Whether a rank's memory is to be mapped.
+inline bool is_mapped(const World& world, int rank) {
+  return ((world.mapped >> rank) & 1) && (kMapAcrossHosts || world.hosts == 1);
+}
+
+// Joins the group, whose peers may map `regions`, and runs the body; the body's failure becomes everybody's.
+inline void as_member(Store& store, const World& world, int rank, const std::vector<Region>& regions,
+                      const std::function<void(Communicator&)>& body) {
   CommunicatorConfig config = test_config(rank, world.size);
-  config.regions = memory.regions();
+  config.regions = regions;
   config.describe = describe;
   config.algorithms = world.algorithms;
   find_zmq_for_tests();
   if (world.hosts > 1) config.host_id = "host" + std::to_string(rank % world.hosts);
   const auto communicator = Communicator::create(store, config);
   try {
-    body(*communicator, memory.base());
+    body(*communicator);
     // Nobody leaves while somebody is still in the last case.
     if (!communicator->failed()) run(*communicator, {Collective::barrier}, Deadline::in(kLimit));
   } catch (const std::exception& error) {
     communicator->abort(error.what());
     throw;
   }
+}
+
+// The same with `bytes` bytes of memory of its own.
+inline void as_rank(Store& store, const World& world, int rank, std::size_t bytes,
+                    const std::function<void(Communicator&, std::byte*)>& body) {
+  RankMemory memory(is_mapped(world, rank), std::max<std::size_t>(bytes, 4096));
+  as_member(store, world, rank, memory.regions(),
+            [&](Communicator& communicator) { body(communicator, memory.base()); });
 }
 
 inline void play_all(const World& world, const std::vector<Case>& cases) {

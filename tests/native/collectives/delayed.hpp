@@ -1,0 +1,173 @@
+// A communicator that dawdles: whatever an algorithm asks of it happens sooner or later than it would.
+#pragma once
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+
+#include "transport/communicator.hpp"
+
+namespace vccl {
+
+/// Random delays, a sequence of its own for each seed. In some operations a rank hurries, in others it is
+/// slow at every turn, so that neighbours run ahead as far as they ever can.
+class Delays {
+ public:
+  explicit Delays(std::uint64_t seed) : random_(seed) {}
+
+  /// Another operation begins: how slow are we in this one?
+  void change_pace() {
+    constexpr unsigned kSleeps[] = {0, 1, 1, 2, 8};
+    sleeps_ = kSleeps[random_() % std::size(kSleeps)];
+  }
+  void operator()() {
+    const auto random = random_();
+    if (random % 16 < sleeps_)
+      usleep(1 + random / 16 % 300);
+    else if (random / 16 % 8 == 0)
+      sched_yield();
+  }
+
+  /// Delays before something, and after it, unless it throws.
+  template <class Step>
+  auto around(Step step) {
+    (*this)();
+    if constexpr (std::is_void_v<decltype(step())>) {
+      step();
+      (*this)();
+    } else {
+      auto result = step();
+      (*this)();
+      return result;
+    }
+  }
+
+ private:
+  std::mt19937_64 random_;
+  unsigned sleeps_ = 1;  // of 16 times
+};
+
+class DelayedOutbox final : public Outbox {
+ public:
+  DelayedOutbox(Outbox& inner, Delays& delays) : inner_(inner), delays_(delays) {}
+  void post(std::size_t offset, std::size_t bytes) override {
+    delays_.around([&] { inner_.post(offset, bytes); });
+  }
+  std::byte* reserve() override {
+    return delays_.around([&] { return inner_.reserve(); });
+  }
+  void commit(std::size_t bytes) override {
+    delays_.around([&] { inner_.commit(bytes); });
+  }
+  void drain() override {
+    delays_.around([&] { inner_.drain(); });
+  }
+
+ private:
+  Outbox& inner_;
+  Delays& delays_;
+};
+
+class DelayedInbox final : public Inbox {
+ public:
+  DelayedInbox(Inbox& inner, Delays& delays) : inner_(inner), delays_(delays) {}
+  const std::byte* take(std::size_t offset, std::size_t bytes) override {
+    return delays_.around([&] { return inner_.take(offset, bytes); });
+  }
+  const std::byte* take_committed(std::size_t bytes) override {
+    return delays_.around([&] { return inner_.take_committed(bytes); });
+  }
+  void release() override {
+    delays_.around([&] { inner_.release(); });
+  }
+
+ private:
+  Inbox& inner_;
+  Delays& delays_;
+};
+
+class DelayedPeers final : public Peers {
+ public:
+  DelayedPeers(Peers& inner, Delays& delays) : inner_(inner), delays_(delays) {}
+  bool all_mapped() override {
+    return delays_.around([&] { return inner_.all_mapped(); });
+  }
+  std::span<std::byte> input(int rank) override { return inner_.input(rank); }
+  std::span<std::byte> output(int rank) override { return inner_.output(rank); }
+  std::uint64_t note(int rank) override { return inner_.note(rank); }
+  const std::byte* payload(int rank) override {
+    return delays_.around([&] { return inner_.payload(rank); });
+  }
+  std::byte* scratch(int rank) override {
+    return delays_.around([&] { return inner_.scratch(rank); });
+  }
+  void arrive(std::uint32_t phase) override {
+    delays_.around([&] { inner_.arrive(phase); });
+  }
+  void await(int rank, std::uint32_t phase) override {
+    delays_.around([&] { inner_.await(rank, phase); });
+  }
+  void await_all(std::uint32_t phase) override {
+    delays_.around([&] { inner_.await_all(phase); });
+  }
+
+ private:
+  Peers& inner_;
+  Delays& delays_;
+};
+
+/// Does everything through `inner`, which has to outlive it. The delays are the operation's thread's;
+/// messages go through without any.
+class DelayedCommunicator final : public Communicator {
+ public:
+  DelayedCommunicator(Communicator& inner, std::uint64_t seed)
+      : inner_(inner),
+        delays_(seed * 1009 + std::uint64_t(inner.rank())),
+        right_(inner.right(), delays_),
+        left_(inner.left(), delays_) {
+    if (inner.peers()) peers_.emplace(*inner.peers(), delays_);
+  }
+
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  const std::string& name() const override { return inner_.name(); }
+  int ring_position() const override { return inner_.ring_position(); }
+  int ring_rank(int position) const override { return inner_.ring_rank(position); }
+  int host_count() const override { return inner_.host_count(); }
+  int host_of(int rank) const override { return inner_.host_of(rank); }
+  Outbox& right() override { return right_; }
+  Inbox& left() override { return left_; }
+  Peers* peers() override { return peers_ ? &*peers_ : nullptr; }
+  const std::string& algorithm_choice() const override { return inner_.algorithm_choice(); }
+  Messages& messages() override { return inner_.messages(); }
+  void add_region(const Region& region) override { inner_.add_region(region); }
+  void fail(ErrorCode code, const std::string& what) noexcept override { inner_.fail(code, what); }
+  void abort(const std::string& reason) noexcept override { inner_.abort(reason); }
+  bool failed() const noexcept override { return inner_.failed(); }
+  void check() override { inner_.check(); }
+  std::uint64_t sequence() const noexcept override { return inner_.sequence(); }
+
+ private:
+  void begin(const Announcement& announcement, const Deadline& deadline) override {
+    delays_.change_pace();
+    delays_.around([&] { operation_ = std::make_unique<Operation>(inner_, announcement, deadline); });
+  }
+  void finish() override {
+    delays_.around([&] { operation_->finish(); });
+    operation_.reset();
+  }
+  void cut_short() noexcept override { operation_.reset(); }
+
+  Communicator& inner_;
+  Delays delays_;
+  DelayedOutbox right_;
+  DelayedInbox left_;
+  std::optional<DelayedPeers> peers_;
+  std::unique_ptr<Operation> operation_;  // on `inner_`
+};
+
+}  // namespace vccl

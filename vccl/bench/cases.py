@@ -74,7 +74,8 @@ class Case(ABC):
 
     def bus_factor(self) -> float:
         """What algorithm bandwidth is multiplied by to give the traffic of the busiest link."""
-        return 1.0
+        # A rank's own part travels nowhere.
+        return (self.setting.world_size - 1) / self.setting.world_size if self.shares else 1.0
 
     def traffic(self) -> float:
         """Bytes that all ranks together have to read and write on one host, by the best way there is."""
@@ -172,9 +173,6 @@ class AllGather(Case):
     def expected(self) -> torch.Tensor:
         return torch.cat([self.pattern(rank) for rank in range(self.setting.world_size)])
 
-    def bus_factor(self) -> float:
-        return (self.setting.world_size - 1) / self.setting.world_size
-
 
 class ReduceScatter(Case):
     """`size` is the input's; every rank gets its share of the sum."""
@@ -193,9 +191,6 @@ class ReduceScatter(Case):
 
     def expected(self) -> torch.Tensor:
         return self.reduced(self.setting.rank)
-
-    def bus_factor(self) -> float:
-        return (self.setting.world_size - 1) / self.setting.world_size
 
     def traffic(self) -> float:
         return float((self.setting.world_size + 1) * self.size)
@@ -220,9 +215,6 @@ class Gather(Case):
             return None
         return torch.cat([self.pattern(rank) for rank in range(self.setting.world_size)])
 
-    def bus_factor(self) -> float:
-        return (self.setting.world_size - 1) / self.setting.world_size
-
     def traffic(self) -> float:
         return 2.0 * self.size
 
@@ -245,9 +237,6 @@ class Scatter(Case):
     def expected(self) -> torch.Tensor:
         return self.pattern(self.setting.root, self.setting.rank)
 
-    def bus_factor(self) -> float:
-        return (self.setting.world_size - 1) / self.setting.world_size
-
     def traffic(self) -> float:
         return 2.0 * self.size
 
@@ -268,9 +257,6 @@ class AllToAll(Case):
     def expected(self) -> torch.Tensor:
         own = self.setting.rank
         return torch.cat([self.pattern(rank, own) for rank in range(self.setting.world_size)])
-
-    def bus_factor(self) -> float:
-        return (self.setting.world_size - 1) / self.setting.world_size
 
 
 class SendRecv(Whole):

@@ -149,9 +149,12 @@ class Contest:
         self.gate = Gate(control)
         self.mpi: Mpi | None = None
         if "mpi" in args.backends:
-            self.mpi = agreed(lambda: Mpi(control.size()), control)
+            agreed(self._start_mpi, control)
             self.devices["mpi"] = "cpu"
         self.effort = Effort(args.warmup, args.iters, args.seconds * (len(inside) + args.memory))
+
+    def _start_mpi(self) -> None:
+        self.mpi = Mpi(self.control.size())
 
     def measure(self, size: int, step: Step) -> Row:
         args = self.args
@@ -173,19 +176,17 @@ class Contest:
 
 
 def agreed(act: Callable[[], object], control: dist.ProcessGroup) -> object:
-    """What `act` returns on rank 0, which alone calls it, where it can be sent; raises what it raises."""
+    """What `act` returns on rank 0, which alone calls it; raises what it raises. On every rank."""
     outcome: list = [None, None]
-    here = None
     if control.rank() == 0:
         try:
-            here = act()
-            outcome[0] = None if isinstance(here, Mpi) else here
+            outcome[0] = act()
         except Exception as error:
             outcome[1] = error
     dist.broadcast_object_list(outcome, group_src=0, group=control)
     if outcome[1] is not None:
         raise outcome[1]
-    return here if control.rank() == 0 else outcome[0]
+    return outcome[0]
 
 
 @contextlib.contextmanager

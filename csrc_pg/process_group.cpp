@@ -134,9 +134,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, Plan plan) {
     const auto where = communicators_.get(request.device, group_name(), request.timeout);
     const auto sequence = ++sequence_;
     record_for_profiler(request, sequence);
-    if (!request.async)
-      profile_launch(rank_, request.type, std::string("vccl:") + request.name, request.inputs,
-                     request.outputs);
+    if (!request.async) profile_launch(rank_, request.type, request.name, request.inputs, request.outputs);
 
     const bool on_card = !request.device.is_cpu();
     auto outcome = std::make_shared<Outcome>();
@@ -163,7 +161,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, Plan plan) {
         WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
                               std::move(request.outputs), sequence, request.blocks_host,
                               group_for_profiler()},
-        std::string("vccl:") + request.name, WorkVccl::Place(*where), end, std::move(outcome));
+        WorkVccl::Place(*where), end, std::move(outcome));
   });
 }
 

@@ -102,7 +102,7 @@ WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
         WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
                               std::move(request.outputs), sequence, request.blocks_host || wait_blocks_host(),
                               group_for_profiler()},
-        std::string("vccl:") + request.name, WorkVccl::Place(*lane), end, std::move(outcome));
+        WorkVccl::Place(*lane), end, std::move(outcome));
   });
 }
 
@@ -181,8 +181,7 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
                               all_of(batch.requests, [](const Request& request) { return request.inputs; }),
                               all_of(batch.requests, [](const Request& request) { return request.outputs; }),
                               sequence, has_messages && wait_blocks_host(), group_for_profiler()},
-        std::string("vccl:") + name, has_messages ? WorkVccl::Place(*lane) : WorkVccl::Place(*where), end,
-        std::move(outcome));
+        has_messages ? WorkVccl::Place(*lane) : WorkVccl::Place(*where), end, std::move(outcome));
   });
 }
 

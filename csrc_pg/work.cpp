@@ -24,6 +24,11 @@ std::optional<std::vector<at::Tensor>> profiled(const std::vector<at::Tensor>& i
   return at::hasCallbacks() ? std::make_optional(inputs.empty() ? outputs : inputs) : std::nullopt;
 }
 
+// What the profiler calls an operation.
+std::string title_of(const std::string& name) {
+  return "vccl:" + name;
+}
+
 // Opens the profiler's range as a handle does, and ends it.
 class ProfiledLaunch final : public c10d::Work {
  public:
@@ -35,15 +40,14 @@ class ProfiledLaunch final : public c10d::Work {
 
 }  // namespace
 
-void profile_launch(int rank, c10d::OpType type, const std::string& title,
-                    const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs) {
+void profile_launch(int rank, c10d::OpType type, const char* name, const std::vector<at::Tensor>& inputs,
+                    const std::vector<at::Tensor>& outputs) {
   if (const auto shown = profiled(inputs, outputs))
-    c10::make_intrusive<ProfiledLaunch>(rank, type, title, *shown);
+    c10::make_intrusive<ProfiledLaunch>(rank, type, title_of(name), *shown);
 }
 
-WorkVccl::WorkVccl(Description description, const std::string& title, Place place, vdev::Event end,
-                   std::shared_ptr<Outcome> outcome)
-    : Work(description.rank, description.type, title.c_str(),
+WorkVccl::WorkVccl(Description description, Place place, vdev::Event end, std::shared_ptr<Outcome> outcome)
+    : Work(description.rank, description.type, title_of(description.name).c_str(),
            profiled(description.inputs, description.outputs)),
       description_(std::move(description)),
       place_(std::move(place)),

@@ -53,8 +53,7 @@ class WorkVccl final : public c10d::Work {
     std::optional<std::weak_ptr<vdev::Stream>> stream;
   };
 
-  WorkVccl(Description description, const std::string& title, Place place, vdev::Event end,
-           std::shared_ptr<Outcome> outcome);
+  WorkVccl(Description description, Place place, vdev::Event end, std::shared_ptr<Outcome> outcome);
 
   bool isCompleted() override;
   bool isSuccess() const override;
@@ -94,9 +93,9 @@ class WorkVccl final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_, result_future_;
 };
 
-/// Shows the profiler an operation that nobody gets a handle of, as a WorkVccl shows its own: a range with
-/// `title` ("vccl:all_reduce") over the launch, with the shapes of what goes in.
-void profile_launch(int rank, c10d::OpType type, const std::string& title,
-                    const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs);
+/// Shows the profiler an operation that nobody gets a handle of, as a WorkVccl shows its own: a range over
+/// the launch, with the shapes of what goes in.
+void profile_launch(int rank, c10d::OpType type, const char* name, const std::vector<at::Tensor>& inputs,
+                    const std::vector<at::Tensor>& outputs);
 
 }  // namespace vccl

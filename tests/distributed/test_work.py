@@ -397,6 +397,7 @@ def forked_with_a_hook(rank, size):
     group._register_on_completion_hook(lambda info: called.append(info.seq))
     x = torch.ones(3)
     dist.all_reduce(x)
+    gc.collect()  # groups of other backends, gloo's for one, do not survive being freed in a forked child
     child = os.fork()
     if child == 0:
         group._wait_for_pending_works()

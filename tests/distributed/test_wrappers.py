@@ -167,7 +167,8 @@ else:
     raise AssertionError("nothing was raised")
 dist.barrier()
 dist.destroy_process_group()
-print("rank", dist.get_debug_level().name, "ended well")
+# One argument: the pieces that print() makes of several mix with the other rank's.
+print(f"rank {dist.get_debug_level().name} ended well")
 """
 
 

@@ -114,6 +114,7 @@ def forked(rank, size):
     x, y = torch.ones(10, device="vdev"), torch.ones(10)
     dist.all_reduce(x)
     dist.all_reduce(y)
+    gc.collect()  # groups of other backends, gloo's for one, do not survive being freed in a forked child
     child = os.fork()
     if child == 0:
         status = 1

@@ -6,6 +6,7 @@
 #   make conformance  PyTorch's own suite of torch.distributed against vccl (about ten minutes)
 #   make bench      all_reduce, measured beside gloo (and an MPI where there is one): the README's table and figure
 #   make bench-check  whether the ratios of docs/bench/baseline.json are still reached
+#   make tune       measures every algorithm, and writes the table that the selector chooses by (some minutes)
 #   make lint       formatting, style, and that includes point downwards
 #   make sanitize   the torch-free tests under the thread and address sanitizers (SHORT=1: the short form)
 
@@ -22,7 +23,7 @@ PLATLIB = $(shell $(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_p
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
-.PHONY: install build test conformance train bench bench-check lint format sanitize clean
+.PHONY: install build test conformance train bench bench-check tune lint format sanitize clean
 
 install: $(VENV)/.vccl
 
@@ -72,6 +73,11 @@ bench: build $(VENV)/.bench
 
 bench-check: build
 	python -m vccl.bench check
+
+# The table is compiled in: make build takes it into use.
+tune: build $(VENV)/.bench
+	mkdir -p docs/bench
+	python -m vccl.bench tune --write $(TUNE)
 
 CPP = $(shell find csrc_device csrc_pg transport tests/native -name '*.[ch]pp')
 

@@ -85,6 +85,15 @@ void init_process_group_bindings(py::module_& module) {
         return pairs;
       },
       "The algorithms there are: {(name, collective)}, as VCCL_ALGO names them.");
+  module.def(
+      "_capable_families",
+      [](const std::string& collective, std::size_t bytes, int ranks, bool mapped) {
+        return vccl::capable_families(collective, bytes, ranks,
+                                      mapped ? vccl::MemoryKind::mapped : vccl::MemoryKind::staged);
+      },
+      py::arg("collective"), py::arg("bytes"), py::arg("ranks"), py::arg("mapped"),
+      "The families of algorithms that can do the collective on one host, with equal parts of float32 "
+      "elements and `bytes` bytes in the longest buffer.");
   module.def("_set_zmq_library_path", &vccl::set_zmq_library_path, py::arg("path"),
              "Names the libzmq to load where VCCL_ZMQ_LIBRARY does not; it is loaded when two ranks are on "
              "two hosts.");

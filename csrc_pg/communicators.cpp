@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_pg/collectives/algorithm_choice.hpp"
 #include "csrc_pg/collectives/types.hpp"
 #include "csrc_pg/store_adapter.hpp"
 
@@ -143,6 +144,8 @@ std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, cons
   // Cards have different numbers on different ranks: their kind is what the ranks have in common.
   StoreAdapter store(store_, device.is_cpu() ? "cpu" : "vdev", identity_.rank, cancelled_);
   std::shared_ptr<Communicator> communicator = Communicator::create(store, config);
+  // Not before: a rank that is alone in having a bad one would keep the others waiting for it.
+  check_algorithm_choice(*communicator);
   return std::make_shared<DeviceCommunicator>(device, std::move(communicator),
                                               make_stream(device, identity_.high_priority));
 }

@@ -77,6 +77,9 @@ class Peers {
   static constexpr std::uint32_t kDone = (1u << 20) - 1;
 
   virtual ~Peers() = default;
+  /// Whether every rank handed over memory when the group was made; nothing can be mapped otherwise. The same
+  /// on every rank, at any time.
+  virtual bool mappable() const = 0;
   /// Whether all memory that was shown is mapped on this host. The same on every rank. Throws Error(protocol)
   /// for a window outside of its rank's regions.
   virtual bool all_mapped() = 0;

@@ -1,5 +1,6 @@
 #include "transport/mapped_peers.hpp"
 
+#include <algorithm>
 #include <thread>
 
 namespace vccl {
@@ -8,6 +9,14 @@ namespace {
 constexpr Milliseconds kWithdrawal{5'000};
 
 }  // namespace
+
+MappedPeers::MappedPeers(Group& group, Waiter& waiter, Gate& gate)
+    : group_(group),
+      waiter_(waiter),
+      gate_(gate),
+      mappable_(
+          std::ranges::none_of(group.host.regions, [](const auto& regions) { return regions.empty(); })),
+      windows_(group.host.ranks.size()) {}
 
 void MappedPeers::begin(const Announcement& announcement) {
   shows_ = announcement.shows;

@@ -9,9 +9,9 @@ namespace vccl {
 
 class MappedPeers final : public Peers {
  public:
-  MappedPeers(Group& group, Waiter& waiter, Gate& gate)
-      : group_(group), waiter_(waiter), gate_(gate), windows_(group.host.ranks.size()) {}
+  MappedPeers(Group& group, Waiter& waiter, Gate& gate);
 
+  bool mappable() const override { return mappable_; }
   bool all_mapped() override;
   std::span<std::byte> input(int rank) override { return windows_.at(static_cast<std::size_t>(rank)).input; }
   std::span<std::byte> output(int rank) override {
@@ -47,6 +47,7 @@ class MappedPeers final : public Peers {
   Group& group_;
   Waiter& waiter_;
   Gate& gate_;
+  const bool mappable_;
   // The operation under way:
   bool shows_ = false;   // it shows memory
   bool inline_ = false;  // its payload is in the operation slot

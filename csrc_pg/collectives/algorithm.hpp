@@ -3,10 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "csrc_pg/collectives/tuned_range.hpp"
 #include "csrc_pg/collectives/types.hpp"
 
 namespace vccl {
@@ -32,19 +35,21 @@ struct Algorithm {
   const char* name;  // of the family, as VCCL_ALGO names it: "ring"
   Collective collective;
   Reach reach;
-  std::size_t min_bytes;  // of the longest buffer, both included: where it is the one to take
-  std::size_t max_bytes;
-  int min_ranks, max_ranks;  // likewise
   void (*run)(Communicator& communicator, const Call& call);
   // Null: it has none. Nothing: it cannot do this call.
   std::optional<Payload> (*payload)(const Call& call, int rank, int size) = nullptr;
 };
 
-inline constexpr std::size_t kAnyLength = std::numeric_limits<std::size_t>::max();
-inline constexpr int kAnyRanks = std::numeric_limits<int>::max();
-
-/// Every algorithm there is, the preferred ones first.
+/// Every algorithm there is (algorithm_list.hpp).
 std::span<const Algorithm> algorithms() noexcept;
+
+/// What `vccl.bench tune` has measured to be the best of them (tuned_table.hpp).
+std::span<const TunedRange> tuned_table() noexcept;
+
+/// The families that can do a collective among `size` ranks of one host, with equal parts of float32 elements
+/// and `bytes` bytes in the longest buffer; in the order of algorithms(). None for a name that is unknown.
+std::vector<std::string> capable_families(std::string_view collective, std::size_t bytes, int size,
+                                          MemoryKind memory);
 
 /// The algorithms for one call. Whether peers can address a rank's memory is known only once everybody has
 /// announced where it lies; until then both are in play.
@@ -57,9 +62,9 @@ struct Choice {
   std::uint32_t number() const;
 };
 
-/// The first ones that work for the call on this communicator: of VCCL_ALGO, then of the table. The same on
-/// every rank, since it looks at nothing that ranks do not share. Throws Error(invalid) for a VCCL_ALGO that
-/// cannot be understood, and Error(unsupported) naming the call.
+/// The first ones that work for the call on this communicator: of VCCL_ALGO, then of the tuned table from the
+/// call's size on, then of all. The same on every rank, since it looks at nothing that ranks do not share.
+/// Throws Error(invalid) for a VCCL_ALGO that cannot be understood, and Error(unsupported) naming the call.
 Choice choose_algorithms(Communicator& communicator, const Call& call);
 
 // One file each.

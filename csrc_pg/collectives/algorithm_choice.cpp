@@ -138,4 +138,13 @@ const std::vector<Preference>& preferences(const std::string& text) {
   return *last;
 }
 
+void check_algorithm_choice(const Communicator& communicator) {
+  try {
+    preferences(communicator.algorithm_choice());
+  } catch (const Error& error) {
+    throw Error(error.code(), "rank " + std::to_string(communicator.rank()) + " of " + communicator.name() +
+                                  ": " + error.what());
+  }
+}
+
 }  // namespace vccl

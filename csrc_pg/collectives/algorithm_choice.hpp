@@ -26,4 +26,8 @@ struct Preference {
 /// The same text gives the same vector, which stays. Throws Error(invalid) that says what is wrong.
 const std::vector<Preference>& preferences(const std::string& text);
 
+/// Throws what every call of the communicator would throw for a VCCL_ALGO that cannot be understood; the
+/// error names the rank.
+void check_algorithm_choice(const Communicator& communicator);
+
 }  // namespace vccl

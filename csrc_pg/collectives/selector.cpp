@@ -1,77 +1,60 @@
-// The table of algorithms, and the choice.
+// The choice: what was asked for, else what the tuned table says, else whatever can do the call.
+#include <array>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "csrc_pg/collectives/algorithm.hpp"
 #include "csrc_pg/collectives/algorithm_choice.hpp"
+#include "csrc_pg/collectives/algorithm_list.hpp"
 #include "csrc_pg/collectives/call.hpp"
+#include "csrc_pg/collectives/tuned_table.hpp"
 
 namespace vccl {
 
 namespace {
 
-constexpr std::size_t K = 1024;
+constexpr std::size_t kRows = std::size(kTunedTable), kCollectives = std::size_t(Collective::barrier) + 1;
 
-// Sizes in bytes of the longest buffer, and numbers of ranks. docs/algorithms.md has the measurements behind
-// them.
-constexpr Algorithm kAlgorithms[] = {
-    {"oneshot", Collective::all_reduce, Reach::one_host, 0, 1 * K, 1, 2, oneshot_all_reduce, oneshot_payload},
-    {"oneshot", Collective::all_reduce, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_all_reduce,
-     oneshot_payload},
-    {"oneshot", Collective::all_gather, Reach::one_host, 0, 2 * K, 1, 2, oneshot_all_gather, oneshot_payload},
-    {"oneshot", Collective::all_gather, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_all_gather,
-     oneshot_payload},
-    {"oneshot", Collective::broadcast, Reach::one_host, 0, 8 * K, 1, 2, oneshot_broadcast, oneshot_payload},
-    {"oneshot", Collective::broadcast, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_broadcast,
-     oneshot_payload},
-    {"oneshot", Collective::reduce_scatter, Reach::one_host, 0, 4 * K, 1, 2, oneshot_reduce_scatter,
-     oneshot_payload},
-    {"oneshot", Collective::reduce_scatter, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_reduce_scatter,
-     oneshot_payload},
-    {"oneshot", Collective::reduce, Reach::one_host, 0, 2 * K, 1, 2, oneshot_reduce, oneshot_payload},
-    {"oneshot", Collective::reduce, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_reduce,
-     oneshot_payload},
-    {"oneshot", Collective::gather, Reach::one_host, 0, 2 * K, 1, 2, oneshot_gather, oneshot_payload},
-    {"oneshot", Collective::gather, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_gather,
-     oneshot_payload},
-    {"oneshot", Collective::scatter, Reach::one_host, 0, 4 * K, 1, 2, oneshot_scatter, oneshot_payload},
-    {"oneshot", Collective::scatter, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_scatter,
-     oneshot_payload},
-    {"oneshot", Collective::all_to_all, Reach::one_host, 0, 4 * K, 1, 2, oneshot_all_to_all, oneshot_payload},
-    {"oneshot", Collective::all_to_all, Reach::one_host, 0, 16 * K, 3, kAnyRanks, oneshot_all_to_all,
-     oneshot_payload},
-    {"oneshot", Collective::barrier, Reach::one_host, 0, kAnyLength, 1, kAnyRanks, oneshot_barrier,
-     oneshot_payload},
+// Does not compile for a table that names an algorithm which is not there, or not for such memory.
+constexpr const Algorithm* named(const TunedRange& row) {
+  for (const Algorithm& algorithm : kAlgorithms)
+    if (algorithm.collective == row.collective && std::string_view(algorithm.name) == row.algorithm &&
+        (row.memory == MemoryKind::mapped || algorithm.reach != Reach::mapped))
+      return &algorithm;
+  throw "tuned_table.hpp names an algorithm that is not in algorithm_list.hpp: run `vccl.bench tune` anew";
+}
 
-    {"direct", Collective::all_reduce, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_all_reduce},
-    {"direct", Collective::all_gather, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_all_gather},
-    {"direct", Collective::broadcast, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_broadcast},
-    {"direct", Collective::reduce_scatter, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_reduce_scatter},
-    {"direct", Collective::reduce, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_reduce},
-    {"direct", Collective::gather, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_gather},
-    {"direct", Collective::scatter, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_scatter},
-    {"direct", Collective::all_to_all, Reach::mapped, 0, kAnyLength, 1, kAnyRanks, direct_all_to_all,
-     split_payload},
+constexpr auto kAlgorithmOfRow = [] {
+  std::array<const Algorithm*, kRows> found{};
+  for (std::size_t row = 0; row < kRows; ++row) found[row] = named(kTunedTable[row]);
+  return found;
+}();
 
-    // Memory that peers cannot map. The ring's blocks are staged too; what it lacks is one synchronisation
-    // for all ranks instead of one for each.
-    {"staged", Collective::all_reduce, Reach::one_host, 0, 64 * K, 3, kAnyRanks, staged_all_reduce},
-    {"staged", Collective::all_gather, Reach::one_host, 0, kAnyLength, 2, kAnyRanks, staged_all_gather},
-    {"staged", Collective::broadcast, Reach::one_host, 0, 2 * K * K, 3, kAnyRanks, staged_broadcast},
-    {"staged", Collective::gather, Reach::one_host, 0, 64 * K, 3, kAnyRanks, staged_gather},
-    {"staged", Collective::scatter, Reach::one_host, 0, 64 * K, 3, kAnyRanks, staged_scatter},
-    {"staged", Collective::all_to_all, Reach::one_host, 0, 2 * K * K, 2, kAnyRanks, staged_all_to_all,
-     split_payload},
-
-    {"ring", Collective::all_reduce, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_all_reduce},
-    {"ring", Collective::all_gather, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_all_gather},
-    {"ring", Collective::broadcast, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_broadcast},
-    {"ring", Collective::reduce_scatter, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_reduce_scatter},
-    {"ring", Collective::reduce, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_reduce},
-    {"ring", Collective::gather, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_gather},
-    {"ring", Collective::scatter, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_scatter},
-    {"ring", Collective::all_to_all, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_all_to_all},
-    {"ring", Collective::barrier, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_barrier},
+// Where the rows of a collective and a kind of memory are: every call asks for them.
+struct Section {
+  std::size_t begin = 0, end = 0;
 };
+constexpr auto kSections = [] {
+  std::array<std::array<Section, 2>, kCollectives> sections{};
+  for (std::size_t row = 0; row < kRows; ++row) {
+    auto& section = sections[std::size_t(kTunedTable[row].collective)][std::size_t(kTunedTable[row].memory)];
+    if (section.end == 0)
+      section.begin = row;
+    else if (section.end != row)
+      throw "the rows of a collective and a kind of memory have to follow each other in tuned_table.hpp";
+    section.end = row + 1;
+  }
+  return sections;
+}();
+
+/// Whether an algorithm can do a call, and what it sends along then.
+std::optional<Payload> payload_for(const Algorithm& algorithm, const Call& call, int rank, int size) {
+  if (!algorithm.payload) return Payload();
+  auto payload = algorithm.payload(call, rank, size);
+  if (payload && payload->bytes > Peers::kPayloadBytes) payload.reset();
+  return payload;
+}
 
 /// Fills a Choice with the algorithms that it is offered, the preferred ones first.
 class Chooser {
@@ -80,32 +63,58 @@ class Chooser {
       : call_(call),
         rank_(communicator.rank()),
         size_(communicator.size()),
-        one_host_(communicator.peers()) {}
+        one_host_(communicator.peers()),
+        mappable_(one_host_ && communicator.peers()->mappable()),
+        bytes_(longest_buffer(call, size_)) {}
 
   void offer(const Algorithm& algorithm) {
+    if (algorithm.collective != call_.collective) return;
     if (algorithm.reach != Reach::anywhere && !one_host_) return;
+    if (algorithm.reach == Reach::mapped && (!mappable_ || choice_.first)) return;
     // A payload is announced before anybody knows where the memory lies.
-    const bool is_late = choice_.first != nullptr;
-    if (is_late && algorithm.reach == Reach::mapped) return;
-    if (is_late && algorithm.payload && algorithm.payload != choice_.first->payload) return;
-    Payload payload;
-    if (algorithm.payload) {
-      const auto wanted = algorithm.payload(call_, rank_, size_);
-      if (!wanted || wanted->bytes > Peers::kPayloadBytes) return;
-      payload = *wanted;
-    }
+    if (choice_.first && algorithm.payload && algorithm.payload != choice_.first->payload) return;
+    const auto payload = payload_for(algorithm, call_, rank_, size_);
+    if (!payload) return;
     if (choice_.first)
       choice_.otherwise = &algorithm;
     else
-      choice_ = {&algorithm, nullptr, payload};
+      choice_ = {&algorithm, nullptr, *payload};
   }
+  void offer(const std::vector<Preference>& preferences) {
+    for (const Preference& preference : preferences) {
+      if (done()) return;
+      if (bytes_ >= preference.min_bytes && bytes_ <= preference.max_bytes) offer(*preference.algorithm);
+    }
+  }
+  /// One of the table's rows for such memory: the one of the call's size, or the next that can do it.
+  void offer(MemoryKind memory) {
+    const Section& section = kSections[std::size_t(call_.collective)][std::size_t(memory)];
+    const auto before = chosen();
+    for (std::size_t i = section.begin; i < section.end && chosen() == before; ++i) {
+      const TunedRange& row = kTunedTable[i];
+      if (bytes_ <= row.max_bytes && size_ >= row.min_ranks && size_ <= row.max_ranks)
+        offer(*kAlgorithmOfRow[i]);
+    }
+  }
+  void offer_all() {
+    for (const Algorithm& algorithm : kAlgorithms) {
+      if (done()) return;
+      offer(algorithm);
+    }
+  }
+
+  bool mappable() const { return mappable_; }
   bool done() const { return choice_.first && (choice_.first->reach != Reach::mapped || choice_.otherwise); }
   const Choice& choice() const { return choice_; }
+  std::size_t bytes() const { return bytes_; }
 
  private:
+  int chosen() const { return (choice_.first != nullptr) + (choice_.otherwise != nullptr); }
+
   const Call& call_;
   const int rank_, size_;
-  const bool one_host_;
+  const bool one_host_, mappable_;
+  const std::size_t bytes_;
   Choice choice_{};
 };
 
@@ -113,6 +122,23 @@ class Chooser {
 
 std::span<const Algorithm> algorithms() noexcept {
   return kAlgorithms;
+}
+
+std::span<const TunedRange> tuned_table() noexcept {
+  return kTunedTable;
+}
+
+std::vector<std::string> capable_families(std::string_view collective, std::size_t bytes, int size,
+                                          MemoryKind memory) {
+  std::vector<std::string> names;
+  for (const Algorithm& algorithm : kAlgorithms) {
+    if (to_string(algorithm.collective) != collective) continue;
+    if (memory != MemoryKind::mapped && algorithm.reach == Reach::mapped) continue;
+    Call call{algorithm.collective, Dtype::float32, ReduceOp::sum, 0, 1};
+    if (const std::size_t element = longest_buffer(call, size); element > 0) call.count = bytes / element;
+    if (payload_for(algorithm, call, 0, size)) names.emplace_back(algorithm.name);
+  }
+  return names;
 }
 
 std::uint32_t Choice::number() const {
@@ -123,24 +149,14 @@ std::uint32_t Choice::number() const {
 }
 
 Choice choose_algorithms(Communicator& communicator, const Call& call) {
-  const std::size_t bytes = longest_buffer(call, communicator.size());
   Chooser chooser(communicator, call);
-  for (const Preference& preference : preferences(communicator.algorithm_choice())) {
-    if (chooser.done()) break;
-    if (preference.algorithm->collective == call.collective && bytes >= preference.min_bytes &&
-        bytes <= preference.max_bytes)
-      chooser.offer(*preference.algorithm);
-  }
-  for (const Algorithm& algorithm : algorithms()) {
-    if (chooser.done()) break;
-    if (algorithm.collective == call.collective && bytes >= algorithm.min_bytes &&
-        bytes <= algorithm.max_bytes && communicator.size() >= algorithm.min_ranks &&
-        communicator.size() <= algorithm.max_ranks)
-      chooser.offer(algorithm);
-  }
+  chooser.offer(preferences(communicator.algorithm_choice()));
+  if (chooser.mappable() && !chooser.choice().first) chooser.offer(MemoryKind::mapped);
+  if (!chooser.done()) chooser.offer(MemoryKind::staged);
+  if (!chooser.done()) chooser.offer_all();
   if (chooser.done()) return chooser.choice();
   throw Error(ErrorCode::unsupported, std::string("no algorithm for ") + to_string(call.collective) + " of " +
-                                          std::to_string(bytes) + " bytes over " +
+                                          std::to_string(chooser.bytes()) + " bytes over " +
                                           std::to_string(communicator.host_count()) + " hosts");
 }
 

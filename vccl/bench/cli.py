@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from vccl.bench import __doc__ as description
-from vccl.bench import baseline, markdown, plot
+from vccl.bench import baseline, markdown, plot, tune
 from vccl.bench.cases import CASES, REDUCE_OPS, Case, MemoryPass, Setting
 from vccl.bench.gate import Gate
 from vccl.bench.measure import TURNS, Effort, Step, measure
@@ -30,6 +30,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "plot": plot.main,
     "table": markdown.main,
     "check": baseline.main,
+    "tune": tune.main,
 }
 
 

@@ -93,6 +93,7 @@ class DelayedInbox final : public Inbox {
 class DelayedPeers final : public Peers {
  public:
   DelayedPeers(Peers& inner, Delays& delays) : inner_(inner), delays_(delays) {}
+  bool mappable() const override { return inner_.mappable(); }
   bool all_mapped() override {
     return delays_.around([&] { return inner_.all_mapped(); });
   }

@@ -4,28 +4,11 @@
 #include <vector>
 
 #include "csrc_pg/collectives/algorithm.hpp"
-#include "csrc_pg/collectives/algorithm_choice.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/collectives/families.hpp"
 #include "tests/native/collectives/world.hpp"
 
 using namespace vccl;
-
-namespace {
-
-std::string choice_of(Communicator& communicator, const Call& call) {
-  const Choice choice = choose_algorithms(communicator, call);
-  return choice.first->name + std::string(choice.otherwise ? std::string(", ") + choice.otherwise->name : "");
-}
-
-std::string why_not(const std::string& text) {
-  const Error error = error_of([&] { preferences(text); });
-  CHECK_EQ(to_string(error.code()), std::string("invalid"));
-  check_contains(error.what(), "VCCL_ALGO is \"" + text + "\"");
-  return error.what();
-}
-
-}  // namespace
 
 TEST(every_algorithm_in_mapped_memory) {
   for (const auto& family : families())
@@ -123,86 +106,6 @@ TEST(forked_ranks_with_every_algorithm) {
         });
       });
     }
-}
-
-TEST(the_choice_follows_what_was_asked_for) {
-  using enum Collective;
-  const auto choices = [](const World& world, const std::vector<Call>& calls) {
-    MemoryStore store;
-    std::vector<std::string> found;
-    run_threads(world.size, [&](int rank) {
-      as_rank(store, world, rank, 0, [&](Communicator& communicator, std::byte*) {
-        for (const Call& call : calls)
-          if (rank == 0) found.push_back(choice_of(communicator, call));
-      });
-    });
-    return found;
-  };
-  using Names = std::vector<std::string>;
-  const Call small{all_reduce, Dtype::float32, ReduceOp::sum, -1, 4},
-      middle{all_reduce, Dtype::float32, ReduceOp::sum, -1, 1025},
-      large{all_reduce, Dtype::float32, ReduceOp::sum, -1, 1 << 20},
-      other{broadcast, Dtype::int8, ReduceOp::sum, 0, 4};
-  // For two ranks and an all_reduce or a broadcast; three ranks would take a staged one where it is short.
-  const std::string late = "ring";
-  CHECK((choices({2}, {small, large, {barrier}}) == Names{"oneshot", "direct, " + late, "oneshot"}));
-  CHECK((choices({2, 0, 1, "all_reduce:ring"}, {small, large, other}) == Names{"ring", "ring", "oneshot"}));
-  CHECK((choices({2, 0, 1, "all_reduce:direct[0-4K],ring[4K-] ; broadcast : direct"},
-                 {small, middle, large, other}) ==
-         Names{"direct, " + late, "ring", "ring", "direct, " + late}));
-  CHECK((choices({2, 0, 1, "all_reduce:oneshot"}, {small, middle, large}) ==
-         Names{"oneshot", "oneshot", "direct, " + late}));
-  CHECK((choices({3}, {middle, large, {all_gather, Dtype::int8, ReduceOp::sum, -1, 1 << 20}}) ==
-         Names{"oneshot", "direct, ring", "direct, staged"}));
-  CHECK((choices({3, 0, 1, "all_reduce:staged,ring"}, {small, large}) == Names{"staged", "staged"}));
-  // What works on one host only is passed over where there are more.
-  CHECK(
-      (choices({2, 0, 2, "all_reduce:direct"}, {small, large, {barrier}}) == Names{"ring", "ring", "ring"}));
-}
-
-TEST(a_choice_that_cannot_be_understood_says_why) {
-  check_contains(why_not("ring"), "at character 1: there is no collective \"ring\"; there are all_reduce,");
-  check_contains(why_not("all_reduce"), "at character 11: \":\" should be here");
-  check_contains(why_not("all_reduce:tree"),
-                 "at character 12: all_reduce has no algorithm \"tree\"; it has oneshot, direct");
-  check_contains(why_not("all_reduce:ring[4K"), "\"-\" should be here");
-  check_contains(why_not("all_reduce:ring[4K-1K]"), "the range ends before it begins");
-  check_contains(why_not("all_reduce:ring[4T-]"), "\"-\" should be here");
-  check_contains(why_not("all_reduce:ring[99999999999999999999-]"), "the size is too large");
-  check_contains(why_not("all_reduce:ring[99999999999G-]"), "the size is too large");
-  check_contains(why_not("all_reduce:ring broadcast:ring"), "\"b\" where \",\" or \";\" should be");
-  check_contains(why_not(";"), "there is no collective \"\"");
-  CHECK_EQ(preferences("all_reduce:ring[-],direct[1-2G];").size(), 2u);
-  CHECK_EQ(preferences("all_reduce:ring[-],direct[1-2G];")[0].max_bytes, kAnyLength);
-  CHECK_EQ(preferences("all_reduce:ring[-],direct[1-2G];")[1].max_bytes, std::size_t(2) << 30);
-  CHECK(preferences("").empty());
-}
-
-TEST(a_choice_that_cannot_be_understood_fails_the_call_only) {
-  MemoryStore store;
-  run_threads(2, [&](int rank) {
-    CommunicatorConfig config = test_config(rank, 2);
-    config.describe = describe;
-    config.algorithms = "all_reduce:fastest";
-    const auto communicator = Communicator::create(store, config);
-    const Error error = error_of([&] { run(*communicator, {Collective::barrier}, Deadline::in(kLimit)); });
-    CHECK_EQ(to_string(error.code()), std::string("invalid"));
-    CHECK(!communicator->failed());
-  });
-}
-
-TEST(different_choices_are_an_error_on_every_rank) {
-  MemoryStore store;
-  run_threads(2, [&](int rank) {
-    as_rank(store, {2, ~0, 1, rank == 0 ? "all_reduce:ring" : "all_reduce:direct"}, rank, 4096,
-            [&](Communicator& communicator, std::byte* memory) {
-              const Call call{Collective::all_reduce, Dtype::float32, ReduceOp::sum, -1, 8, memory, memory};
-              const Error error = error_of([&] { run(communicator, call, Deadline::in(kLimit)); });
-              CHECK_EQ(to_string(error.code()), std::string("mismatch"));
-              check_contains(error.what(), "rank 0 and rank 1 chose different algorithms for all_reduce(");
-              check_contains(error.what(), "VCCL_ALGO must be the same on every rank");
-            });
-  });
 }
 
 TEST_MAIN

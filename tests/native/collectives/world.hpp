@@ -60,11 +60,15 @@ inline void as_member(Store& store, const World& world, int rank, const std::vec
   }
 }
 
-// The same with `bytes` bytes of memory of its own.
+// The same with `bytes` bytes of memory of its own. Where only some ranks' memory is to be mapped, the others
+// hand over memory that they do not use: what they have handed over is known beforehand, what they use is
+// not.
 inline void as_rank(Store& store, const World& world, int rank, std::size_t bytes,
                     const std::function<void(Communicator&, std::byte*)>& body) {
   RankMemory memory(is_mapped(world, rank), std::max<std::size_t>(bytes, 4096));
-  as_member(store, world, rank, memory.regions(),
+  const bool hands_over = world.mapped != 0 && (kMapAcrossHosts || world.hosts == 1);
+  const RankMemory other(hands_over, 4096);
+  as_member(store, world, rank, is_mapped(world, rank) ? memory.regions() : other.regions(),
             [&](Communicator& communicator) { body(communicator, memory.base()); });
 }
 

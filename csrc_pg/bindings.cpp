@@ -9,7 +9,9 @@
 #include <pybind11/stl.h>
 
 #include "csrc_pg/collectives/algorithm.hpp"
+#include "csrc_pg/communicators.hpp"
 #include "csrc_pg/process_group.hpp"
+#include "transport/environment.hpp"
 #include "transport/zmq_api.hpp"
 
 namespace py = pybind11;
@@ -94,6 +96,10 @@ void init_process_group_bindings(py::module_& module) {
       py::arg("collective"), py::arg("bytes"), py::arg("ranks"), py::arg("mapped"),
       "The families of algorithms that can do the collective on one host, with equal parts of float32 "
       "elements and `bytes` bytes in the longest buffer.");
+  module.def("_is_cpu_sharing_asked_for", &vccl::read_share_cpu,
+             "Whether VCCL_SHARE_CPU asks for it. Raises for a value that is not allowed.");
+  module.def("_groups_that_stage_cpu_tensors", &vccl::Communicators::that_stage_cpu_tensors,
+             "How many groups were made before this process shared CPU memory, and are still there.");
   module.def("_set_zmq_library_path", &vccl::set_zmq_library_path, py::arg("path"),
              "Names the libzmq to load where VCCL_ZMQ_LIBRARY does not; it is loaded when two ranks are on "
              "two hosts.");

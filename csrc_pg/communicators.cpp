@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/fork.hpp"
+#include "csrc_device/runtime/host_sharing.hpp"
 #include "csrc_pg/collectives/algorithm_choice.hpp"
 #include "csrc_pg/collectives/types.hpp"
 #include "csrc_pg/store_adapter.hpp"
@@ -54,9 +56,30 @@ std::shared_ptr<vdev::Stream> make_stream(c10::Device device, bool high_priority
   return vdev::card(device.index()).new_stream(priority, "vccl vdev:" + std::to_string(device.index()));
 }
 
-Region region_of(c10::Device device) {
-  auto& arena = vdev::card(device.index()).arena();
+Region region_of(const vdev::Arena& arena) {
   return {arena.fd(), arena.base(), arena.capacity()};
+}
+
+Region region_of(c10::Device device) {
+  return region_of(vdev::card(device.index()).arena());
+}
+
+// Of this process: a forked child has none of its parent's groups.
+struct StagingGroups {
+  std::mutex mutex;
+  int generation = vdev::fork_generation();
+  int count = 0;
+
+  int add(int change) {
+    std::lock_guard lock(mutex);
+    if (std::exchange(generation, vdev::fork_generation()) != vdev::fork_generation()) count = 0;
+    return count += change;
+  }
+};
+
+StagingGroups& staging_groups() {
+  static auto* groups = new StagingGroups;  // never destroyed: groups may outlive static destructors
+  return *groups;
 }
 
 }  // namespace
@@ -96,7 +119,7 @@ std::shared_ptr<MessageLane> Communicators::lane(c10::Device device, const std::
   std::lock_guard lock(mutex_);
   auto& slot = slots_[device];
   if (!slot.lane) {
-    // Peers read and write a card's memory in place; the CPU's is staged.
+    // Peers read and write a card's memory in place. The CPU's, where it is shared, came with the group.
     if (!device.is_cpu()) common->communicator()->add_region(region_of(device));
     slot.lane = std::make_shared<MessageLane>(device, common->communicator());
   }
@@ -140,7 +163,13 @@ std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, cons
   config.size = identity_.size;
   config.describe = &describe;
   config.timeout = timeout;
-  if (!device.is_cpu()) config.regions.push_back(region_of(device));
+  if (!device.is_cpu()) {
+    config.regions.push_back(region_of(device));
+  } else if (const auto* shared = vdev::host_memory()) {
+    config.regions.push_back(region_of(shared->arena()));
+  } else if (identity_.size > 1 && !stages_cpu_tensors_.exchange(true)) {
+    staging_groups().add(1);
+  }
   // Cards have different numbers on different ranks: their kind is what the ranks have in common.
   StoreAdapter store(store_, device.is_cpu() ? "cpu" : "vdev", identity_.rank, cancelled_);
   std::shared_ptr<Communicator> communicator = Communicator::create(store, config);
@@ -183,6 +212,7 @@ void Communicators::close(Milliseconds patience) noexcept {
     for (auto& [device, slot] : slots_) new Slot(std::move(slot));
     return;
   }
+  if (stages_cpu_tensors_.exchange(false)) staging_groups().add(-1);
   {
     std::lock_guard lock(mutex_);
     if (closed_.empty())
@@ -208,6 +238,10 @@ void Communicators::close(Milliseconds patience) noexcept {
   }
   // Here `gone` goes: a stream's destructor runs what it still has (aborted, hence at once) and joins its
   // worker.
+}
+
+int Communicators::that_stage_cpu_tensors() {
+  return staging_groups().add(0);
 }
 
 std::optional<Error> Communicators::failure() const {

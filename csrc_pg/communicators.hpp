@@ -81,6 +81,10 @@ class Communicators {
   /// The failure of a communicator: one that is no abort, where there is one.
   std::optional<Error> failure() const;
 
+  /// How many of this process, of several ranks each, have a CPU communicator that was made when no CPU
+  /// memory was shared: it stages CPU tensors for good.
+  static int that_stage_cpu_tensors();
+
  private:
   struct Slot {
     std::shared_ptr<DeviceCommunicator> made;
@@ -102,6 +106,7 @@ class Communicators {
   std::map<c10::Device, Slot, bool (*)(const c10::Device&, const c10::Device&)> slots_;
   std::string closed_;  // why; empty while open
   std::shared_ptr<std::atomic<bool>> cancelled_;
+  std::atomic<bool> stages_cpu_tensors_{false};
 };
 
 }  // namespace vccl

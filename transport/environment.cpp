@@ -33,4 +33,11 @@ Environment read_environment() {
   return environment;
 }
 
+bool read_share_cpu() {
+  const std::string value = variable("VCCL_SHARE_CPU");
+  if (value.empty() || value == "0") return false;
+  if (value == "1") return true;
+  throw Error(ErrorCode::invalid, "VCCL_SHARE_CPU is \"" + value + "\"; allowed are 0 and 1");
+}
+
 }  // namespace vccl

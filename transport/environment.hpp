@@ -19,4 +19,8 @@ struct Environment {
 /// Reads the variables anew. Throws Error(invalid) naming the variable, its value and what is allowed.
 Environment read_environment();
 
+/// VCCL_SHARE_CPU: whether large CPU tensors come from shared memory. Asked for before there is a group,
+/// hence by itself. Throws as read_environment().
+bool read_share_cpu();
+
 }  // namespace vccl

@@ -2,7 +2,7 @@
 
 Nothing has to be imported: ``import torch`` finds this package through its entry point and brings both.
 ``import vccl`` does the same where that is switched off (``TORCH_DEVICE_BACKEND_AUTOLOAD=0``). Either way no
-memory is reserved and no thread started before a card is used.
+memory is reserved and no thread started before a card is used, or CPU memory shared.
 """
 
 __version__ = "0.1.0"
@@ -15,6 +15,7 @@ def _autoload() -> None:
 
     Raises:
         ImportError: the installed torch is not of the version that this package was built for.
+        ValueError: VCCL_SHARE_CPU has a value that is not allowed.
     """
     global _loaded
     if _loaded:
@@ -22,10 +23,11 @@ def _autoload() -> None:
     from vccl import _torch_version
 
     _torch_version.check()
-    from vccl import distributed, vdev
+    from vccl import _cpu_memory, distributed, vdev
 
     vdev.register()
     distributed.register()
+    _cpu_memory.share_if_asked()
     _loaded = True
 
 
@@ -33,6 +35,8 @@ def __getattr__(name: str) -> object:
     """``vccl.Options``: what ``init_process_group`` and ``new_group`` take as ``pg_options``.
 
     ``vccl.monitored_barrier``: a barrier that names the ranks that did not come.
+
+    ``vccl.share_cpu_memory``: large CPU tensors in memory that the peers of the host can map.
     """
     # Not at import, which may come in the midst of torch's own.
     if name == "Options":
@@ -43,11 +47,15 @@ def __getattr__(name: str) -> object:
         from vccl._monitored_barrier import monitored_barrier
 
         return monitored_barrier
+    if name == "share_cpu_memory":
+        from vccl._cpu_memory import share_cpu_memory
+
+        return share_cpu_memory
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "Options", "monitored_barrier"]
+    return [*globals(), "Options", "monitored_barrier", "share_cpu_memory"]
 
 
 # Defined before torch is imported: that import calls _autoload() while this module is only half run.

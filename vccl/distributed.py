@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
-from vccl import _shim
+from vccl import _cpu_memory, _shim
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import _DistributedBackendOptions
@@ -53,6 +53,7 @@ def _create(
     ranks = options.global_ranks_in_group or range(options.group_size)
     pg_options.global_ranks_in_group = list(ranks)
     _prepare_process()
+    _cpu_memory.share_if_asked()  # a forked process shares nothing yet, whatever its parent did
     return ProcessGroupVccl(options.store, options.group_rank, options.group_size, pg_options)
 
 

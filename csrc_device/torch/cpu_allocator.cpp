@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/host_sharing.hpp"
 #include "csrc_device/torch/allocator.hpp"
 
 namespace vdev {
@@ -14,15 +15,21 @@ namespace {
 // initial-exec: one instruction to read, on a path that every CPU allocation of the process takes.
 __attribute__((tls_model("initial-exec"))) thread_local int allocating_card = -1;
 
-// torch's CPU allocator with one question before it. Everything but allocate() must work for memory of either
-// origin, since both are handed out under this object's name.
+// The deleter of every DataPtr of shared memory; context and data are the same pointer.
+void delete_shared(void* block) {
+  c10::profiledCPUMemoryReporter().Delete(block);
+  host_memory_of(block)->free(static_cast<std::byte*>(block));
+}
+
+// torch's CPU allocator with two questions before it. Everything but allocate() must work for memory of any
+// origin, since all is handed out under this object's name.
 class CpuAllocator final : public c10::Allocator {
  public:
   explicit CpuAllocator(c10::Allocator* plain) : plain_(plain) { plain_deleter = plain->raw_deleter(); }
 
   c10::DataPtr allocate(std::size_t bytes) override {
     if (allocating_card < 0) [[likely]] {
-      return plain_->allocate(bytes);
+      return is_shared_size(bytes) ? allocate_shared(bytes) : plain_->allocate(bytes);
     }
     c10::DataPtr data = allocate_on(allocating_card, bytes);
     data.unsafe_set_device(c10::Device(c10::DeviceType::CPU));
@@ -30,10 +37,11 @@ class CpuAllocator final : public c10::Allocator {
   }
 
   // oneDNN takes its scratch memory with raw_allocate() and gives it back at any later time, from any thread.
-  c10::DeleterFnPtr raw_deleter() const override { return &free_either; }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_any; }
 
   bool is_simple_data_ptr(const c10::DataPtr& data) const override {
-    return data.get() == data.get_context() && (plain_->is_simple_data_ptr(data) || card_of(data.get()) >= 0);
+    return data.get() == data.get_context() &&
+           (plain_->is_simple_data_ptr(data) || card_of(data.get()) >= 0 || host_memory_of(data.get()));
   }
 
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
@@ -41,9 +49,22 @@ class CpuAllocator final : public c10::Allocator {
   }
 
  private:
-  static void free_either(void* pointer) {
+  // What has no room there, and every allocation of a forked child, is torch's as without sharing.
+  c10::DataPtr allocate_shared(std::size_t bytes) const {
+    auto* memory = host_memory();
+    auto* block = memory ? memory->allocate(bytes) : nullptr;
+    if (!block) {
+      return plain_->allocate(bytes);
+    }
+    c10::profiledCPUMemoryReporter().New(block, bytes);
+    return {block, block, &delete_shared, c10::Device(c10::DeviceType::CPU)};
+  }
+
+  static void free_any(void* pointer) {
     if (card_of(pointer) >= 0) {
       device_allocator()->raw_deallocate(pointer);
+    } else if (host_memory_of(pointer)) {
+      delete_shared(pointer);
     } else {
       plain_deleter(pointer);
     }

@@ -1,12 +1,13 @@
-// Where CPU tensors made inside an operator of a card get their memory: from the card.
+// Where CPU tensors get their memory: those made inside an operator of a card from the card, large ones from
+// shared memory where that was asked for (runtime/host_sharing.hpp), and all others as without vccl.
 #pragma once
 
 #include <c10/core/Allocator.h>
 
 namespace vdev {
 
-/// torch's CPU allocator from the first call on: it serves AllocateOnCard and is what it was otherwise. A
-/// process that never runs an operator on a card keeps torch's own.
+/// torch's CPU allocator from the first call on: it serves AllocateOnCard and shared memory, and is what it
+/// was otherwise. A process that never runs an operator on a card nor shares CPU memory keeps torch's own.
 c10::Allocator* cpu_allocator();
 
 /// While one lives, what the calling thread allocates as CPU memory comes from `card`, for its current stream

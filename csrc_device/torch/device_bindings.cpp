@@ -6,8 +6,10 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/host_sharing.hpp"
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/autograd_threads.hpp"
+#include "csrc_device/torch/cpu_allocator.hpp"
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/generator.hpp"
 #include "csrc_device/torch/host_allocator.hpp"
@@ -73,6 +75,39 @@ void bind_memory(py::module_& m) {
   m.def("record_pinned_use", &record_pinned_use);
 }
 
+py::dict cpu_memory_stats() {
+  auto* memory = host_memory();
+  const auto stats = memory ? memory->stats() : HostMemoryStats{};
+  py::dict result;
+  result["live_bytes"] = stats.live_bytes;
+  result["live_blocks"] = stats.live_blocks;
+  result["cached_bytes"] = stats.cached_bytes;
+  result["capacity"] = stats.capacity;
+  return result;
+}
+
+// vccl/_cpu_memory.py
+void bind_cpu_memory(py::module_& m) {
+  m.def("_share_cpu_memory", [](std::size_t min_bytes) {
+    share_host_memory(min_bytes);
+    cpu_allocator();
+  });
+  m.def("_stop_sharing_cpu_memory", &stop_sharing_host_memory);
+  m.def("_is_sharing_cpu_memory", &is_sharing_host_memory);
+  m.def("_has_shared_cpu_memory", [] { return host_memory() != nullptr; });
+  m.def("_is_shared_cpu_memory", [](std::uintptr_t address) {
+    return host_memory_of(reinterpret_cast<const void*>(address)) != nullptr;
+  });
+  m.def("_cpu_memory_stats", &cpu_memory_stats,
+        "Figures of the CPU memory that is shared: live_bytes, live_blocks, cached_bytes, capacity.");
+  m.def(
+      "_empty_cpu_cache",
+      [] {
+        if (auto* memory = host_memory()) memory->empty_cache();
+      },
+      py::call_guard<py::gil_scoped_release>());
+}
+
 void call_on_stream(const py::function& function) {
   py::gil_scoped_acquire gil;
   try {
@@ -113,6 +148,7 @@ void bind_random(py::module_& m) {
 void init_device_bindings(py::module_& module) {
   vdev::bind_cards(module);
   vdev::bind_memory(module);
+  vdev::bind_cpu_memory(module);
   vdev::bind_streams(module);
   vdev::bind_random(module);
 }

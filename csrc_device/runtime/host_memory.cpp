@@ -1,0 +1,132 @@
+#include "csrc_device/runtime/host_memory.hpp"
+
+#include <sys/mman.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "csrc_device/runtime/error.hpp"
+
+namespace vdev {
+
+HostMemory::HostMemory(std::size_t capacity, std::size_t most_cached)
+    : arena_("vccl-host", capacity), most_cached_(most_cached) {
+  free_.add({0, arena_.capacity()});
+}
+
+std::byte* HostMemory::allocate(std::size_t bytes) {
+  if (bytes > arena_.capacity()) return nullptr;
+  const std::size_t size = (bytes + kPage - 1) / kPage * kPage;
+  std::unique_lock lock(mutex_);
+  const auto room = free_.find(size);
+  if (!room || inherited_) return nullptr;
+  const HostRange block{room->at, size};
+  live_.emplace(block.at, size);
+  free_.remove(block);
+  const auto missing = cached_.remove(block);
+  live_bytes_ += size;
+  lock.unlock();
+  // Nobody else has the block: its pages are taken without the lock.
+  if (size > kMostPopulated || populate(block, missing)) return arena_.base() + block.at;
+  free(arena_.base() + block.at);
+  return nullptr;
+}
+
+/// False when the system has no memory left.
+bool HostMemory::populate(HostRange block, const std::vector<HostRange>& missing) {
+  const bool ok = std::all_of(missing.begin(), missing.end(),
+                              [&](HostRange part) { return arena_.populate(part.at, part.size); });
+  if (!ok) discard(block);
+  return ok;
+}
+
+void HostMemory::free(std::byte* p) {
+  std::unique_lock lock(mutex_);
+  const auto found =
+      arena_.contains(p) ? live_.find(static_cast<std::size_t>(p - arena_.base())) : live_.end();
+  if (found == live_.end()) throw InvalidArgument("free: not the start of a live block of host memory");
+  const HostRange block{found->first, found->second};
+  live_.erase(found);
+  live_bytes_ -= block.size;
+  if (inherited_) {
+    // The child's copies go; the block itself is the parent's.
+    ::madvise(p, block.size, MADV_DONTNEED);
+    return;
+  }
+  free_.add(block);
+  cached_.add(block);
+  const std::size_t bound = cache_bound();
+  // Some more than needed, so that not every free of a busy time gives pages back.
+  if (cached_.bytes() > bound) give_pages_back(lock, cached_.bytes() - (bound - bound / 8));
+}
+
+std::size_t HostMemory::cache_bound() const {
+  return std::max(most_cached_, live_bytes_ / 4);
+}
+
+/// Without the lock: it takes the system a while. Meanwhile the ranges are neither free nor handed out, and
+/// nobody's.
+void HostMemory::give_pages_back(std::unique_lock<std::mutex>& lock, std::size_t bytes) {
+  const auto ranges = cached_.remove_highest(bytes);
+  for (const auto& range : ranges) free_.remove(range);
+  lock.unlock();
+  for (const auto& range : ranges) discard(range);
+  lock.lock();
+  for (const auto& range : ranges) free_.add(range);
+}
+
+/// Where the system refuses, the pages stay and the memory is used again as it is: nothing to tell anybody
+/// who drops a tensor.
+void HostMemory::discard(HostRange range) noexcept {
+  try {
+    arena_.discard(range.at, range.size);
+  } catch (const Error&) {
+  }
+}
+
+void HostMemory::empty_cache() {
+  std::unique_lock lock(mutex_);
+  if (!inherited_) give_pages_back(lock, cached_.bytes());
+}
+
+HostMemoryStats HostMemory::stats() const {
+  std::lock_guard lock(mutex_);
+  return {live_bytes_, live_.size(), cached_.bytes(), arena_.capacity()};
+}
+
+/// A private mapping shows the file's pages until they are written to, so what the parent writes would still
+/// appear in it: hence every page in use is copied at once, not when the child writes to it.
+bool HostMemory::make_private() noexcept {
+  inherited_ = true;
+  void* mapped = ::mmap(arena_.base(), arena_.capacity(), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, arena_.fd(), 0);
+  if (mapped == MAP_FAILED) return false;
+  ::madvise(arena_.base(), arena_.capacity(), MADV_DONTDUMP);
+  std::size_t at = 0;
+  for (const auto& [offset, size] : free_.all()) {  // what lies between free ranges is in use
+    if (!copy_pages({at, offset - at})) return false;
+    at = offset + size;
+  }
+  return copy_pages({at, arena_.capacity() - at});
+}
+
+/// Only pages that exist: a copy of one that nobody has touched would take two.
+bool HostMemory::copy_pages(HostRange used) noexcept {
+  const auto end = static_cast<off_t>(used.end());
+  for (auto at = static_cast<off_t>(used.at); at < end;) {
+    const off_t data = ::lseek(arena_.fd(), at, SEEK_DATA);
+    if (data < 0 && errno != ENXIO) return false;
+    if (data < 0 || data >= end) return true;
+    off_t hole = ::lseek(arena_.fd(), data, SEEK_HOLE);
+    if (hole < 0) return false;
+    hole = std::min(hole, end);
+    // Makes the pages writable, which copies those of a private mapping.
+    if (!arena_.populate(static_cast<std::size_t>(data), static_cast<std::size_t>(hole - data))) return false;
+    at = hole;
+  }
+  return true;
+}
+
+}  // namespace vdev

@@ -1,6 +1,6 @@
 #include "csrc_pg/collectives/chain_reduction.hpp"
 
-#include <cstring>
+#include "csrc_pg/collectives/many_reduction.hpp"
 
 namespace vccl {
 
@@ -41,19 +41,21 @@ void ChainReduction::add(std::size_t offset, const std::byte* own, std::byte* re
       slots_ && !from_element ? left_.take_committed(partial_bytes) : left_.take(offset, count * element_);
   const bool to_slot = slots_ && !is_last;
   if (to_slot) result = right_.reserve();
-  const Kernel kernel = from_element ? (is_last ? reduction_.only : reduction_.first)
-                                     : (is_last ? reduction_.last : reduction_.middle);
-  kernel(result, theirs, own, count, scalar_);
+  if (from_element && is_last) {
+    const std::byte* const inputs[] = {theirs, own};
+    const double scalars[] = {scalar_, scalar_};
+    reduction_.many(result, inputs, 2, count, scalars);
+  } else {
+    const Kernel kernel = from_element ? reduction_.first : is_last ? reduction_.last : reduction_.middle;
+    kernel(result, theirs, own, count, scalar_);
+  }
   left_.release();
   if (to_slot) right_.commit(partial_bytes);
 }
 
 void reduce_alone(const Call& call, std::size_t count, const void* input, void* output) {
-  const Reduction& reduction = *find_reduction(call.dtype, call.op);
-  if (reduction.alone)
-    reduction.alone(output, nullptr, input, count, scalar_of(call, 1));
-  else if (input != output)
-    std::memcpy(output, input, count * size_of(call.dtype));
+  const auto* elements = static_cast<const std::byte*>(input);
+  ManyReduction(call, 1)(static_cast<std::byte*>(output), &elements, count);
 }
 
 }  // namespace vccl

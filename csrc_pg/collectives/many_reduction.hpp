@@ -10,7 +10,7 @@
 namespace vccl {
 
 /// Reduces what lies in one buffer a rank, in the order of ranks: ((0 + 1) + 2) + ... The result depends on
-/// neither who computes it nor how it is cut into pieces. Partial results stay in the first-level cache.
+/// neither who computes it nor how it is cut into pieces.
 class ManyReduction {
  public:
   ManyReduction(const Call& call, int size);
@@ -21,11 +21,9 @@ class ManyReduction {
   void operator()(std::byte* result, const std::byte* const* inputs, std::size_t count) const;
 
  private:
-  void tile(std::byte* result, const std::byte* const* inputs, std::size_t at, std::size_t count) const;
-
   const Reduction& reduction_;
-  const std::size_t element_, tile_;
-  const int last_;           // rank
+  const std::size_t element_;
+  const int size_;           // ranks
   PerRank<double> scalars_;  // for each rank's elements
 };
 

@@ -1,115 +1,189 @@
 // float16, bfloat16 and the 8-bit floats as bits: conversions to and from float32, exact, without the
-// compiler's or torch's types.
+// compiler's or torch's types. Of one number, or of a vector of them (see reduce_vectors.hpp).
 //
-// Written without branches, so that a loop over them vectorises. The results are those of the F16C
+// Written without branches, so that vectors take the same steps. The results are those of the F16C
 // instructions and of torch: round to nearest even, subnormals kept, NaN stays NaN and becomes quiet. Every
 // step is sound too when the thread flushes subnormals (torch.set_flush_denormal): no intermediate float32 is
 // subnormal unless the result is zero.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace vccl {
 
-static inline __attribute__((always_inline)) float float_of(std::uint32_t bits) {
-  float value;
-  __builtin_memcpy(&value, &bits, sizeof value);
-  return value;
+#define VCCL_INLINE inline __attribute__((always_inline))
+
+// The type of 32 bits and the one of float32 that have the shape of T.
+template <class T>
+struct Shape {
+  typedef std::uint32_t Words __attribute__((vector_size(sizeof(T))));
+  typedef std::int32_t Signed __attribute__((vector_size(sizeof(T))));
+  typedef float Floats __attribute__((vector_size(sizeof(T))));
+};
+template <>
+struct Shape<std::uint32_t> {
+  using Words = std::uint32_t;
+  using Signed = std::int32_t;
+  using Floats = float;
+};
+template <>
+struct Shape<float> : Shape<std::uint32_t> {};
+
+template <class W>
+static VCCL_INLINE auto float_of(W bits) {
+  return __builtin_bit_cast(typename Shape<W>::Floats, bits);
 }
 
-static inline __attribute__((always_inline)) std::uint32_t bits_of(float value) {
-  std::uint32_t bits;
-  __builtin_memcpy(&bits, &value, sizeof bits);
-  return bits;
+template <class F>
+static VCCL_INLINE auto bits_of(F value) {
+  return __builtin_bit_cast(typename Shape<F>::Words, value);
 }
 
-// All ones if a < b; both below 2^31, since the oldest vector instructions compare signed numbers only.
-static inline __attribute__((always_inline)) std::uint32_t below(std::uint32_t a, std::uint32_t b) {
-  return std::int32_t(a) < std::int32_t(b) ? ~std::uint32_t(0) : 0u;
+// a > b ? yes : no; a and b below 2^31, since the oldest vector instructions compare signed numbers, and for
+// greater.
+template <class W>
+static VCCL_INLINE W if_above(W a, std::uint32_t b, W yes, W no) {
+  using Signed = typename Shape<W>::Signed;
+  return Signed(a) > std::int32_t(b) ? yes : no;
 }
 
-static inline __attribute__((always_inline)) std::uint32_t select(std::uint32_t mask, std::uint32_t yes,
-                                                                  std::uint32_t no) {
-  return (mask & yes) | (~mask & no);
-}
+// One struct a format. widen() takes its bits at the upper end of 32, and pays no heed to what is below them.
+// narrow() gives them at the lower end.
 
-static inline __attribute__((always_inline)) float half_to_float(std::uint16_t half) {
-  const std::uint32_t sign = std::uint32_t(half & 0x8000u) << 16;
-  const std::uint32_t magnitude = half & 0x7fffu;
-  // A subnormal half is a whole number of 2^-24.
-  const std::uint32_t subnormal = bits_of(float(std::int32_t(magnitude)) * 0x1p-24f);
-  const std::uint32_t normal = (magnitude << 13) + (std::uint32_t(127 - 15) << 23);
-  const std::uint32_t special = 0x7f800000u | (magnitude << 13) | (below(0x7c00u, magnitude) & 0x00400000u);
-  const std::uint32_t finite = select(below(magnitude, 0x0400u), subnormal, normal);
-  return float_of(sign | select(below(magnitude, 0x7c00u), finite, special));
-}
+struct Float16 {
+  using Bits = std::uint16_t;
 
-static inline __attribute__((always_inline)) std::uint16_t float_to_half(float value) {
-  const std::uint32_t bits = bits_of(value);
-  const std::uint32_t sign = (bits >> 16) & 0x8000u;
-  const std::uint32_t magnitude = bits & 0x7fffffffu;
-  // Below 2^-14 the result is a whole number of 2^-24, the unit in the last place of 0.5: the addition
-  // rounds.
-  const std::uint32_t subnormal = bits_of(float_of(magnitude) + 0.5f) - 0x3f000000u;
-  // Half a unit less one, and one more for odd results: ties go to even. A carry runs into the exponent, and
-  // from 65520 on into infinity, as it should.
-  const std::uint32_t normal =
-      (magnitude + 0x0fffu + ((magnitude >> 13) & 1u) - (std::uint32_t(127 - 15) << 23)) >> 13;
-  const std::uint32_t nan = below(0x7f800000u, magnitude) & (0x0200u | ((magnitude >> 13) & 0x03ffu));
-  const std::uint32_t finite = select(below(magnitude, 0x38800000u), subnormal, normal);
-  return std::uint16_t(sign | select(below(magnitude, 0x47800000u), finite, 0x7c00u | nan));
-}
+  template <class W>
+  static VCCL_INLINE auto widen(W high) {
+    const W sign = high & 0x80000000u;
+    const W magnitude = (high >> 16) & 0x7fffu;
+    // A subnormal is a whole number of 2^-24. The subtraction leaves it.
+    const W subnormal = bits_of(float_of((magnitude << 13) + 0x38800000u) - 0x1p-14f);
+    const W normal = (magnitude << 13) + (std::uint32_t(127 - 15) << 23);
+    const W quiet = if_above(magnitude, 0x7c00u, W(W{} + 0x00400000u), W{});
+    const W special = 0x7f800000u | (magnitude << 13) | quiet;
+    const W finite = if_above(magnitude, 0x03ffu, normal, subnormal);
+    return float_of(W(sign | if_above(magnitude, 0x7bffu, special, finite)));
+  }
 
-static inline __attribute__((always_inline)) float bfloat16_to_float(std::uint16_t narrow) {
-  return float_of(std::uint32_t(narrow) << 16);
-}
+  template <class F>
+  static VCCL_INLINE auto narrow(F value) {
+    const auto bits = bits_of(value);
+    using W = std::remove_const_t<decltype(bits)>;
+    const W sign = (bits >> 16) & 0x8000u;
+    const W magnitude = bits & 0x7fffffffu;
+    // Below 2^-14 the result is a whole number of 2^-24, the unit in the last place of 0.5: the addition
+    // rounds.
+    const W subnormal = bits_of(float_of(magnitude) + 0.5f) - 0x3f000000u;
+    // Half a unit less one, and one more for odd results: ties go to even. A carry runs into the exponent,
+    // and from 65520 on into infinity, as it should.
+    const W normal = (magnitude + 0x0fffu + ((magnitude >> 13) & 1u) - (std::uint32_t(127 - 15) << 23)) >> 13;
+    const W nan = 0x7e00u | ((magnitude >> 13) & 0x03ffu);
+    const W special = if_above(magnitude, 0x7f800000u, nan, W(W{} + 0x7c00u));
+    const W finite = if_above(magnitude, 0x387fffffu, normal, subnormal);
+    return W(sign | if_above(magnitude, 0x477fffffu, special, finite));
+  }
+};
 
-static inline __attribute__((always_inline)) std::uint16_t float_to_bfloat16(float value) {
-  const std::uint32_t bits = bits_of(value);
-  const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  // The rounding carry would turn some NaNs into infinity or zero.
-  const std::uint32_t nan = ((bits >> 16) & 0x8000u) | 0x7fc0u;
-  return std::uint16_t(select(below(0x7f800000u, bits & 0x7fffffffu), nan, rounded));
-}
+struct Bfloat16 {
+  using Bits = std::uint16_t;
 
-static inline __attribute__((always_inline)) float float8_e4m3fn_to_float(std::uint8_t narrow) {
-  const std::uint32_t sign = std::uint32_t(narrow & 0x80u) << 24;
-  const std::uint32_t magnitude = narrow & 0x7fu;
-  const std::uint32_t subnormal = bits_of(float(std::int32_t(magnitude)) * 0x1p-9f);
-  const std::uint32_t normal = (magnitude << 20) + (std::uint32_t(127 - 7) << 23);
-  const std::uint32_t finite = select(below(magnitude, 0x08u), subnormal, normal);
-  return float_of(sign | select(below(magnitude, 0x7fu), finite, 0x7fc00000u));
-}
+  template <class W>
+  static VCCL_INLINE auto widen(W high) {
+    return float_of(W(high & 0xffff0000u));
+  }
 
-// The format has no infinity: what is too large becomes the largest number, as in torch.
-static inline __attribute__((always_inline)) std::uint8_t float_to_float8_e4m3fn(float value) {
-  const std::uint32_t bits = bits_of(value);
-  const std::uint32_t sign = (bits >> 24) & 0x80u;
-  const std::uint32_t magnitude = bits & 0x7fffffffu;
-  // As for float16: 2^-9 is the unit in the last place of 2^14.
-  const std::uint32_t subnormal = bits_of(float_of(magnitude) + 0x1p14f) - 0x46800000u;
-  const std::uint32_t normal =
-      (magnitude + 0x7ffffu + ((magnitude >> 20) & 1u) - (std::uint32_t(127 - 7) << 23)) >> 20;
-  const std::uint32_t rounded = select(below(magnitude, 0x3c800000u), subnormal, normal);
-  const std::uint32_t finite = select(below(0x7eu, rounded), 0x7eu, rounded);
-  return std::uint8_t(sign | select(below(0x7f800000u, magnitude), 0x7fu, finite));
-}
+  template <class F>
+  static VCCL_INLINE auto narrow(F value) {
+    const auto bits = bits_of(value);
+    using W = std::remove_const_t<decltype(bits)>;
+    const W rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+    // The rounding carry would turn some NaNs into infinity or zero. All become the one that torch has.
+    const W nan = W{} + 0x7fc00000u;
+    return W((value == value ? rounded : nan) >> 16);
+  }
+};
 
-// The upper byte of a float16.
-static inline __attribute__((always_inline)) float float8_e5m2_to_float(std::uint8_t narrow) {
-  return half_to_float(std::uint16_t(narrow << 8));
-}
+struct Float8E4M3 {
+  using Bits = std::uint8_t;
 
-static inline __attribute__((always_inline)) std::uint8_t float_to_float8_e5m2(float value) {
-  const std::uint32_t bits = bits_of(value);
-  const std::uint32_t sign = (bits >> 24) & 0x80u;
-  const std::uint32_t magnitude = bits & 0x7fffffffu;
-  const std::uint32_t subnormal = bits_of(float_of(magnitude) + 0x1p7f) - 0x43000000u;
-  const std::uint32_t normal =
-      (magnitude + 0xfffffu + ((magnitude >> 21) & 1u) - (std::uint32_t(127 - 15) << 23)) >> 21;
-  const std::uint32_t finite = select(below(magnitude, 0x38800000u), subnormal, normal);
-  const std::uint32_t special = 0x7cu | (below(0x7f800000u, magnitude) & 0x03u);
-  return std::uint8_t(sign | select(below(magnitude, 0x47800000u), finite, special));
+  template <class W>
+  static VCCL_INLINE auto widen(W high) {
+    const W sign = high & 0x80000000u;
+    const W magnitude = (high >> 4) & 0x07f00000u;
+    // A subnormal is a whole number of 2^-9. The subtraction leaves it.
+    const W subnormal = bits_of(float_of(magnitude + 0x3c800000u) - 0x1p-6f);
+    const W normal = magnitude + (std::uint32_t(127 - 7) << 23);
+    const W finite = if_above(magnitude, 0x007fffffu, normal, subnormal);
+    return float_of(W(sign | if_above(magnitude, 0x07efffffu, W(W{} + 0x7fc00000u), finite)));
+  }
+
+  // The format has no infinity: what is too large becomes the largest number, as in torch.
+  template <class F>
+  static VCCL_INLINE auto narrow(F value) {
+    const auto bits = bits_of(value);
+    using W = std::remove_const_t<decltype(bits)>;
+    const W sign = (bits >> 24) & 0x80u;
+    const W magnitude = bits & 0x7fffffffu;
+    // As for float16: 2^-9 is the unit in the last place of 2^14.
+    const W subnormal = bits_of(float_of(magnitude) + 0x1p14f) - 0x46800000u;
+    const W normal = (magnitude + 0x7ffffu + ((magnitude >> 20) & 1u) - (std::uint32_t(127 - 7) << 23)) >> 20;
+    const W rounded = if_above(magnitude, 0x3c7fffffu, normal, subnormal);
+    const W finite = if_above(rounded, 0x7eu, W(W{} + 0x7eu), rounded);
+    return W(sign | if_above(magnitude, 0x7f800000u, W(W{} + 0x7fu), finite));
+  }
+};
+
+struct Float8E5M2 {
+  using Bits = std::uint8_t;
+
+  // The upper byte of a float16.
+  template <class W>
+  static VCCL_INLINE auto widen(W high) {
+    return Float16::widen(W(high & 0xff000000u));
+  }
+
+  template <class F>
+  static VCCL_INLINE auto narrow(F value) {
+    const auto bits = bits_of(value);
+    using W = std::remove_const_t<decltype(bits)>;
+    const W sign = (bits >> 24) & 0x80u;
+    const W magnitude = bits & 0x7fffffffu;
+    const W subnormal = bits_of(float_of(magnitude) + 0x1p7f) - 0x43000000u;
+    const W normal =
+        (magnitude + 0xfffffu + ((magnitude >> 21) & 1u) - (std::uint32_t(127 - 15) << 23)) >> 21;
+    const W finite = if_above(magnitude, 0x387fffffu, normal, subnormal);
+    const W special = if_above(magnitude, 0x7f800000u, W(W{} + 0x7fu), W(W{} + 0x7cu));
+    return W(sign | if_above(magnitude, 0x477fffffu, special, finite));
+  }
+};
+
+// Of one number.
+
+static VCCL_INLINE float half_to_float(std::uint16_t half) {
+  return Float16::widen(std::uint32_t(half) << 16);
+}
+static VCCL_INLINE std::uint16_t float_to_half(float value) {
+  return std::uint16_t(Float16::narrow(value));
+}
+static VCCL_INLINE float bfloat16_to_float(std::uint16_t bits) {
+  return Bfloat16::widen(std::uint32_t(bits) << 16);
+}
+static VCCL_INLINE std::uint16_t float_to_bfloat16(float value) {
+  return std::uint16_t(Bfloat16::narrow(value));
+}
+static VCCL_INLINE float float8_e4m3fn_to_float(std::uint8_t bits) {
+  return Float8E4M3::widen(std::uint32_t(bits) << 24);
+}
+static VCCL_INLINE std::uint8_t float_to_float8_e4m3fn(float value) {
+  return std::uint8_t(Float8E4M3::narrow(value));
+}
+static VCCL_INLINE float float8_e5m2_to_float(std::uint8_t bits) {
+  return Float8E5M2::widen(std::uint32_t(bits) << 24);
+}
+static VCCL_INLINE std::uint8_t float_to_float8_e5m2(float value) {
+  return std::uint8_t(Float8E5M2::narrow(value));
 }
 
 }  // namespace vccl

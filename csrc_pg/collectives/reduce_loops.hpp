@@ -1,430 +1,307 @@
 // The loops behind reduce_kernels.hpp. Included once per instruction set, after the pragmas that choose it:
-// everything here has internal linkage, so that no function compiled for a newer machine is merged with
-// another's. For the same reason nothing from the standard library is called.
+// everything here and in the two headers below has internal linkage, so that no function compiled for a newer
+// machine is merged with another's. For the same reason nothing from the standard library is called.
 //
-// Needs before it: <cstddef>, <cstdint>, <type_traits>, narrow_floats.hpp, reduce_kernels.hpp, and the
-// instruction set's structs Float16 and Bfloat16 (see reduce_portable.cpp).
+// Needs before it, and before the pragmas: <cstddef>, <cstdint>, <type_traits>, <utility>,
+// reduce_kernels.hpp. After them: narrow_floats.hpp, whose vectors would else be taken apart for the plain
+// architecture, and what reduce_vectors.hpp wants.
+#include "csrc_pg/collectives/reduce_vectors.hpp"
+// After the vectors.
+#include "csrc_pg/collectives/reduce_operations.hpp"
 
 namespace vccl {
 namespace {
 
-#define VCCL_INLINE inline __attribute__((always_inline))
-
-// Peers' blocks lie where the peers' tensors lie: no alignment is assumed, and on x86 none is paid for.
-template <class T>
-struct Packed {
-  typedef T type __attribute__((aligned(1), may_alias));
-};
-
-// `ivdep`: out may be a or b itself, in which case element i depends on element i only. Without it the
-// compiler guards the vector loop with an overlap test, which an in-place call fails.
-template <class Out, class A, class B, class F>
-VCCL_INLINE void each(void* out, const void* a, const void* b, std::size_t count, F f) {
-  auto* o = static_cast<typename Packed<Out>::type*>(out);
-  auto* x = static_cast<const typename Packed<A>::type*>(a);
-  auto* y = static_cast<const typename Packed<B>::type*>(b);
-#pragma GCC ivdep
-  for (std::size_t i = 0; i < count; ++i) o[i] = f(x[i], y[i]);
-}
-
-// Wide enough that no product of two small integers overflows an int.
-template <class T>
-using Wrapping = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
-
-// T is a scalar, or a vector of floats.
-struct Sum {
-  template <class T>
-  static VCCL_INLINE T apply(T a, T b) {
-    if constexpr (std::is_integral_v<T>)
-      return T(Wrapping<T>(a) + Wrapping<T>(b));
-    else
-      return a + b;
-  }
-};
-
-struct Product {
-  template <class T>
-  static VCCL_INLINE T apply(T a, T b) {
-    if constexpr (std::is_integral_v<T>)
-      return T(Wrapping<T>(a) * Wrapping<T>(b));
-    else
-      return a * b;
-  }
-};
-
-// A NaN in `a` fails a == a, one in `b` fails the comparison and is taken.
-struct Min {
-  template <class T>
-  static VCCL_INLINE T apply(T a, T b) {
-    if constexpr (std::is_integral_v<T>)
-      return a < b ? a : b;
-    else
-      return (a < b) | (a != a) ? a : b;
-  }
-};
-
-struct Max {
-  template <class T>
-  static VCCL_INLINE T apply(T a, T b) {
-    if constexpr (std::is_integral_v<T>)
-      return a > b ? a : b;
-    else
-      return (a > b) | (a != a) ? a : b;
-  }
-};
-
-struct And {
-  template <class T>
-  static VCCL_INLINE T apply(T a, T b) {
-    return T(a & b);
-  }
-};
-
-struct Or {
-  template <class T>
-  static VCCL_INLINE T apply(T a, T b) {
-    return T(a | b);
-  }
-};
-
-struct Xor {
-  template <class T>
-  static VCCL_INLINE T apply(T a, T b) {
-    return T(a ^ b);
-  }
-};
-
-template <class T, class Op>
-void combine(void* out, const void* a, const void* b, std::size_t count, double) {
-  each<T, T, T>(out, a, b, count, [](T x, T y) __attribute__((always_inline)) { return Op::apply(x, y); });
-}
-
-template <class T>
-void average(void* out, const void* a, const void* b, std::size_t count, double ranks) {
-  if constexpr (std::is_integral_v<T> && sizeof(T) <= 2) {
-    // Vectors have no integer division. This one is exact: a quotient that is no whole number is at least 1 /
-    // ranks away from the next one, far more than a double rounds.
-    each<T, T, T>(out, a, b, count, [=](T x, T y) __attribute__((always_inline)) {
-      return T(std::int32_t(double(std::int32_t(Sum::apply(x, y))) / ranks));
-    });
-  } else if constexpr (std::is_integral_v<T>) {
-    using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
-    const Wide divisor = Wide(ranks);
-    each<T, T, T>(out, a, b, count, [=](T x, T y) __attribute__((always_inline)) {
-      return T(Wide(Sum::apply(x, y)) / divisor);
-    });
-  } else {
-    const T divisor = T(ranks);
-    each<T, T, T>(out, a, b, count,
-                  [=](T x, T y) __attribute__((always_inline)) { return (x + y) / divisor; });
-  }
-}
-
 // Several vectors of accumulators go through all inputs before the next ones do: every input is one steady
-// stream, which the processor fetches ahead. In pieces, one input after the other, it does not: from memory,
-// 8 inputs took two to three times as long.
-template <class T, bool kDivide>
-void sum_many(void* out, const std::byte* const* inputs, int ranks, std::size_t count, double divisor) {
-  typedef T Vector __attribute__((vector_size(32), aligned(1), may_alias));
-  constexpr int kVectors = 4;
-  constexpr std::size_t kStep = kVectors * sizeof(Vector) / sizeof(T);
-  auto* o = static_cast<typename Packed<T>::type*>(out);
-  const auto at = [&](int rank) __attribute__((always_inline)) {
-    return reinterpret_cast<const typename Packed<T>::type*>(inputs[rank]);
-  };
-  const T by = T(divisor);
-  std::size_t i = 0;
-  for (; i + kStep <= count; i += kStep) {
-    Vector sum[kVectors];
-    const auto* first = reinterpret_cast<const Vector*>(at(0) + i);
+// stream, which the processor fetches ahead, and partial results stay in registers. In pieces, one input
+// after the other, it is not: from memory, 8 inputs took two to three times as long.
+constexpr int kAccumulators = 4;
+
+/// The first input's elements have the format First, the others' Rest, the result's Out. kRanks: how many
+/// inputs there are, or 0 for any number.
+template <class First, class Rest, class Out, class Op, int kRanks>
+struct Loop {
+  using V = Vector<typename First::Lane>;
+  static constexpr int kVectors = First::kVectors;
+  static_assert(Rest::kVectors == kVectors && Out::kVectors == kVectors);
+  static constexpr std::size_t kStep = kVectors * kLanes<V>;  // elements
+
+  /// kSteps steps of kStep elements. input(rank) is where a rank's lie.
+  template <int kSteps, class Input>
+  static VCCL_INLINE void reduce(std::byte* out, Input input, int ranks, const Op& op) {
+    if constexpr (kRanks > 0) ranks = kRanks;
+    constexpr int kAll = kSteps * kVectors;
+    V result[kAll], next[kAll];
+    const std::byte* from = input(0);
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) sum[v] = first[v];
+    for (int s = 0; s < kSteps; ++s)
+      First::load_all(from + s * kStep * First::kElement, result + s * kVectors);
+#pragma GCC unroll 4
+    for (int v = 0; v < kAll; ++v) result[v] = op.begin(result[v]);
     for (int rank = 1; rank < ranks; ++rank) {
-      const auto* next = reinterpret_cast<const Vector*>(at(rank) + i);
+      from = input(rank);
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) sum[v] += next[v];
-    }
-    auto* to = reinterpret_cast<Vector*>(o + i);
+      for (int s = 0; s < kSteps; ++s) Rest::load_all(from + s * kStep * Rest::kElement, next + s * kVectors);
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) to[v] = kDivide ? sum[v] / by : sum[v];
+      for (int v = 0; v < kAll; ++v) result[v] = op.step(result[v], next[v], rank);
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < kAll; ++v) result[v] = op.end(result[v]);
+#pragma GCC unroll 4
+    for (int s = 0; s < kSteps; ++s) Out::store_all(out + s * kStep * Out::kElement, result + s * kVectors);
   }
-  for (; i < count; ++i) {
-    T sum = at(0)[i];
-    for (int rank = 1; rank < ranks; ++rank) sum += at(rank)[i];
-    o[i] = kDivide ? sum / by : sum;
+
+  static VCCL_INLINE void reduce_few(std::byte* out, const std::byte* const* inputs, int ranks,
+                                     std::size_t begin, std::size_t end, const Op& op) {
+    if constexpr (kRanks > 0) ranks = kRanks;
+    for (std::size_t i = begin; i < end; ++i) {
+      typename First::Lane result = op.begin(First::load_one(inputs[0] + i * First::kElement));
+      for (int rank = 1; rank < ranks; ++rank)
+        result = op.step(result, Rest::load_one(inputs[rank] + i * Rest::kElement), rank);
+      Out::store_one(out + i * Out::kElement, op.end(result));
+    }
   }
+
+  /// What is left, less than a step, through buffers of a step's length.
+  static VCCL_INLINE void reduce_rest(std::byte* out, const std::byte* const* inputs, int ranks,
+                                      std::size_t begin, std::size_t count, const Op& op) {
+    alignas(64) std::byte first[kStep * First::kElement] = {}, rest[kStep * Rest::kElement] = {};
+    alignas(64) std::byte result[kStep * Out::kElement];
+    const auto input = [&](int rank) __attribute__((always_inline)) -> const std::byte* {
+      const std::size_t size = rank == 0 ? First::kElement : Rest::kElement;
+      std::byte* const copy = rank == 0 ? first : rest;
+      __builtin_memcpy(copy, inputs[rank] + begin * size, count * size);
+      return copy;
+    };
+    reduce<1>(result, input, ranks, op);
+    __builtin_memcpy(out + begin * Out::kElement, result, count * Out::kElement);
+  }
+
+  /// The elements from `begin` to `end`.
+  static __attribute__((noinline)) void run(std::byte* out, const std::byte* const* inputs, int ranks,
+                                            std::size_t begin, std::size_t end, const double* scalars) {
+    const Op op(scalars);
+    std::size_t i = begin;
+    const auto input = [&](int rank) __attribute__((always_inline)) {
+      return inputs[rank] + i * (rank == 0 ? First::kElement : Rest::kElement);
+    };
+    constexpr int kSteps = kAccumulators / kVectors;
+    for (; end - i >= kSteps * kStep; i += kSteps * kStep)
+      reduce<kSteps>(out + i * Out::kElement, input, ranks, op);
+    if constexpr (kSteps > 1)
+      for (; end - i >= kStep; i += kStep) reduce<1>(out + i * Out::kElement, input, ranks, op);
+    if (i == end) return;
+    if constexpr (!Op::kOfPairs)
+      if (end - i <= First::kFew) return reduce_few(out, inputs, ranks, i, end, op);
+    reduce_rest(out, inputs, ranks, i, end - i, op);
+  }
+};
+
+template <class Format, class Op>
+VCCL_INLINE void reduce_range(void* out, const std::byte* const* inputs, int ranks, std::size_t begin,
+                              std::size_t end, const double* scalars) {
+  auto* to = static_cast<std::byte*>(out);
+  if (ranks == 2)
+    Loop<Format, Format, Format, Op, 2>::run(to, inputs, ranks, begin, end, scalars);
+  else
+    Loop<Format, Format, Format, Op, 0>::run(to, inputs, ranks, begin, end, scalars);
 }
 
+template <class Format, class Op>
+void many(void* out, const std::byte* const* inputs, int ranks, std::size_t count, const double* scalars) {
+  reduce_range<Format, Op>(out, inputs, ranks, 0, count, scalars);
+}
+
+/// One link of a chain of ranks.
+template <class First, class Rest, class Out, class Op>
+void link(void* out, const void* a, const void* b, std::size_t count, double scalar) {
+  const std::byte* inputs[] = {static_cast<const std::byte*>(a), static_cast<const std::byte*>(b)};
+  const double scalars[] = {scalar, scalar};
+  Loop<First, Rest, Out, Op, 2>::run(static_cast<std::byte*>(out), inputs, 2, 0, count, scalars);
+}
+
+/// The beginning of one.
+template <class From, class Out, class Op>
+void start(void* out, const void*, const void* b, std::size_t count, double scalar) {
+  const std::byte* inputs[] = {static_cast<const std::byte*>(b)};
+  Loop<From, From, Out, Op, 1>::run(static_cast<std::byte*>(out), inputs, 1, 0, count, &scalar);
+}
+
+/// Of elements that are kParts numbers each.
+template <ManyKernel kOfParts, int kParts>
+void many_parts(void* out, const std::byte* const* inputs, int ranks, std::size_t count,
+                const double* scalars) {
+  kOfParts(out, inputs, ranks, kParts * count, scalars);
+}
+template <Kernel kOfParts, int kParts>
+void link_parts(void* out, const void* a, const void* b, std::size_t count, double scalar) {
+  kOfParts(out, a, b, kParts * count, scalar);
+}
+
+// Vectors have no integer division; of floats they have. With more digits than T has bits it is exact: a
+// quotient that is no whole number is at least 1 / divisor away from the next one, which is more than
+// rounding makes of it. Of 64 bits only processors divide.
 template <class T>
-void add_scaled(void* out, const void* a, const void* b, std::size_t count, double scalar) {
-  const T factor = T(scalar);
-  each<T, T, T>(out, a, b, count, [=](T x, T y) __attribute__((always_inline)) { return x + y * factor; });
+__attribute__((optimize("tree-vectorize"))) void divide(void* numbers, std::size_t count, double by) {
+  typedef T Unaligned __attribute__((aligned(1), may_alias));
+  auto* const at = static_cast<Unaligned*>(numbers);
+  if constexpr (sizeof(T) == 8) {
+    const T divisor = T(by);
+    for (std::size_t i = 0; i < count; ++i) at[i] /= divisor;
+  } else {
+    using Float = std::conditional_t<sizeof(T) == 4, double, float>;
+    const Float divisor = Float(by);
+    // Not for 1: a quotient of 32 bits has no sign bit to spare.
+    for (std::size_t i = 0; by > 1 && i < count; ++i) at[i] = T(std::int32_t(Float(at[i]) / divisor));
+  }
 }
 
+// A piece is divided while it is in the first-level cache.
 template <class T>
-void scale(void* out, const void*, const void* b, std::size_t count, double scalar) {
-  const T factor = T(scalar);
-  each<T, T, T>(out, b, b, count, [=](T, T y) __attribute__((always_inline)) { return y * factor; });
+void average_integers(void* out, const std::byte* const* inputs, int ranks, std::size_t count,
+                      const double* scalars) {
+  constexpr std::size_t kPiece = 4096 / sizeof(T);
+  for (std::size_t at = 0; at < count; at += kPiece) {
+    const std::size_t end = count - at < kPiece ? count : at + kPiece;
+    reduce_range<Plain<std::make_unsigned_t<T>>, Sum>(out, inputs, ranks, at, end, scalars);
+    divide<T>(static_cast<std::byte*>(out) + at * sizeof(T), end - at, scalars[0]);
+  }
 }
-
-// Sums of complex numbers are sums of their parts, and so is what multiplies or divides them by a real one.
-template <Kernel kParts>
-void on_parts(void* out, const void* a, const void* b, std::size_t count, double scalar) {
-  kParts(out, a, b, 2 * count, scalar);
-}
-
-// The plain formula, as torch has it: no second thoughts about infinities.
 template <class T>
-void multiply_complex(void* out, const void* a, const void* b, std::size_t count, double) {
-  auto* o = static_cast<typename Packed<T>::type*>(out);
-  auto* x = static_cast<const typename Packed<T>::type*>(a);
-  auto* y = static_cast<const typename Packed<T>::type*>(b);
-#pragma GCC ivdep
-  for (std::size_t i = 0; i < 2 * count; i += 2) {
-    const T real = x[i] * y[i] - x[i + 1] * y[i + 1], imaginary = x[i] * y[i + 1] + x[i + 1] * y[i];
-    o[i] = real;
-    o[i + 1] = imaginary;
-  }
+void average_two_integers(void* out, const void* a, const void* b, std::size_t count, double scalar) {
+  const std::byte* inputs[] = {static_cast<const std::byte*>(a), static_cast<const std::byte*>(b)};
+  average_integers<T>(out, inputs, 2, count, &scalar);
 }
 
-void any(void* out, const void* a, const void* b, std::size_t count, double) {
-  using Byte = std::uint8_t;
-  each<Byte, Byte, Byte>(out, a, b, count,
-                         [](Byte x, Byte y) __attribute__((always_inline)) { return Byte((x | y) != 0); });
-}
-
-void all(void* out, const void* a, const void* b, std::size_t count, double) {
-  using Byte = std::uint8_t;
-  each<Byte, Byte, Byte>(out, a, b, count, [](Byte x, Byte y) __attribute__((always_inline)) {
-    return Byte((x != 0) & (y != 0));
-  });
-}
-
-void odd(void* out, const void* a, const void* b, std::size_t count, double) {
-  using Byte = std::uint8_t;
-  each<Byte, Byte, Byte>(out, a, b, count, [](Byte x, Byte y) __attribute__((always_inline)) {
-    return Byte((x != 0) ^ (y != 0));
-  });
-}
-
-struct Float8E4M3 {
-  using Bits = std::uint8_t;
-  static VCCL_INLINE float widen(Bits bits) { return float8_e4m3fn_to_float(bits); }
-  static VCCL_INLINE Bits narrow(float value) { return float_to_float8_e4m3fn(value); }
-};
-
-struct Float8E5M2 {
-  using Bits = std::uint8_t;
-  static VCCL_INLINE float widen(Bits bits) { return float8_e5m2_to_float(bits); }
-  static VCCL_INLINE Bits narrow(float value) { return float_to_float8_e5m2(value); }
-};
-
-// Loops over a float N of 16 or 8 bits. Where N has lanes, load() and store() do the bulk with the machine's
-// conversions.
-template <class N, class Op, bool kDivide>
-struct Narrow {
-  struct Finish {
-    float divisor;
-    template <class T>
-    VCCL_INLINE T operator()(T a, T b) const {
-      if constexpr (kDivide)
-        return Op::apply(a, b) / divisor;
-      else
-        return Op::apply(a, b);
-    }
-  };
-  struct Step {
-    template <class T>
-    VCCL_INLINE T operator()(T a, T b) const {
-      return Op::apply(a, b);
-    }
-  };
-
-  using Bits = typename N::Bits;
-
-  template <bool kWideOut, bool kWideA, class F>
-  static VCCL_INLINE void loop(void* out, const void* a, const void* b, std::size_t count, F f) {
-    using Out = std::conditional_t<kWideOut, float, Bits>;
-    using A = std::conditional_t<kWideA, float, Bits>;
-    std::size_t done = 0;
-    if constexpr (requires { N::kLanes; }) {
-      auto* o = static_cast<char*>(out);
-      auto* x = static_cast<const char*>(a);
-      auto* y = static_cast<const char*>(b);
-      for (; done + N::kLanes <= count; done += N::kLanes) {
-        const auto u = load<N, kWideA>(x + done * sizeof(A));
-        const auto v = load<N, false>(y + done * sizeof(Bits));
-        store<N, kWideOut>(o + done * sizeof(Out), f(u, v));
-      }
-    }
-    each<Out, A, Bits>(static_cast<char*>(out) + done * sizeof(Out),
-                       static_cast<const char*>(a) + done * sizeof(A),
-                       static_cast<const char*>(b) + done * sizeof(Bits), count - done,
-                       [=](A x, Bits y) __attribute__((always_inline)) {
-                         float u, r;
-                         if constexpr (kWideA)
-                           u = x;
-                         else
-                           u = N::widen(x);
-                         r = f(u, N::widen(y));
-                         if constexpr (kWideOut)
-                           return r;
-                         else
-                           return N::narrow(r);
-                       });
-  }
-
-  static void only(void* out, const void* a, const void* b, std::size_t count, double scalar) {
-    loop<false, false>(out, a, b, count, Finish{float(scalar)});
-  }
-  static void first(void* out, const void* a, const void* b, std::size_t count, double) {
-    loop<true, false>(out, a, b, count, Step{});
-  }
-  static void middle(void* out, const void* a, const void* b, std::size_t count, double) {
-    loop<true, true>(out, a, b, count, Step{});
-  }
-  static void last(void* out, const void* a, const void* b, std::size_t count, double scalar) {
-    loop<false, true>(out, a, b, count, Finish{float(scalar)});
-  }
-};
-
-template <class N>
-struct NarrowScaled {
-  using Loops = Narrow<N, Sum, false>;
-  struct AddScaled {
-    float factor;
-    template <class T>
-    VCCL_INLINE T operator()(T a, T b) const {
-      return a + b * factor;
-    }
-  };
-  struct Scale {
-    float factor;
-    template <class T>
-    VCCL_INLINE T operator()(T, T b) const {
-      return b * factor;
-    }
-  };
-
-  static void middle(void* out, const void* a, const void* b, std::size_t count, double scalar) {
-    Loops::template loop<true, true>(out, a, b, count, AddScaled{float(scalar)});
-  }
-  static void last(void* out, const void* a, const void* b, std::size_t count, double scalar) {
-    Loops::template loop<false, true>(out, a, b, count, AddScaled{float(scalar)});
-  }
-  static void start(void* out, const void*, const void* b, std::size_t count, double scalar) {
-    Loops::template loop<true, false>(out, b, b, count, Scale{float(scalar)});
-  }
-  static void alone(void* out, const void*, const void* b, std::size_t count, double scalar) {
-    Loops::template loop<false, false>(out, b, b, count, Scale{float(scalar)});
-  }
-};
+// ---- the tables: one entry for each reduction, in the order of ReduceOp
 
 constexpr Reduction kNone = {};
 
-constexpr Reduction same(Kernel step, Kernel last, std::size_t size) {
-  return {last, step, step, last, size};
-}
-
-constexpr Reduction same(Kernel step, std::size_t size) {
-  return same(step, step, size);
-}
-
-constexpr Reduction scaled(Kernel add, Kernel start, std::size_t size) {
-  return {nullptr, nullptr, add, add, size, start, start};
-}
-
-constexpr Reduction with(Reduction reduction, ManyKernel many) {
-  reduction.many = many;
-  return reduction;
-}
-
-// The tables have one entry for each reduction, in the order of ReduceOp.
 const Reduction* entry(const Reduction* table, ReduceOp op) {
   const Reduction& reduction = table[int(op)];
-  return reduction.last ? &reduction : nullptr;
+  return reduction.many ? &reduction : nullptr;
+}
+
+/// A reduction whose partial results look like its elements. Last: the operation that ends a chain.
+template <class Format, class Step, class Last = Step>
+constexpr Reduction same() {
+  constexpr Kernel kStep = link<Format, Format, Format, Step>;
+  return {many<Format, Last>, kStep, kStep, link<Format, Format, Format, Last>, Format::kElement};
 }
 
 template <class T>
+constexpr Reduction scaled() {
+  using Format = Plain<T>;
+  constexpr Kernel kStep = link<Format, Format, Format, ScaledOnto<T>>;
+  return {many<Format, Scaled<T>>, nullptr, kStep, kStep, sizeof(T), start<Format, Format, Scaled<T>>};
+}
+
+template <class T>
+constexpr Reduction average() {
+  constexpr Reduction kSum = same<Plain<std::make_unsigned_t<T>>, Sum>();
+  return {average_integers<T>, kSum.first, kSum.middle, average_two_integers<T>, sizeof(T)};
+}
+
+/// Of elements that are kParts of another reduction's.
+template <const Reduction& kOfParts, int kParts>
+constexpr Reduction in_parts() {
+  Reduction reduction = {many_parts<kOfParts.many, kParts>, nullptr, link_parts<kOfParts.middle, kParts>,
+                         link_parts<kOfParts.last, kParts>, kParts * kOfParts.partial_size};
+  if constexpr (kOfParts.first != nullptr) reduction.first = reduction.middle;
+  if constexpr (kOfParts.start != nullptr) reduction.start = link_parts<kOfParts.start, kParts>;
+  return reduction;
+}
+
+template <class Op>
+constexpr Reduction kBytes = same<Plain<std::uint8_t>, Op>();
+
+template <class T>
 const Reduction* of_integer(ReduceOp op) {
-  static constexpr Reduction kTable[] = {same(combine<T, Sum>, sizeof(T)),
-                                         same(combine<T, Sum>, average<T>, sizeof(T)),
-                                         same(combine<T, Product>, sizeof(T)),
-                                         same(combine<T, Min>, sizeof(T)),
-                                         same(combine<T, Max>, sizeof(T)),
-                                         same(combine<T, And>, sizeof(T)),
-                                         same(combine<T, Or>, sizeof(T)),
-                                         same(combine<T, Xor>, sizeof(T)),
+  using Unsigned = Plain<std::make_unsigned_t<T>>;
+  static constexpr Reduction kTable[] = {same<Unsigned, Sum>(),
+                                         average<T>(),
+                                         same<Unsigned, Product>(),
+                                         same<Plain<T>, Min>(),
+                                         same<Plain<T>, Max>(),
+                                         in_parts<kBytes<And>, sizeof(T)>(),
+                                         in_parts<kBytes<Or>, sizeof(T)>(),
+                                         in_parts<kBytes<Xor>, sizeof(T)>(),
                                          kNone};
   return entry(kTable, op);
 }
 
 template <class T>
 const Reduction* of_float(ReduceOp op) {
-  static constexpr Reduction kTable[] = {
-      with(same(combine<T, Sum>, sizeof(T)), sum_many<T, false>),
-      with(same(combine<T, Sum>, average<T>, sizeof(T)), sum_many<T, true>),
-      same(combine<T, Product>, sizeof(T)),
-      same(combine<T, Min>, sizeof(T)),
-      same(combine<T, Max>, sizeof(T)),
-      kNone,
-      kNone,
-      kNone,
-      scaled(add_scaled<T>, scale<T>, sizeof(T))};
+  static constexpr Reduction kTable[] = {same<Plain<T>, Sum>(),
+                                         same<Plain<T>, Sum, Average<T>>(),
+                                         same<Plain<T>, Product>(),
+                                         same<Plain<T>, Min>(),
+                                         same<Plain<T>, Max>(),
+                                         kNone,
+                                         kNone,
+                                         kNone,
+                                         scaled<T>()};
   return entry(kTable, op);
 }
 
-// T is the type of the parts.
+// T is the type of the parts. Sums of complex numbers are sums of their parts, and so is what multiplies or
+// divides them by a real one.
 template <class T>
 const Reduction* of_complex(ReduceOp op) {
-  static constexpr std::size_t kSize = 2 * sizeof(T);
-  static constexpr Reduction kTable[] = {same(on_parts<combine<T, Sum>>, kSize),
-                                         same(on_parts<combine<T, Sum>>, on_parts<average<T>>, kSize),
-                                         same(multiply_complex<T>, kSize),
+  static constexpr Reduction kSum = same<Plain<T>, Sum>(), kAverage = same<Plain<T>, Sum, Average<T>>(),
+                             kProduct = same<Plain<T>, ComplexProduct>(), kScaled = scaled<T>();
+  static constexpr Reduction kTable[] = {in_parts<kSum, 2>(),
+                                         in_parts<kAverage, 2>(),
+                                         in_parts<kProduct, 2>(),
                                          kNone,
                                          kNone,
                                          kNone,
                                          kNone,
                                          kNone,
-                                         scaled(on_parts<add_scaled<T>>, on_parts<scale<T>>, kSize)};
+                                         in_parts<kScaled, 2>()};
   return entry(kTable, op);
 }
 
-template <class N, class Op, bool kDivide = false>
-constexpr Reduction wide() {
-  using Loops = Narrow<N, Op, kDivide>;
-  return {Loops::only, Loops::first, Loops::middle, Loops::last, sizeof(float)};
+template <class N, class Step, class Last = Step>
+constexpr Reduction widened() {
+  using Element = Ordered<N>;
+  using Wide = Partial<sizeof(typename N::Bits)>;
+  return {many<Shuffled<N>, Last>, link<Element, Element, Wide, Step>, link<Wide, Element, Wide, Step>,
+          link<Wide, Element, Element, Last>, sizeof(float)};
 }
 
-// Neither MIN nor MAX makes a new number: nothing is rounded, and partial results stay narrow.
-template <class N, class Op>
-constexpr Reduction narrow() {
-  return same(Narrow<N, Op, false>::only, sizeof(typename N::Bits));
+template <class N>
+constexpr Reduction widened_and_scaled() {
+  Reduction reduction = widened<N, ScaledOnto<float>>();
+  reduction.many = many<Shuffled<N>, Scaled<float>>;
+  reduction.first = nullptr;
+  reduction.start = start<Ordered<N>, Partial<sizeof(typename N::Bits)>, Scaled<float>>;
+  return reduction;
 }
 
 template <class N>
 const Reduction* of_narrow_float(ReduceOp op) {
-  using Scaled = NarrowScaled<N>;
-  static constexpr Reduction kTable[] = {
-      wide<N, Sum>(),
-      wide<N, Sum, true>(),
-      wide<N, Product>(),
-      narrow<N, Min>(),
-      narrow<N, Max>(),
-      kNone,
-      kNone,
-      kNone,
-      {nullptr, nullptr, Scaled::middle, Scaled::last, sizeof(float), Scaled::start, Scaled::alone}};
+  // Neither MIN nor MAX makes a new number: nothing is rounded, and partial results stay narrow.
+  static constexpr Reduction kTable[] = {widened<N, Sum>(),
+                                         widened<N, Sum, Average<float>>(),
+                                         widened<N, Product>(),
+                                         same<Shuffled<N>, Min>(),
+                                         same<Shuffled<N>, Max>(),
+                                         kNone,
+                                         kNone,
+                                         kNone,
+                                         widened_and_scaled<N>()};
   return entry(kTable, op);
 }
 
 const Reduction* of_bool(ReduceOp op) {
-  static constexpr Reduction kAny = same(any, 1), kAll = same(all, 1), kOdd = same(odd, 1);
+  static constexpr Reduction kAny = kBytes<Logical<Or>>, kAll = kBytes<Logical<And>>,
+                             kOdd = kBytes<Logical<Xor>>;
   static constexpr Reduction kTable[] = {kAny, kNone, kAll, kAll, kAny, kAll, kAny, kOdd, kNone};
   return entry(kTable, op);
 }
 
-const Reduction* find(Dtype dtype, ReduceOp op) {
+[[maybe_unused]] const Reduction* find(Dtype dtype, ReduceOp op) {
   switch (dtype) {
     case Dtype::boolean:
       return of_bool(op);

@@ -1,5 +1,9 @@
 // Reductions of many inputs at once against the same chain over whole buffers, bit by bit.
+#include <cmath>
 #include <cstring>
+#include <random>
+#include <string>
+#include <type_traits>
 #include <vector>
 
 #include "csrc_pg/collectives/many_reduction.hpp"
@@ -22,13 +26,11 @@ std::vector<std::byte> chain(const Reduction& reduction, const reference::Inputs
     return op == ReduceOp::premul_sum ? factor_of_rank(rank) : double(size);
   };
   std::vector<std::byte> result(count * element), partial(count * reduction.partial_size);
-  if (size == 1 && reduction.alone) {
-    reduction.alone(result.data(), nullptr, inputs[0].data(), count, scalar(0));
-    return result;
-  }
-  if (size == 1) return inputs[0];
-  if (size == 2 && reduction.only) {
-    reduction.only(result.data(), inputs[0].data(), inputs[1].data(), count, scalar(1));
+  if (size == 1 && op != ReduceOp::premul_sum) return inputs[0];
+  if (size <= 2 && (size == 1 || op != ReduceOp::premul_sum)) {
+    const std::byte* const pointers[] = {inputs[0].data(), inputs.back().data()};
+    const double scalars[] = {scalar(0), scalar(1)};
+    reduction.many(result.data(), pointers, size, count, scalars);
     return result;
   }
   int rank = 1;
@@ -64,7 +66,109 @@ void check_chain(Dtype dtype, ReduceOp op, int size, std::size_t count) {
   }
 }
 
+// NaN is one bit pattern: which of two an addition passes on is the compiler's choice.
+void unify_nan(Dtype dtype, std::vector<std::byte>& bytes) {
+  reference::with_type(dtype, [&](auto type) {
+    const auto unify = [&](auto element, auto is_nan) {
+      for (std::size_t at = 0; at < bytes.size(); at += sizeof element) {
+        std::memcpy(&element, bytes.data() + at, sizeof element);
+        if (is_nan(element)) std::memset(bytes.data() + at, 0xff, sizeof element);
+      }
+    };
+    using T = decltype(type);
+    if constexpr (reference::kNarrow<T>)
+      unify(type, [](auto x) { return std::isnan(x.value()); });
+    else if constexpr (reference::kComplex<T>)
+      unify(type.real(), [](auto x) { return std::isnan(x); });
+    else if constexpr (std::is_floating_point_v<T>)
+      unify(type, [](auto x) { return std::isnan(x); });
+  });
+}
+
+struct Check {
+  std::mt19937_64 random{77};
+
+  // Every pattern, with more infinities, zeros and ties than chance has; NaN would drown long chains.
+  std::vector<std::byte> input(Dtype dtype, std::size_t count, bool nan) {
+    std::vector<std::byte> bytes(count * size_of(dtype));
+    for (auto& byte : bytes) byte = std::byte(random());
+    reference::with_type(dtype, [&](auto type) {
+      using T = decltype(type);
+      const auto each = [&](auto element, auto is_nan, auto from) {
+        for (std::size_t at = 0; at < bytes.size(); at += sizeof element) {
+          std::memcpy(&element, bytes.data() + at, sizeof element);
+          const auto kind = random() % 16;
+          if (kind == 0 && nan) element = from(NAN);
+          if (kind == 1) element = from(random() % 2 ? INFINITY : -INFINITY);
+          if (kind == 2) element = from(random() % 2 ? 0.0f : -0.0f);
+          if (kind > 4 || (!nan && is_nan(element)))
+            element = from(std::ldexp(float(random() % 64) - 32, int(random() % 8) - 4));
+          std::memcpy(bytes.data() + at, &element, sizeof element);
+        }
+      };
+      const auto is_nan = [](auto x) { return std::isnan(x); };
+      if constexpr (reference::kNarrow<T>)
+        each(type, [](auto x) { return std::isnan(x.value()); }, [](float x) { return T{T::from(x)}; });
+      else if constexpr (reference::kComplex<T>)
+        each(type.real(), is_nan, [](float x) { return typename T::value_type(x); });
+      else if constexpr (std::is_floating_point_v<T>)
+        each(type, is_nan, [](float x) { return T(x); });
+    });
+    return bytes;
+  }
+
+  void operator()(Dtype dtype, ReduceOp op, int size, std::size_t count) {
+    const std::size_t element = size_of(dtype);
+    reference::Inputs inputs;
+    const bool nan = random() % 2;
+    for (int rank = 0; rank < size; ++rank) inputs.push_back(input(dtype, count, nan));
+    auto wanted = chain(*instruction_sets().back().find(dtype, op), inputs, op, element, count);
+    if (size == 1 && dtype == Dtype::boolean)
+      for (auto& byte : wanted) byte = std::byte(byte != std::byte(0));
+    unify_nan(dtype, wanted);
+    std::vector<double> scalars(std::size_t(size), size);
+    for (int rank = 0; op == ReduceOp::premul_sum && rank < size; ++rank)
+      scalars[std::size_t(rank)] = factor_of_rank(rank);
+    const int place = int(random() % std::uint64_t(size + 1)) - 1;  // -1: beside the inputs
+    for (const auto& set : instruction_sets()) {
+      // Each buffer at an address of its own, of exactly its length: a sanitizer sees what is beyond.
+      std::vector<std::vector<std::byte>> memory;
+      std::vector<const std::byte*> pointers;
+      for (const auto& values : inputs) {
+        const std::size_t shift = random() % 67;
+        auto& buffer = memory.emplace_back(shift + values.size());
+        std::memcpy(buffer.data() + shift, values.data(), values.size());
+        pointers.push_back(buffer.data() + shift);
+      }
+      std::vector<std::byte> beside(count * element);
+      auto* const to = place < 0 ? beside.data() : const_cast<std::byte*>(pointers[std::size_t(place)]);
+      set.find(dtype, op)->many(to, pointers.data(), size, count, scalars.data());
+      std::vector<std::byte> result(to, to + count * element);
+      unify_nan(dtype, result);
+      if (result != wanted)
+        throw check::Failure(std::string(set.name) + ": " + to_string(op) + " of " + std::to_string(count) +
+                             " " + to_string(dtype) + " of " + std::to_string(size) + " ranks, in place " +
+                             std::to_string(place));
+      for (int rank = 0; rank < size; ++rank)
+        if (rank != place)
+          CHECK(std::memcmp(pointers[std::size_t(rank)], inputs[std::size_t(rank)].data(), count * element) ==
+                0);
+    }
+  }
+};
+
 }  // namespace
+
+TEST(every_instruction_set_is_one_chain) {
+  Check check;
+  for (const auto dtype : reference::kDtypes)
+    for (const auto op : reference::kOps) {
+      if (!reference::has_meaning(dtype, op)) continue;
+      for (int size = 1; size <= 9; ++size)
+        for (const std::size_t longest : {8, 70, 300, 3000}) check(dtype, op, size, check.random() % longest);
+      check(dtype, op, 40, check.random() % 300);
+    }
+}
 
 TEST(many_inputs_are_one_chain) {
   for (const auto dtype : reference::kDtypes)
@@ -74,7 +178,7 @@ TEST(many_inputs_are_one_chain) {
     }
 }
 
-// 8 KiB of partial results, whatever their size.
+// Of vectors, of blocks of them, and of what averages of integers divide at once.
 TEST(where_pieces_end) {
   for (const auto dtype : {Dtype::int8, Dtype::bfloat16, Dtype::float32, Dtype::complex128})
     for (const auto op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::product})

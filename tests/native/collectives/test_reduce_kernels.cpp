@@ -174,8 +174,8 @@ std::vector<T> sample(std::mt19937_64& random, std::size_t count) {
 }
 
 // Runs `kernel` from and to unaligned addresses, in place on `b` or not.
-template <class Out, class A, class B>
-std::vector<Out> apply(Kernel kernel, const std::vector<A>& a, const std::vector<B>& b, double scalar,
+template <class Out, class A, class B, class F>
+std::vector<Out> apply(F kernel, const std::vector<A>& a, const std::vector<B>& b, double scalar,
                        std::size_t shift, bool in_place) {
   std::vector<char> x(a.size() * sizeof(A) + 80), y(b.size() * sizeof(B) + 80),
       out(a.size() * sizeof(Out) + 80, 0x55);
@@ -192,8 +192,21 @@ std::vector<Out> apply(Kernel kernel, const std::vector<A>& a, const std::vector
   return result;
 }
 
-using Find = const Reduction* (*)(Dtype, ReduceOp) noexcept;
-constexpr Find kFinds[] = {find_reduction, find_portable_reduction};
+// The loop over all inputs, of two of them or of one (`b`), in the shape of a two-operand loop.
+auto of_two(const Reduction& reduction) {
+  return [&reduction](void* out, const void* a, const void* b, std::size_t count, double scalar) {
+    const std::byte* const inputs[] = {static_cast<const std::byte*>(a), static_cast<const std::byte*>(b)};
+    const double scalars[] = {scalar, scalar};
+    reduction.many(out, inputs, 2, count, scalars);
+  };
+}
+auto of_one(const Reduction& reduction) {
+  return [&reduction](void* out, const void*, const void* b, std::size_t count, double scalar) {
+    const auto* const input = static_cast<const std::byte*>(b);
+    reduction.many(out, &input, 1, count, &scalar);
+  };
+}
+
 constexpr std::size_t kCounts[] = {0, 1, 2, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 1000, 4099};
 
 // The divisor of AVG has to be whole; the factor of PREMUL_SUM should not be.
@@ -205,16 +218,15 @@ template <class T>
 void check_number(Dtype dtype) {
   std::mt19937_64 random(17);
   CHECK_EQ(size_of(dtype), sizeof(T));
-  for (const auto find : kFinds)
+  for (const auto& set : instruction_sets())
     for (const auto op : kOps) {
-      const auto* reduction = find(dtype, op);
+      const auto* reduction = set.find(dtype, op);
       CHECK_EQ(reduction != nullptr, has_meaning(dtype, op));
       if (!reduction) continue;
       const bool premul = op == ReduceOp::premul_sum;
       CHECK_EQ(reduction->partial_size, sizeof(T));
       CHECK(reduction->first == (premul ? nullptr : reduction->middle));
-      CHECK(reduction->only == (premul ? nullptr : reduction->last));
-      CHECK_EQ(reduction->start != nullptr && reduction->alone != nullptr, premul);
+      CHECK_EQ(reduction->start != nullptr, premul);
       for (const auto count : kCounts)
         for (const int ranks : {2, 3, 200}) {
           const double scalar = scalar_for(op, ranks);
@@ -222,6 +234,10 @@ void check_number(Dtype dtype) {
           const std::size_t shift = random() % 9;
           const auto step = apply<T>(reduction->middle, a, b, scalar, shift, random() % 2);
           const auto last = apply<T>(reduction->last, a, b, scalar, shift, random() % 2);
+          if (!premul) {
+            const auto both = apply<T>(of_two(*reduction), a, b, scalar, shift, random() % 2);
+            for (std::size_t i = 0; i < count; ++i) CHECK(same_value(both[i], last[i]));
+          }
           for (std::size_t i = 0; i < count; ++i) {
             const T wanted_step = naive<T>(op, a[i], b[i], scalar, false),
                     wanted = naive<T>(op, a[i], b[i], scalar, true);
@@ -233,9 +249,11 @@ void check_number(Dtype dtype) {
             }
           }
           if (!premul) continue;
-          for (const auto kernel : {reduction->start, reduction->alone}) {
-            const auto scaled = apply<T>(kernel, a, b, scalar, shift, random() % 2);
-            for (std::size_t i = 0; i < count; ++i) CHECK(same_value(scaled[i], T(b[i] * T(scalar))));
+          const auto start = apply<T>(reduction->start, a, b, scalar, shift, random() % 2);
+          const auto alone = apply<T>(of_one(*reduction), a, b, scalar, shift, random() % 2);
+          for (std::size_t i = 0; i < count; ++i) {
+            CHECK(same_value(start[i], T(b[i] * T(scalar))));
+            CHECK(same_value(alone[i], start[i]));
           }
         }
     }
@@ -264,9 +282,9 @@ void check_complex(Dtype dtype) {
   const auto same = [](Complex a, Complex b) {
     return same_value(a.real(), b.real()) && same_value(a.imag(), b.imag());
   };
-  for (const auto find : kFinds)
+  for (const auto& set : instruction_sets())
     for (const auto op : kOps) {
-      const auto* reduction = find(dtype, op);
+      const auto* reduction = set.find(dtype, op);
       CHECK_EQ(reduction != nullptr, has_meaning(dtype, op));
       if (!reduction) continue;
       CHECK_EQ(reduction->partial_size, sizeof(Complex));
@@ -280,13 +298,17 @@ void check_complex(Dtype dtype) {
           CHECK(same(last[i], wanted(op, a[i], b[i], scalar, true)));
         }
         if (op != ReduceOp::premul_sum) {
-          CHECK(reduction->first == reduction->middle && reduction->only == reduction->last);
+          CHECK(reduction->first == reduction->middle && reduction->start == nullptr);
+          const auto both = apply<Complex>(of_two(*reduction), a, b, scalar, random() % 9, random() % 2);
+          for (std::size_t i = 0; i < count; ++i) CHECK(same(both[i], last[i]));
           continue;
         }
-        for (const auto kernel : {reduction->start, reduction->alone}) {
-          const auto scaled = apply<Complex>(kernel, a, b, scalar, random() % 9, random() % 2);
-          for (std::size_t i = 0; i < count; ++i)
-            CHECK(same(scaled[i], Complex(b[i].real() * T(scalar), b[i].imag() * T(scalar))));
+        CHECK(reduction->first == nullptr);
+        const auto start = apply<Complex>(reduction->start, a, b, scalar, random() % 9, random() % 2);
+        const auto alone = apply<Complex>(of_one(*reduction), a, b, scalar, random() % 9, random() % 2);
+        for (std::size_t i = 0; i < count; ++i) {
+          CHECK(same(start[i], Complex(b[i].real() * T(scalar), b[i].imag() * T(scalar))));
+          CHECK(same(alone[i], start[i]));
         }
       }
     }
@@ -299,13 +321,13 @@ void check_narrow(Dtype dtype, const Format& f) {
   CHECK_EQ(size_of(dtype), sizeof(Bits));
   const auto wide = [&](Bits bits) { return float(decode(bits, f)); };
   const auto same = [&](Bits a, float b) { return same_bits(a, encode(b, f), f); };
-  for (const auto find : kFinds)
+  for (const auto& set : instruction_sets())
     for (const auto op : kOps) {
-      const auto* reduction = find(dtype, op);
+      const auto* reduction = set.find(dtype, op);
       CHECK_EQ(reduction != nullptr, has_meaning(dtype, op));
       if (!reduction) continue;
       const bool premul = op == ReduceOp::premul_sum;
-      CHECK_EQ(reduction->start != nullptr && reduction->alone != nullptr, premul);
+      CHECK_EQ(reduction->start != nullptr, premul);
       for (const auto count : kCounts)
         for (const int ranks : {2, 3, 7}) {
           const double scalar = scalar_for(op, ranks);
@@ -313,14 +335,16 @@ void check_narrow(Dtype dtype, const Format& f) {
           const auto partial = sample<float>(random, count);
           const std::size_t shift = random() % 9;
           if (!premul) {
-            const auto only = apply<Bits>(reduction->only, a, b, scalar, shift, random() % 2);
+            const auto only = apply<Bits>(of_two(*reduction), a, b, scalar, shift, random() % 2);
             for (std::size_t i = 0; i < count; ++i)
               CHECK(same(only[i], naive<float>(op, wide(a[i]), wide(b[i]), scalar, true)));
           }
           if (op == ReduceOp::min || op == ReduceOp::max) {
             CHECK_EQ(reduction->partial_size, sizeof(Bits));
-            CHECK(reduction->first == reduction->only && reduction->middle == reduction->only);
-            CHECK(reduction->last == reduction->only);
+            CHECK(reduction->first == reduction->middle && reduction->last == reduction->middle);
+            const auto last = apply<Bits>(reduction->last, a, b, scalar, shift, random() % 2);
+            for (std::size_t i = 0; i < count; ++i)
+              CHECK(same(last[i], naive<float>(op, wide(a[i]), wide(b[i]), scalar, true)));
             continue;
           }
           CHECK_EQ(reduction->partial_size, sizeof(float));
@@ -336,7 +360,7 @@ void check_narrow(Dtype dtype, const Format& f) {
             CHECK(same(last[i], naive<float>(op, partial[i], wide(b[i]), scalar, true)));
           }
           if (!premul) continue;
-          const auto alone = apply<Bits>(reduction->alone, a, b, scalar, shift, random() % 2);
+          const auto alone = apply<Bits>(of_one(*reduction), a, b, scalar, shift, random() % 2);
           for (std::size_t i = 0; i < count; ++i) CHECK(same(alone[i], wide(b[i]) * float(scalar)));
         }
     }
@@ -385,25 +409,123 @@ TEST(floats_narrow_to_the_nearest_even) {
   for (int i = 0; i < 1'000'000; ++i) check_encoding(float_of(std::uint32_t(random())));
 }
 
-TEST(machine_and_portable_loops_agree_on_every_16_bit_pattern) {
+TEST(all_instruction_sets_agree_on_every_16_bit_pattern) {
   std::vector<std::uint16_t> all(65536), zero(65536, 0x8000), reversed(65536);
   for (std::size_t i = 0; i < all.size(); ++i)
     all[i] = std::uint16_t(i), reversed[i] = std::uint16_t(i * 40503u + 11);
-  for (const auto dtype : {Dtype::float16, Dtype::bfloat16})
-    for (const auto op : kOps)
-      for (const auto& other : {zero, reversed}) {
-        const auto *machine = find_reduction(dtype, op), *portable = find_portable_reduction(dtype, op);
-        if (!machine || !machine->only) continue;
-        // Which of two NaNs an addition passes on is the compiler's choice: only that it is one must agree.
-        const Format f = dtype == Dtype::float16 ? kHalf : kBrain;
-        const auto c = apply<std::uint16_t>(machine->only, all, other, 3, 0, false);
-        const auto d = apply<std::uint16_t>(portable->only, all, other, 3, 0, false);
-        for (std::size_t i = 0; i < all.size(); ++i) CHECK(same_bits(c[i], d[i], f));
-        if (machine->partial_size != sizeof(float)) continue;
-        const auto a = apply<float>(machine->first, all, other, 3, 0, false);
-        const auto b = apply<float>(portable->first, all, other, 3, 0, false);
-        for (std::size_t i = 0; i < all.size(); ++i) CHECK(same_float(a[i], b[i]));
+  const auto& portable = instruction_sets().back();
+  for (const auto& set : instruction_sets())
+    for (const auto dtype : {Dtype::float16, Dtype::bfloat16})
+      for (const auto op : kOps)
+        for (const auto& other : {zero, reversed}) {
+          const auto *machine = set.find(dtype, op), *plain = portable.find(dtype, op);
+          if (!machine || !machine->first) continue;
+          // Which of two NaNs an addition passes on is the compiler's choice: only that it is one must agree.
+          const Format f = dtype == Dtype::float16 ? kHalf : kBrain;
+          const auto c = apply<std::uint16_t>(of_two(*machine), all, other, 3, 0, false);
+          const auto d = apply<std::uint16_t>(of_two(*plain), all, other, 3, 0, false);
+          for (std::size_t i = 0; i < all.size(); ++i) CHECK(same_bits(c[i], d[i], f));
+          if (machine->partial_size != sizeof(float)) continue;
+          const auto a = apply<float>(machine->first, all, other, 3, 0, false);
+          const auto b = apply<float>(plain->first, all, other, 3, 0, false);
+          for (std::size_t i = 0; i < all.size(); ++i) CHECK(same_float(a[i], b[i]));
+        }
+}
+
+// Every element times many factors: every rounding, ties too, on the ways in and out that the loops over all
+// inputs have, which are not those of partial results.
+template <class Bits>
+void check_products(Dtype dtype, const Format& f, int random_factors) {
+  std::mt19937_64 random(41);
+  std::vector<Bits> all(std::size_t(1) << f.width());
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = Bits(i);
+  std::vector<float> factors = {1,       -1,         1.0625f,  0.9375f,    1.25f,    0.75f, 1.0009765625f,
+                                0x1p-9f, 0x1.8p-10f, 0x1p-24f, 0x1.8p-12f, 0x1p-16f, 256,   0x1.000002p0f,
+                                0x1p40f, 0x1p-40f,   0,        INFINITY,   NAN};
+  for (int i = 0; i < random_factors; ++i)
+    factors.push_back(std::ldexp(1.0f + float(random() % 4096) / 4096, int(random() % 48) - 24));
+  for (const auto& set : instruction_sets())
+    for (const float factor : factors) {
+      const auto products =
+          apply<Bits>(of_one(*set.find(dtype, ReduceOp::premul_sum)), all, all, factor, 0, false);
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        const float wanted = float(decode(all[i], f)) * factor;
+        if (same_bits(products[i], encode(wanted, f), f)) continue;
+        std::ostringstream text;
+        text << set.name << " " << to_string(dtype) << " bits " << i << " times " << factor << ": bits "
+             << int(products[i]);
+        throw check::Failure(text.str());
       }
+    }
+}
+
+TEST(loops_over_all_inputs_round_to_the_nearest_even) {
+  check_products<std::uint8_t>(Dtype::float8_e4m3fn, kE4M3, 3000);
+  check_products<std::uint8_t>(Dtype::float8_e5m2, kE5M2, 3000);
+  check_products<std::uint16_t>(Dtype::float16, kHalf, 8);
+  check_products<std::uint16_t>(Dtype::bfloat16, kBrain, 8);
+}
+
+#if defined(__x86_64__)
+// torch.set_flush_denormal: the narrow formats' own subnormals are no subnormal float32.
+TEST(narrow_subnormals_survive_flushing) {
+  const unsigned before = __builtin_ia32_stmxcsr();
+  const auto check = [&](auto bits, Dtype dtype) {
+    std::vector<decltype(bits)> all(std::size_t(1) << (8 * sizeof bits));
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = decltype(bits)(i);
+    for (const auto& set : instruction_sets()) {
+      const auto& reduction = *set.find(dtype, ReduceOp::product);
+      const auto& sum = *set.find(dtype, ReduceOp::premul_sum);
+      std::vector<float> ones(all.size(), 1.0f);
+      __builtin_ia32_ldmxcsr(before | 0x8040);  // flush to zero, and take them for zero
+      const auto many = apply<decltype(bits)>(of_one(sum), all, all, 1, 0, false);
+      const auto last = apply<decltype(bits)>(reduction.last, ones, all, 1, 0, false);
+      __builtin_ia32_ldmxcsr(before);
+      const Format f = dtype == Dtype::float16 ? kHalf : dtype == Dtype::float8_e5m2 ? kE5M2 : kE4M3;
+      for (std::size_t i = 0; i < all.size(); ++i)
+        CHECK(same_bits(many[i], all[i], f) && same_bits(last[i], all[i], f));
+    }
+  };
+  check(std::uint16_t(), Dtype::float16);
+  check(std::uint8_t(), Dtype::float8_e4m3fn);
+  check(std::uint8_t(), Dtype::float8_e5m2);
+}
+#endif
+
+// The division goes through floats.
+TEST(averages_of_integers_are_exact) {
+  const auto check = [](auto number, Dtype dtype, const auto& values) {
+    using T = decltype(number);
+    const std::vector<T> zero(values.size());
+    for (const auto& set : instruction_sets())
+      for (const int divisor : {1, 2, 3, 5, 7, 11, 48, 127, 128, 129, 255, 256, 1000, 32767}) {
+        const auto quotients =
+            apply<T>(of_two(*set.find(dtype, ReduceOp::avg)), values, zero, divisor, 0, false);
+        for (std::size_t i = 0; i < values.size(); ++i)
+          CHECK_EQ(std::int64_t(quotients[i]), std::int64_t(values[i]) / divisor);
+      }
+  };
+  const auto every = [](auto number) {
+    std::vector<decltype(number)> values(std::size_t(1) << (8 * sizeof number));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = decltype(number)(i);
+    return values;
+  };
+  check(std::int8_t(), Dtype::int8, every(std::int8_t()));
+  check(std::uint8_t(), Dtype::uint8, every(std::uint8_t()));
+  check(std::int16_t(), Dtype::int16, every(std::int16_t()));
+  check(std::uint16_t(), Dtype::uint16, every(std::uint16_t()));
+  std::mt19937_64 random(43);
+  const auto around_multiples = [&](auto number) {
+    std::vector<decltype(number)> values;
+    for (const std::uint64_t divisor : {2, 3, 5, 7, 11, 48, 127, 1000, 32767})
+      for (int i = 0; i < 1000; ++i)
+        for (const int off : {-1, 0, 1})
+          values.push_back(
+              decltype(number)((random() % (0x100000000u / divisor)) * divisor + std::uint64_t(off)));
+    return values;
+  };
+  check(std::int32_t(), Dtype::int32, around_multiples(std::int32_t()));
+  check(std::uint32_t(), Dtype::uint32, around_multiples(std::uint32_t()));
 }
 
 TEST(numbers) {
@@ -434,21 +556,21 @@ TEST(complex_numbers) {
 TEST(what_can_only_be_moved_has_no_reductions) {
   for (const auto dtype : {Dtype::float8_e4m3fnuz, Dtype::float8_e5m2fnuz, Dtype::float8_e8m0fnu})
     for (const auto op : kOps)
-      for (const auto find : kFinds) CHECK(find(dtype, op) == nullptr);
+      for (const auto& set : instruction_sets()) CHECK(set.find(dtype, op) == nullptr);
 }
 
 TEST(booleans_are_0_or_1) {
   std::mt19937_64 random(3);
-  for (const auto find : kFinds) {
+  for (const auto& set : instruction_sets()) {
     for (const auto op : kOps) {
-      CHECK_EQ(find(Dtype::boolean, op) != nullptr, has_meaning(Dtype::boolean, op));
+      CHECK_EQ(set.find(Dtype::boolean, op) != nullptr, has_meaning(Dtype::boolean, op));
       if (!has_meaning(Dtype::boolean, op)) continue;
       for (const auto count : kCounts) {
         auto a = sample<std::uint8_t>(random, count), b = sample<std::uint8_t>(random, count);
         for (std::size_t i = 0; i < count; ++i)
           if (random() % 2) a[i] = 0, b[i] = std::uint8_t(b[i] * (random() % 2));
-        const auto* reduction = find(Dtype::boolean, op);
-        const auto result = apply<std::uint8_t>(reduction->only, a, b, 2, random() % 9, random() % 2);
+        const auto* reduction = set.find(Dtype::boolean, op);
+        const auto result = apply<std::uint8_t>(of_two(*reduction), a, b, 2, random() % 9, random() % 2);
         const bool is_or = op == ReduceOp::sum || op == ReduceOp::max || op == ReduceOp::bor;
         for (std::size_t i = 0; i < count; ++i) {
           const bool x = a[i], y = b[i];

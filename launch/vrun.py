@@ -1,7 +1,8 @@
 """The command line of vrun, and its run on one host.
 
 vrun is torchrun: the same agent starts the ranks, and every torchrun option is accepted. What it adds is
-``--cards``, ``--hosts`` (launch/hosts.py) and defaults: no rendezvous to name, no OMP_NUM_THREADS to compute.
+``--cards``, ``--hosts`` (launch/hosts.py), ranks at the same addresses (launch/addresses.py) and defaults: no
+rendezvous to name, no OMP_NUM_THREADS to compute.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from vccl.launch import hosts
+from vccl.launch import addresses, hosts
 
 DESCRIPTION = """\
 Starts a script once per card: torchrun with defaults that suit virtual cards.
@@ -27,9 +28,12 @@ Starts a script once per card: torchrun with defaults that suit virtual cards.
 EPILOG = """\
 Every option of torchrun may be given too, before the script (torchrun --help lists them). Without one that
 concerns the rendezvous (--nnodes, --rdzv-*, --master-*, --node-rank) the run is a standalone one.
-OMP_NUM_THREADS is set to cores / ranks unless it is set already. The exit status is that of the first rank
-that failed, and 128 + n where signal n ended it.
+OMP_NUM_THREADS is set to cores / ranks, and VDEV_DEVICE_COUNT to N where N is more than 8, unless they are
+set already. Ranks start without address space randomization (setarch -R) where that is permitted: those that
+share a core run Python twice as fast when their code lies at the same addresses. The exit status is that of
+the first rank that failed, and 128 + n where signal n ended it.
 """
+USUAL_CARDS = 8  # of a machine, where VDEV_DEVICE_COUNT is not set
 RENDEZVOUS = ("nnodes", "node_rank", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "master_addr", "master_port")
 
 
@@ -38,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     args = parse(argv)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // (args.cards * args.hosts))))
+    if args.cards > USUAL_CARDS:
+        os.environ.setdefault("VDEV_DEVICE_COUNT", str(args.cards))
     if args.hosts == 1:
         return run_agent(args)
     if args.host is None:
@@ -95,7 +101,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 def run_agent(args: argparse.Namespace) -> int:
     """One torchrun agent in this process; returns the exit status."""
     try:
-        torchrun.run(args)
+        with addresses.alike():
+            torchrun.run(args)
     except ChildFailedError as error:
         print(error, file=sys.stderr)
         _, failure = error.get_first_failure()

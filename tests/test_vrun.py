@@ -1,5 +1,6 @@
 """vrun: what each rank sees, and what failures and signals lead to. The scripts need no torch: quick."""
 
+import ctypes
 import json
 import os
 import signal
@@ -9,16 +10,26 @@ from pathlib import Path
 
 import pytest
 
+from vccl.launch import addresses
 from vccl.launch import vrun as command
 
-VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS", "VCCL_HOSTID")
+VARIABLES = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "OMP_NUM_THREADS",
+    "VCCL_HOSTID",
+    "VDEV_DEVICE_COUNT",
+)
 SHOW = f"""
-import json, os, sys
+import ctypes, json, os, sys
 # One write a line: the ranks share the pipe.
 seen = {{name: os.environ.get(name) for name in {VARIABLES!r}}} | {{"argv": sys.argv[1:]}}
+seen["address"] = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_Py_NoneStruct"))
 os.write(1, (json.dumps(seen) + "\\n").encode())
 """
-CLEAN = {"OMP_NUM_THREADS": None, "VCCL_HOSTID": None}
+CLEAN = {"OMP_NUM_THREADS": None, "VCCL_HOSTID": None, "VDEV_DEVICE_COUNT": None}
 
 
 @pytest.fixture
@@ -42,7 +53,27 @@ def test_one_host(vrun, show):
         assert rank["WORLD_SIZE"] == rank["LOCAL_WORLD_SIZE"] == "2"
         assert rank["OMP_NUM_THREADS"] == threads
         assert rank["VCCL_HOSTID"] is None
+        assert rank["VDEV_DEVICE_COUNT"] is None
         assert rank["argv"] == ["--cards", "3"]  # what follows the script is the script's
+
+
+def test_more_ranks_than_a_machine_has_cards(vrun, show):
+    seen = ranks(vrun("--cards", 9, show, env=CLEAN))
+    assert {rank["VDEV_DEVICE_COUNT"] for rank in seen} == {"9"}
+    seen = ranks(vrun("--cards", 9, show, env={**CLEAN, "VDEV_DEVICE_COUNT": "12"}))
+    assert {rank["VDEV_DEVICE_COUNT"] for rank in seen} == {"12"}
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_ranks_lie_at_the_same_addresses(vrun, show, hosts):
+    libc = ctypes.CDLL(None)
+    before = libc.personality(ctypes.c_ulong(addresses.QUERY))
+    with addresses.alike():
+        permitted = bool(libc.personality(ctypes.c_ulong(addresses.QUERY)) & addresses.ADDR_NO_RANDOMIZE)
+    assert libc.personality(ctypes.c_ulong(addresses.QUERY)) == before
+    seen = ranks(vrun("--hosts", hosts, "--cards", 4 // hosts, show))
+    if permitted:
+        assert len({rank["address"] for rank in seen}) == 1
 
 
 def test_pretended_hosts(vrun, show):

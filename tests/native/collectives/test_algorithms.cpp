@@ -143,17 +143,15 @@ TEST(the_choice_follows_what_was_asked_for) {
       middle{all_reduce, Dtype::float32, ReduceOp::sum, -1, 1025},
       large{all_reduce, Dtype::float32, ReduceOp::sum, -1, 1 << 20},
       other{broadcast, Dtype::int8, ReduceOp::sum, 0, 4};
-  // For two ranks and an all_reduce or a broadcast; three ranks would take a staged one where it is short.
-  const std::string late = "ring";
+  const std::string late = "staged";
   CHECK((choices({2}, {small, large, {barrier}}) == Names{"oneshot", "direct, " + late, "oneshot"}));
   CHECK((choices({2, 0, 1, "all_reduce:ring"}, {small, large, other}) == Names{"ring", "ring", "oneshot"}));
   CHECK((choices({2, 0, 1, "all_reduce:direct[0-4K],ring[4K-] ; broadcast : direct"},
-                 {small, middle, large, other}) ==
-         Names{"direct, " + late, "ring", "ring", "direct, " + late}));
+                 {small, middle, large, other}) == Names{"direct, " + late, "ring", "ring", "direct, " + late}));
   CHECK((choices({2, 0, 1, "all_reduce:oneshot"}, {small, middle, large}) ==
          Names{"oneshot", "oneshot", "direct, " + late}));
   CHECK((choices({3}, {middle, large, {all_gather, Dtype::int8, ReduceOp::sum, -1, 1 << 20}}) ==
-         Names{"oneshot", "direct, ring", "direct, staged"}));
+         Names{"oneshot", "direct, staged", "direct, staged"}));
   CHECK((choices({3, 0, 1, "all_reduce:staged,ring"}, {small, large}) == Names{"staged", "staged"}));
   // What works on one host only is passed over where there are more.
   CHECK(

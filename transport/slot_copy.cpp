@@ -24,11 +24,13 @@ constexpr std::size_t kLine = 64;
 // Shorter copies are neither streamed nor worth a look at the clock.
 constexpr std::size_t kLeast = 4096;
 // Below what a core copies within its caches or from memory, above what it stores to lines that another
-// core's cache has. A copy may also be slow because the thread was off its core: the price is small.
-constexpr double kSlowBytesPerNanosecond = 3.5;
-// How much is copied between two looks at the clock. A slow one ends plain stores for the next
-// kStreamedBytes; then they are tried again, which costs a hundredth where they are slow still.
-constexpr std::size_t kObservedBytes = 32 * 1024;
+// core's cache has.
+constexpr double kSlowBytesPerNanosecond = 3;
+// How much is copied between two looks at the clock, and how many slow looks in a row it takes: one may be
+// slow because the thread was off its core.
+constexpr std::size_t kObservedBytes = 16 * 1024;
+constexpr int kSlowLooks = 3;
+// Streamed before plain stores are tried again, which costs a fiftieth where they are slow still.
 constexpr std::size_t kStreamedBytes = 16 * 1024 * 1024;
 
 void streamed(char* to, const char* from, std::size_t bytes) {
@@ -59,11 +61,10 @@ class Observer {
     for (auto before = Time::now(); left_ == 0 && done < bytes;) {
       const std::size_t now = std::min(kObservedBytes, bytes - done);
       std::memcpy(to + done, from + done, now);
-      const auto after = Time::now();
-      const std::chrono::duration<double, std::nano> length = after - before;
-      if (now >= kLeast && double(now) < kSlowBytesPerNanosecond * length.count()) left_ = kStreamedBytes;
-      before = after;
       done += now;
+      const auto after = Time::now();
+      if (now >= kLeast) look(now, after - before);
+      before = after;
     }
     if (done == bytes) return;
     streamed(to + done, from + done, bytes - done);
@@ -71,6 +72,14 @@ class Observer {
   }
 
  private:
+  void look(std::size_t bytes, std::chrono::duration<double, std::nano> length) {
+    slow_ = double(bytes) < kSlowBytesPerNanosecond * length.count() ? slow_ + 1 : 0;
+    if (slow_ < kSlowLooks) return;
+    slow_ = 0;
+    left_ = kStreamedBytes;
+  }
+
+  int slow_ = 0;          // looks in a row
   std::size_t left_ = 0;  // to be streamed before the next trial
 };
 

@@ -55,7 +55,8 @@ class StagedMove {
     const std::size_t sections = gives == Gives::one_part ? 1 : std::size_t(size_) - 1;
     const Pieces pieces(longest * element_, longest_piece(longest * element_, sections, is_one_way));
     const bool gives_others = is_giver && taker != rank_, takes_others = is_taker && giver != rank_;
-    StagedPipeline pipeline(peers_, rank_, takes_others ? giver : kNobody, gives_others ? taker : kNobody);
+    StagedPipeline pipeline(peers_, rank_, sections * pieces.length(), takes_others ? giver : kNobody,
+                            gives_others ? taker : kNobody);
 
     const auto keep_piece = [&](std::size_t k) {
       const Part own = part(rank_, rank_);
@@ -101,7 +102,7 @@ class StagedMove {
   // both there is nothing to fill, and longer ones cost fewer synchronisations.
   static std::size_t longest_piece(std::size_t bytes, std::size_t sections, bool is_one_way) {
     constexpr std::size_t kShortest = 16 * 1024, kLongest = 128 * 1024;
-    const std::size_t most = StagedPipeline::kSlotBytes / sections;
+    const std::size_t most = StagedPipeline::kMostBytes / sections;
     return is_one_way ? std::min(std::clamp(bytes / 8, kShortest, kLongest), most) : most;
   }
 

@@ -40,7 +40,9 @@ class StagedReduction {
     const std::size_t sections = taker == kEverybody ? std::size_t(size_) - 1 : 1;
     const bool is_taker = taker == kEverybody || taker == rank_;
     const Pieces pieces(longest * element_, longest_piece(longest * element_, sections));
-    StagedPipeline pipeline(peers_, rank_, is_taker ? kEverybody : kNobody, taker == rank_ ? kNobody : taker);
+    const std::size_t slot_bytes = sections * pieces.length() + (has_factors() ? kFactorBytes : 0);
+    StagedPipeline pipeline(peers_, rank_, slot_bytes, is_taker ? kEverybody : kNobody,
+                            taker == rank_ ? kNobody : taker);
     const auto section_of = [&](int from, int to) {
       return sections == 1 ? 0 : std::size_t(to < from ? to : to - 1) * pieces.length();
     };
@@ -56,7 +58,8 @@ class StagedReduction {
             if (bytes > 0)
               copy_to_slot(slot + section_of(rank_, to), input_ + theirs.begin * element_ + begin, bytes);
           }
-          if (has_factors()) std::memcpy(factor_in(slot), &call_.factor, sizeof call_.factor);
+          if (has_factors())
+            std::memcpy(slot + slot_bytes - kFactorBytes, &call_.factor, sizeof call_.factor);
         },
         [&](std::size_t k) {
           const Elements own = wanted(rank_);
@@ -68,7 +71,8 @@ class StagedReduction {
             inputs.add(rank == rank_ ? input_ + own.begin * element_ + begin
                                      : slot + section_of(rank, rank_));
             double factor = call_.factor;
-            if (has_factors() && rank != rank_) std::memcpy(&factor, factor_in(slot), sizeof factor);
+            if (has_factors() && rank != rank_)
+              std::memcpy(&factor, slot + slot_bytes - kFactorBytes, sizeof factor);
             if (has_factors()) reduction_.set_factor(rank, factor);
           }
           reduction_(output_ + begin, inputs.data(), bytes / element_);
@@ -77,12 +81,11 @@ class StagedReduction {
 
  private:
   bool has_factors() const { return call_.op == ReduceOp::premul_sum; }
-  static std::byte* factor_in(std::byte* slot) { return slot + StagedPipeline::kSlotBytes - kFactorBytes; }
 
   // Where some ranks only give and one only takes, shorter pieces fill the pipeline sooner.
   std::size_t longest_piece(std::size_t bytes, std::size_t sections) const {
     constexpr std::size_t kShortest = 16 * 1024, kLongest = 128 * 1024;
-    const std::size_t most = (StagedPipeline::kSlotBytes - (has_factors() ? kFactorBytes : 0)) / sections;
+    const std::size_t most = (StagedPipeline::kMostBytes - (has_factors() ? kFactorBytes : 0)) / sections;
     return call_.collective == Collective::reduce ? std::clamp(bytes / 8, kShortest, kLongest) : most;
   }
 

@@ -33,7 +33,41 @@ constexpr int kSlowLooks = 3;
 // Streamed before plain stores are tried again, which costs a fiftieth where they are slow still.
 constexpr std::size_t kStreamedBytes = 16 * 1024 * 1024;
 
-void streamed(char* to, const char* from, std::size_t bytes) {
+/// What one thread has seen of its copies.
+class Observer {
+ public:
+  void copy(char* to, const char* from, std::size_t bytes) {
+    std::size_t done = 0;
+    for (auto before = Time::now(); left_ == 0 && done < bytes;) {
+      const std::size_t now = std::min(kObservedBytes, bytes - done);
+      std::memcpy(to + done, from + done, now);
+      done += now;
+      const auto after = Time::now();
+      if (now >= kLeast) look(now, after - before);
+      before = after;
+    }
+    if (done == bytes) return;
+    copy_past_caches(to + done, from + done, bytes - done);
+    left_ -= std::min(left_, bytes - done);
+  }
+
+ private:
+  void look(std::size_t bytes, std::chrono::duration<double, std::nano> length) {
+    slow_ = double(bytes) < kSlowBytesPerNanosecond * length.count() ? slow_ + 1 : 0;
+    if (slow_ < kSlowLooks) return;
+    slow_ = 0;
+    left_ = kStreamedBytes;
+  }
+
+  int slow_ = 0;          // looks in a row
+  std::size_t left_ = 0;  // to be streamed before the next trial
+};
+
+}  // namespace
+
+void copy_past_caches(void* out, const void* in, std::size_t bytes) noexcept {
+  auto* to = static_cast<char*>(out);
+  const auto* from = static_cast<const char*>(in);
   // Only whole lines are worth streaming.
   const std::size_t head = std::min((kLine - reinterpret_cast<std::uintptr_t>(to) % kLine) % kLine, bytes);
   std::memcpy(to, from, head);
@@ -53,38 +87,6 @@ void streamed(char* to, const char* from, std::size_t bytes) {
   _mm_sfence();
 }
 
-/// What one thread has seen of its copies.
-class Observer {
- public:
-  void copy(char* to, const char* from, std::size_t bytes) {
-    std::size_t done = 0;
-    for (auto before = Time::now(); left_ == 0 && done < bytes;) {
-      const std::size_t now = std::min(kObservedBytes, bytes - done);
-      std::memcpy(to + done, from + done, now);
-      done += now;
-      const auto after = Time::now();
-      if (now >= kLeast) look(now, after - before);
-      before = after;
-    }
-    if (done == bytes) return;
-    streamed(to + done, from + done, bytes - done);
-    left_ -= std::min(left_, bytes - done);
-  }
-
- private:
-  void look(std::size_t bytes, std::chrono::duration<double, std::nano> length) {
-    slow_ = double(bytes) < kSlowBytesPerNanosecond * length.count() ? slow_ + 1 : 0;
-    if (slow_ < kSlowLooks) return;
-    slow_ = 0;
-    left_ = kStreamedBytes;
-  }
-
-  int slow_ = 0;          // looks in a row
-  std::size_t left_ = 0;  // to be streamed before the next trial
-};
-
-}  // namespace
-
 void copy_to_slot(void* to, const void* from, std::size_t bytes) noexcept {
   if (bytes < kLeast) {
     std::memcpy(to, from, bytes);
@@ -97,6 +99,10 @@ void copy_to_slot(void* to, const void* from, std::size_t bytes) noexcept {
 #else
 
 void copy_to_slot(void* to, const void* from, std::size_t bytes) noexcept {
+  std::memcpy(to, from, bytes);
+}
+
+void copy_past_caches(void* to, const void* from, std::size_t bytes) noexcept {
   std::memcpy(to, from, bytes);
 }
 

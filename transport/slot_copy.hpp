@@ -16,4 +16,7 @@ namespace vccl {
 /// The copy is visible to whoever sees a flag that this thread sets afterwards.
 void copy_to_slot(void* to, const void* from, std::size_t bytes) noexcept;
 
+/// memcpy past the caches, whatever was observed; plain where the processor cannot.
+void copy_past_caches(void* to, const void* from, std::size_t bytes) noexcept;
+
 }  // namespace vccl

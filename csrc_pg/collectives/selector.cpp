@@ -54,12 +54,15 @@ constexpr Algorithm kAlgorithms[] = {
 
     // Memory that peers cannot map. The ring's blocks are staged too; what it lacks is one synchronisation
     // for all ranks instead of one for each.
-    {"staged", Collective::all_reduce, Reach::one_host, 0, 64 * K, 3, kAnyRanks, staged_all_reduce},
+    {"staged", Collective::all_reduce, Reach::one_host, 0, kAnyLength, 2, kAnyRanks, staged_all_reduce},
+    {"staged", Collective::reduce_scatter, Reach::one_host, 0, kAnyLength, 2, kAnyRanks,
+     staged_reduce_scatter},
+    {"staged", Collective::reduce, Reach::one_host, 0, kAnyLength, 2, kAnyRanks, staged_reduce},
     {"staged", Collective::all_gather, Reach::one_host, 0, kAnyLength, 2, kAnyRanks, staged_all_gather},
-    {"staged", Collective::broadcast, Reach::one_host, 0, 2 * K * K, 3, kAnyRanks, staged_broadcast},
-    {"staged", Collective::gather, Reach::one_host, 0, 64 * K, 3, kAnyRanks, staged_gather},
-    {"staged", Collective::scatter, Reach::one_host, 0, 64 * K, 3, kAnyRanks, staged_scatter},
-    {"staged", Collective::all_to_all, Reach::one_host, 0, 2 * K * K, 2, kAnyRanks, staged_all_to_all,
+    {"staged", Collective::broadcast, Reach::one_host, 0, kAnyLength, 2, kAnyRanks, staged_broadcast},
+    {"staged", Collective::gather, Reach::one_host, 0, kAnyLength, 2, kAnyRanks, staged_gather},
+    {"staged", Collective::scatter, Reach::one_host, 0, kAnyLength, 2, kAnyRanks, staged_scatter},
+    {"staged", Collective::all_to_all, Reach::one_host, 0, kAnyLength, 2, kAnyRanks, staged_all_to_all,
      split_payload},
 
     {"ring", Collective::all_reduce, Reach::anywhere, 0, kAnyLength, 1, kAnyRanks, ring_all_reduce},

@@ -125,6 +125,22 @@ TEST(forked_ranks_with_every_algorithm) {
     }
 }
 
+// Buffers whose last piece is a byte, or short of one: pieces are 128, 256 and 512 KiB at most.
+TEST(staged_pieces_that_end_at_a_boundary) {
+  using enum Collective;
+  constexpr std::size_t K = 1024;
+  for (const int size : {2, 3}) {
+    std::vector<Case> cases;
+    for (const std::size_t bytes : {128 * K, 256 * K, 512 * K, 1024 * K})
+      for (const std::size_t count : {bytes - 1, bytes, bytes + 1})
+        for (const Collective collective :
+             {all_reduce, reduce_scatter, reduce, broadcast, all_gather, gather, scatter, all_to_all})
+          cases.push_back({collective, Dtype::uint8, ReduceOp::sum, has_root(collective) ? size - 1 : -1,
+                           count, 0, count % 2 == 0, cases.size()});
+    play_all({size, 0, 1, ask_for("staged")}, cases);
+  }
+}
+
 TEST(the_choice_follows_what_was_asked_for) {
   using enum Collective;
   const auto choices = [](const World& world, const std::vector<Call>& calls) {
@@ -143,8 +159,7 @@ TEST(the_choice_follows_what_was_asked_for) {
       middle{all_reduce, Dtype::float32, ReduceOp::sum, -1, 1025},
       large{all_reduce, Dtype::float32, ReduceOp::sum, -1, 1 << 20},
       other{broadcast, Dtype::int8, ReduceOp::sum, 0, 4};
-  // For two ranks and an all_reduce or a broadcast; three ranks would take a staged one where it is short.
-  const std::string late = "ring";
+  const std::string late = "staged";
   CHECK((choices({2}, {small, large, {barrier}}) == Names{"oneshot", "direct, " + late, "oneshot"}));
   CHECK((choices({2, 0, 1, "all_reduce:ring"}, {small, large, other}) == Names{"ring", "ring", "oneshot"}));
   CHECK((choices({2, 0, 1, "all_reduce:direct[0-4K],ring[4K-] ; broadcast : direct"},
@@ -153,7 +168,7 @@ TEST(the_choice_follows_what_was_asked_for) {
   CHECK((choices({2, 0, 1, "all_reduce:oneshot"}, {small, middle, large}) ==
          Names{"oneshot", "oneshot", "direct, " + late}));
   CHECK((choices({3}, {middle, large, {all_gather, Dtype::int8, ReduceOp::sum, -1, 1 << 20}}) ==
-         Names{"oneshot", "direct, ring", "direct, staged"}));
+         Names{"oneshot", "direct, staged", "direct, staged"}));
   CHECK((choices({3, 0, 1, "all_reduce:staged,ring"}, {small, large}) == Names{"staged", "staged"}));
   // What works on one host only is passed over where there are more.
   CHECK(

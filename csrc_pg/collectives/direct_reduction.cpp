@@ -1,16 +1,21 @@
 #include "csrc_pg/collectives/direct_reduction.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "csrc_pg/collectives/block_copy.hpp"
 #include "csrc_pg/collectives/direct_copy.hpp"
 #include "csrc_pg/collectives/many_reduction.hpp"
+#include "csrc_pg/collectives/strands.hpp"
 
 namespace vccl {
 
 namespace {
 
 constexpr std::size_t kBlockBytes = 16 * 1024;
+// Of results that are computed beside: while some are stored past the caches, the inputs of the next are
+// read.
+constexpr std::size_t kBesideBytes = 2 * 1024;
 
 /// Where results go, and how.
 struct Place {
@@ -20,12 +25,19 @@ struct Place {
   bool is_input;
 };
 
+// All inputs in all strands are as many places to read from, and with more than eight it gets slower. Results
+// in the rank's own cache make room for others late, so that strands pay later there.
+std::size_t strands_for(int ranks, std::size_t inputs, bool own) {
+  if (inputs < (own ? 4 * kStreamedBytes : kStreamedBytes)) return 1;
+  return std::clamp<std::size_t>(8 / std::size_t(ranks), 1, 4);
+}
+
 }  // namespace
 
 void reduce_directly(const Direct& direct, const Call& call, std::size_t begin, std::size_t count,
                      std::span<const int> targets, std::size_t first_place) {
   if (count == 0) return;
-  const std::size_t element = direct.element(), block = kBlockBytes / element;
+  const std::size_t element = direct.element();
   ManyReduction reduce(call, direct.size());
   if (call.op == ReduceOp::premul_sum)
     for (int rank = 0; rank < direct.size(); ++rank) reduce.set_factor(rank, direct.factor(rank));
@@ -36,21 +48,25 @@ void reduce_directly(const Direct& direct, const Call& call, std::size_t begin, 
     places.add({to, to == inputs[rank]});
   }
   // Results are computed where they are stored plainly; if that is nowhere, beside.
-  alignas(64) std::byte beside[kBlockBytes];
-  const bool streams = count * element * std::size_t(direct.size()) >= kStreamedBytes;
-  const bool own = targets[0] == direct.rank() && (places[0].is_input || !streams);
+  const std::size_t total = count * element, all_inputs = total * std::size_t(direct.size());
+  const bool own = targets[0] == direct.rank() && (places[0].is_input || all_inputs < kStreamedBytes);
+  const std::size_t strands = strands_for(direct.size(), all_inputs, own);
+  const std::size_t step = strands > 1 ? kRunBytes : own ? kBlockBytes : kBesideBytes;
+  const std::size_t line = bytes_to_line(places[0].to), head = line % element == 0 ? line : 0;
+  alignas(64) std::byte beside[kBesideBytes];
+  PerRank<const std::byte*> pieces = direct.inputs(begin * element);
 
-  for (std::size_t at = 0; at < count; at += block) {
-    const std::size_t now = std::min(block, count - at), bytes = now * element;
-    std::byte* const result = own ? places[0].to : beside;
-    reduce(result, inputs.data(), now);
-    for (Place& place : places) {
-      if (place.to != result && place.is_input) std::memcpy(place.to, result, bytes);
-      if (place.to != result && !place.is_input) copy_over_shared(place.to, result, bytes);
-      place.to += bytes;
+  in_strands(total, head, strands, step, [&](std::size_t at, std::size_t bytes) {
+    for (int rank = 0; rank < direct.size(); ++rank) pieces[rank] = inputs[rank] + at;
+    std::byte* const result = own ? places[0].to + at : beside;
+    reduce(result, pieces.data(), bytes / element);
+    for (const Place& place : places) {
+      std::byte* const to = place.to + at;
+      if (to != result && place.is_input) std::memcpy(to, result, bytes);
+      if (to != result && !place.is_input) store_past_caches(to, result, bytes);
     }
-    for (auto& input : inputs) input += bytes;
-  }
+  });
+  finish_stores();
 }
 
 }  // namespace vccl

@@ -58,8 +58,7 @@ void finish_stores() noexcept {}
 #endif
 
 void copy_over_shared(void* to, const void* from, std::size_t bytes) noexcept {
-  constexpr std::size_t kLeast = 4096;
-  if (bytes < kLeast) {
+  if (bytes < kLeastPastCaches) {
     std::memcpy(to, from, bytes);
     return;
   }

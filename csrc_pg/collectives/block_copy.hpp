@@ -5,6 +5,9 @@
 
 namespace vccl {
 
+/// Less is not worth a copy past the caches.
+inline constexpr std::size_t kLeastPastCaches = 4096;
+
 /// memcpy that leaves what it writes in nobody's cache: where that pays, see direct_copy.hpp. Before a peer
 /// may look at it, finish_stores() has to be called, and a flag set. Only whole cache lines of `to` bypass
 /// the caches: better begin at one.

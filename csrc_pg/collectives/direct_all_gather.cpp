@@ -11,10 +11,10 @@ void direct_all_gather(Communicator& communicator, const Call& call) {
   const Parts parts(call.output_counts, call.count, direct.size());
   const std::size_t element = direct.element(), total = parts.total() * element;
   const int rank = direct.rank();
-  if (total < kStreamedBytes) {
+  if (!leave_caches(total, direct.size())) {
     for (const int from : direct.all_ranks())
       pull(direct.output(rank) + parts.begin(from) * element, direct.input(from), parts.count(from) * element,
-           total);
+           false);
   } else if (are_shared(direct, parts)) {
     for (const int from : direct.all_ranks()) {
       const auto [begin, count] = direct.share(parts.count(from));

@@ -19,6 +19,11 @@ constexpr std::size_t kLeastInStrands = 1024 * 1024;
 }  // namespace
 
 void push(const std::byte* from, std::span<std::byte* const> places, std::size_t bytes) {
+  if (bytes < kLeastPastCaches) {
+    for (std::byte* place : places)
+      if (place != from) std::memcpy(place, from, bytes);
+    return;
+  }
   const std::size_t strands = bytes < kLeastInStrands ? 1 : 4;
   in_strands(bytes, bytes_to_line(places[0]), strands, strands > 1 ? kRunBytes : kBlockBytes,
              [&](std::size_t at, std::size_t length) {
@@ -28,9 +33,9 @@ void push(const std::byte* from, std::span<std::byte* const> places, std::size_t
   finish_stores();
 }
 
-void pull(std::byte* to, const std::byte* from, std::size_t bytes, std::size_t buffer_bytes) {
+void pull(std::byte* to, const std::byte* from, std::size_t bytes, bool leaves_caches) {
   if (bytes == 0 || to == from) return;
-  if (buffer_bytes >= kStreamedBytes)
+  if (leaves_caches)
     push(from, {&to, 1}, bytes);
   else
     std::memcpy(to, from, bytes);

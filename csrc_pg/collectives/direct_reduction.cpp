@@ -23,12 +23,11 @@ struct Place {
   // The lines are in this rank's cache, since it has just read them as input: storing to them is cheap, and
   // streaming would throw them out.
   bool is_input;
+  bool past_caches;
 };
 
-// All inputs in all strands are as many places to read from, and with more than eight it gets slower. Results
-// in the rank's own cache make room for others late, so that strands pay later there.
-std::size_t strands_for(int ranks, std::size_t inputs, bool own) {
-  if (inputs < (own ? 4 * kStreamedBytes : kStreamedBytes)) return 1;
+// All inputs in all strands are as many places to read from, and with more than eight it gets slower.
+std::size_t strands_for(int ranks) {
   return std::clamp<std::size_t>(8 / std::size_t(ranks), 1, 4);
 }
 
@@ -37,7 +36,7 @@ std::size_t strands_for(int ranks, std::size_t inputs, bool own) {
 void reduce_directly(const Direct& direct, const Call& call, std::size_t begin, std::size_t count,
                      std::span<const int> targets, std::size_t first_place) {
   if (count == 0) return;
-  const std::size_t element = direct.element();
+  const std::size_t element = direct.element(), total = count * element;
   ManyReduction reduce(call, direct.size());
   if (call.op == ReduceOp::premul_sum)
     for (int rank = 0; rank < direct.size(); ++rank) reduce.set_factor(rank, direct.factor(rank));
@@ -45,12 +44,13 @@ void reduce_directly(const Direct& direct, const Call& call, std::size_t begin, 
   PerRank<Place> places(direct.size());
   for (const int rank : targets) {
     std::byte* const to = direct.output(rank) + first_place * element;
-    places.add({to, to == inputs[rank]});
+    const bool is_input = to == inputs[rank];
+    places.add({to, is_input, !is_input && total >= kLeastPastCaches});
   }
   // Results are computed where they are stored plainly; if that is nowhere, beside.
-  const std::size_t total = count * element, all_inputs = total * std::size_t(direct.size());
-  const bool own = targets[0] == direct.rank() && (places[0].is_input || all_inputs < kStreamedBytes);
-  const std::size_t strands = strands_for(direct.size(), all_inputs, own);
+  const bool leaves_caches = leave_caches(total * std::size_t(direct.size()), direct.size());
+  const bool own = targets[0] == direct.rank() && (places[0].is_input || !leaves_caches);
+  const std::size_t strands = leaves_caches ? strands_for(direct.size()) : 1;
   const std::size_t step = strands > 1 ? kRunBytes : own ? kBlockBytes : kBesideBytes;
   const std::size_t line = bytes_to_line(places[0].to), head = line % element == 0 ? line : 0;
   alignas(64) std::byte beside[kBesideBytes];
@@ -62,11 +62,14 @@ void reduce_directly(const Direct& direct, const Call& call, std::size_t begin, 
     reduce(result, pieces.data(), bytes / element);
     for (const Place& place : places) {
       std::byte* const to = place.to + at;
-      if (to != result && place.is_input) std::memcpy(to, result, bytes);
-      if (to != result && !place.is_input) store_past_caches(to, result, bytes);
+      if (to == result) continue;
+      if (place.past_caches)
+        store_past_caches(to, result, bytes);
+      else
+        std::memcpy(to, result, bytes);
     }
   });
-  finish_stores();
+  if (total >= kLeastPastCaches) finish_stores();
 }
 
 }  // namespace vccl

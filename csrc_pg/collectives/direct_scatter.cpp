@@ -19,7 +19,7 @@ void direct_scatter(Communicator& communicator, const Call& call) {
     direct.finish();
     return;
   }
-  pull(direct.output(direct.rank()), parts + std::size_t(direct.rank()) * part, part, part);
+  pull(direct.output(direct.rank()), parts + std::size_t(direct.rank()) * part, part, false);
   direct.peers().arrive(Peers::kDone);
   // Nobody else's output is written, and nobody else's input is read.
   if (direct.rank() == call.root) direct.peers().await_all(Peers::kDone);

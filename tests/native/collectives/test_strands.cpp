@@ -73,12 +73,12 @@ TEST(copies_of_any_length_and_alignment) {
 }
 
 TEST(long_pushes_to_places_of_different_alignment) {
-  const std::size_t bytes = kStreamedBytes + 12'345;
+  const std::size_t bytes = (std::size_t(4) << 20) + 12'345;
   const auto source = pattern(bytes);
   std::vector<std::byte> first(bytes + 128, std::byte{0x5a}), second = first, third = first;
   const std::vector<std::byte*> places{first.data() + 3, second.data() + 64};
   push(source.data(), places, bytes);
-  pull(third.data() + 17, source.data(), bytes, bytes);
+  pull(third.data() + 17, source.data(), bytes, true);
   const auto holds = [&](const std::vector<std::byte>& all, std::size_t at) {
     return std::memcmp(all.data() + at, source.data(), bytes) == 0 &&
            std::all_of(all.begin(), all.begin() + long(at),
@@ -94,17 +94,18 @@ TEST(long_pushes_to_places_of_different_alignment) {
 TEST(what_leaves_the_caches_by_direct_algorithms) {
   using enum Collective;
   // Lengths beyond which the algorithms go another way: direct_copy.hpp, direct_reduction.cpp.
-  const std::vector<Case> cases{{all_reduce, Dtype::float32, ReduceOp::sum, -1, 4'300'001, 3, true, 1},
-                                {all_reduce, Dtype::int16, ReduceOp::sum, -1, 2'200'001, 1, false, 2},
-                                {reduce, Dtype::float32, ReduceOp::sum, 1, 1'100'001, 5, false, 3},
-                                {reduce, Dtype::bfloat16, ReduceOp::avg, 0, 2'200'001, 0, true, 4},
-                                {reduce_scatter, Dtype::float32, ReduceOp::sum, -1, 700'001, 1, false, 5},
-                                {gather, Dtype::int16, ReduceOp::sum, 0, 600'001, 1, true, 6},
-                                {gather, Dtype::float64, ReduceOp::sum, 1, 150'001, 0, false, 7},
-                                {scatter, Dtype::int16, ReduceOp::sum, 1, 600'001, 3, true, 8},
-                                {scatter, Dtype::float64, ReduceOp::sum, 0, 150'001, 0, false, 9},
-                                {broadcast, Dtype::uint8, ReduceOp::sum, 1, 4'500'001, 7, false, 10},
-                                {all_to_all, Dtype::float32, ReduceOp::sum, -1, 600'001, 1, false, 11, true}};
+  const std::vector<Case> cases{
+      {all_reduce, Dtype::float32, ReduceOp::sum, -1, 4'300'001, 3, true, 1},
+      {all_reduce, Dtype::int16, ReduceOp::sum, -1, 8'500'001, 1, false, 2},
+      {reduce, Dtype::float32, ReduceOp::sum, 1, 4'300'001, 5, false, 3},
+      {reduce, Dtype::bfloat16, ReduceOp::avg, 0, 8'500'001, 0, true, 4},
+      {reduce_scatter, Dtype::float32, ReduceOp::sum, -1, 2'150'001, 1, false, 5},
+      {gather, Dtype::int16, ReduceOp::sum, 0, 600'001, 1, true, 6},
+      {gather, Dtype::float64, ReduceOp::sum, 1, 150'001, 0, false, 7},
+      {scatter, Dtype::int16, ReduceOp::sum, 1, 600'001, 3, true, 8},
+      {scatter, Dtype::float64, ReduceOp::sum, 0, 150'001, 0, false, 9},
+      {broadcast, Dtype::uint8, ReduceOp::sum, 1, 4'500'001, 7, false, 10},
+      {all_to_all, Dtype::float32, ReduceOp::sum, -1, 2'500'001, 1, false, 11, true}};
   for (const int size : {2, 3}) play_all({size, ~0, 1, ask_for("direct")}, cases);
 }
 
@@ -114,7 +115,7 @@ TEST(long_uneven_parts_are_divided_among_all_ranks) {
     std::vector<Case> cases;
     for (const auto collective : {reduce_scatter, all_gather})
       for (const bool in_place : {true, false}) {
-        Case c{collective, Dtype::float32, ReduceOp::sum, -1, 700'001, 1, in_place, 1, true};
+        Case c{collective, Dtype::float32, ReduceOp::sum, -1, 2'800'001, 1, in_place, 1, true};
         while (excess(c, size) < 1024 * 1024) ++c.seed;
         cases.push_back(c);
         c.dtype = Dtype::float16;

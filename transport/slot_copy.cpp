@@ -1,28 +1,17 @@
 #include "transport/slot_copy.hpp"
 
-#include <cstdint>
-#include <cstring>
-
-// Sanitizers do not see streaming stores.
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-#define VCCL_STREAMING_STORES
-#include <emmintrin.h>
-
 #include <algorithm>
 #include <chrono>
-#endif
+#include <cstring>
+
+#include "transport/past_caches.hpp"
 
 namespace vccl {
-
-#ifdef VCCL_STREAMING_STORES
 
 namespace {
 
 using Time = std::chrono::steady_clock;
 
-constexpr std::size_t kLine = 64;
-// Shorter copies are neither streamed nor worth a look at the clock.
-constexpr std::size_t kLeast = 4096;
 // Below what a core copies within its caches or from memory, above what it stores to lines that another
 // core's cache has.
 constexpr double kSlowBytesPerNanosecond = 3;
@@ -43,7 +32,7 @@ class Observer {
       std::memcpy(to + done, from + done, now);
       done += now;
       const auto after = Time::now();
-      if (now >= kLeast) look(now, after - before);
+      if (now >= kLeastPastCaches) look(now, after - before);
       before = after;
     }
     if (done == bytes) return;
@@ -65,47 +54,13 @@ class Observer {
 
 }  // namespace
 
-void copy_past_caches(void* out, const void* in, std::size_t bytes) noexcept {
-  auto* to = static_cast<char*>(out);
-  const auto* from = static_cast<const char*>(in);
-  // Only whole lines are worth streaming.
-  const std::size_t head = std::min((kLine - reinterpret_cast<std::uintptr_t>(to) % kLine) % kLine, bytes);
-  std::memcpy(to, from, head);
-  std::size_t done = head;
-  for (; done + kLine <= bytes; done += kLine) {
-    const auto* line = reinterpret_cast<const __m128i*>(from + done);
-    auto* to_line = reinterpret_cast<__m128i*>(to + done);
-    const __m128i a = _mm_loadu_si128(line), b = _mm_loadu_si128(line + 1);
-    const __m128i c = _mm_loadu_si128(line + 2), d = _mm_loadu_si128(line + 3);
-    _mm_stream_si128(to_line, a);
-    _mm_stream_si128(to_line + 1, b);
-    _mm_stream_si128(to_line + 2, c);
-    _mm_stream_si128(to_line + 3, d);
-  }
-  std::memcpy(to + done, from + done, bytes - done);
-  // Streaming stores are not ordered by a release store: the peer could see the flag first.
-  _mm_sfence();
-}
-
 void copy_to_slot(void* to, const void* from, std::size_t bytes) noexcept {
-  if (bytes < kLeast) {
+  if (bytes < kLeastPastCaches) {
     std::memcpy(to, from, bytes);
     return;
   }
   thread_local Observer observer;
   observer.copy(static_cast<char*>(to), static_cast<const char*>(from), bytes);
 }
-
-#else
-
-void copy_to_slot(void* to, const void* from, std::size_t bytes) noexcept {
-  std::memcpy(to, from, bytes);
-}
-
-void copy_past_caches(void* to, const void* from, std::size_t bytes) noexcept {
-  std::memcpy(to, from, bytes);
-}
-
-#endif
 
 }  // namespace vccl

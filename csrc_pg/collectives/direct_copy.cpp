@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "csrc_pg/collectives/block_copy.hpp"
 #include "csrc_pg/collectives/strands.hpp"
+#include "transport/past_caches.hpp"
 
 namespace vccl {
 

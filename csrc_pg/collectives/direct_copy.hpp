@@ -1,10 +1,10 @@
 // How bytes get from one rank's memory into another's.
 //
 // Two things are dear: to write a cache line that another core has in its cache, and to read a line from
-// memory only to overwrite it. Stores past the caches (block_copy.hpp) avoid both, but leave what they
-// wrote in nobody's cache. Hence: what goes to another rank's memory is streamed, unless this rank has just
-// read those very lines; what a rank takes into its own memory is stored plainly, as long as it stays in the
-// cache. Measured with 2 ranks that share a cache and 2 that do not: docs/algorithms.md.
+// memory only to overwrite it. Stores past the caches (transport/past_caches.hpp) avoid both, but leave what
+// they wrote in nobody's cache. Hence: what goes to another rank's memory is streamed, unless this rank has
+// just read those very lines; what a rank takes into its own memory is stored plainly, as long as it stays in
+// the cache. Measured with 2 ranks that share a cache and 2 that do not: docs/algorithms.md.
 #pragma once
 
 #include <algorithm>

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "csrc_pg/collectives/block_copy.hpp"
 #include "csrc_pg/collectives/direct_copy.hpp"
 #include "csrc_pg/collectives/many_reduction.hpp"
 #include "csrc_pg/collectives/strands.hpp"
+#include "transport/past_caches.hpp"
 
 namespace vccl {
 

@@ -106,11 +106,11 @@ class StagedAllReduce {
   void copy_out(std::size_t piece) {
     auto* output = static_cast<std::byte*>(call_.output) + offset(piece);
     // In place, these lines are in the cache still, since copy_in() has read them.
-    const std::size_t buffer = call_.input == call_.output ? 0 : call_.count * element_;
+    const bool leave = call_.input != call_.output && leave_caches(call_.count * element_, size_);
     for (int turn = 1; turn < size_; ++turn) {
       const int rank = (rank_ + turn) % size_;
       const auto [begin, bytes] = share(piece, rank);
-      pull(output + begin, half_of(rank, piece) + begin, bytes, buffer);
+      pull(output + begin, half_of(rank, piece) + begin, bytes, leave);
     }
   }
 

@@ -88,7 +88,7 @@ class StagedMove {
         const auto [begin, bytes] = pieces.of(k, theirs.count * element_);
         const std::size_t section = gives == Gives::one_part ? 0 : section_of(from, rank_);
         pull(output_ + theirs.place * element_ + begin, pipeline.slot(from, k) + section * pieces.length(),
-             bytes, longest * element_);
+             bytes, leave_caches(longest * element_, size_));
       }
       if (!gives_others) keep_piece(k);
     };

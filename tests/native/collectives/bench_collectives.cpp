@@ -21,11 +21,11 @@
 #include <thread>
 #include <vector>
 
-#include "csrc_pg/collectives/block_copy.hpp"
 #include "csrc_pg/collectives/narrow_floats.hpp"
 #include "csrc_pg/collectives/types.hpp"
 #include "tests/native/collectives/play.hpp"
 #include "tests/native/transport/harness.hpp"
+#include "transport/past_caches.hpp"
 
 using namespace vccl;
 
@@ -239,7 +239,7 @@ class Rank {
         for (std::size_t i = 0; i < kLimitFloats; ++i) y[i] += x[i];
       });
       asm volatile("" : : "r"(y) : "memory");
-      results_.copy[size][pass] = time_of([=] { copy_over_shared(x, y, kLimitFloats * sizeof(float)); });
+      results_.copy[size][pass] = time_of([=] { copy_past_caches(x, y, kLimitFloats * sizeof(float)); });
     }
   }
 

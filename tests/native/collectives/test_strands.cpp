@@ -2,12 +2,12 @@
 #include <cstring>
 #include <vector>
 
-#include "csrc_pg/collectives/block_copy.hpp"
 #include "csrc_pg/collectives/direct_copy.hpp"
 #include "csrc_pg/collectives/strands.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/collectives/families.hpp"
 #include "tests/native/collectives/world.hpp"
+#include "transport/past_caches.hpp"
 
 using namespace vccl;
 
@@ -63,7 +63,7 @@ TEST(copies_of_any_length_and_alignment) {
         std::memcpy(wanted.data() + to, source.data() + from, bytes);
         auto also = result;
         store_past_caches(result.data() + to, source.data() + from, bytes);
-        copy_over_shared(also.data() + to, source.data() + from, bytes);
+        copy_past_caches(also.data() + to, source.data() + from, bytes);
         finish_stores();
         CHECK(result == wanted);
         CHECK(also == wanted);

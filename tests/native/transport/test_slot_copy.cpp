@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/native/check.hpp"
+#include "transport/past_caches.hpp"
 
 using namespace vccl;
 

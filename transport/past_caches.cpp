@@ -1,4 +1,4 @@
-#include "csrc_pg/collectives/block_copy.hpp"
+#include "transport/past_caches.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -57,7 +57,7 @@ void finish_stores() noexcept {}
 
 #endif
 
-void copy_over_shared(void* to, const void* from, std::size_t bytes) noexcept {
+void copy_past_caches(void* to, const void* from, std::size_t bytes) noexcept {
   if (bytes < kLeastPastCaches) {
     std::memcpy(to, from, bytes);
     return;

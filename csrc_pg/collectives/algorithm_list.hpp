@@ -28,6 +28,8 @@ inline constexpr Algorithm kAlgorithms[] = {
     {"direct", Collective::all_to_all, Reach::mapped, direct_all_to_all, split_payload},
 
     {"staged", Collective::all_reduce, Reach::one_host, staged_all_reduce},
+    {"staged", Collective::reduce_scatter, Reach::one_host, staged_reduce_scatter},
+    {"staged", Collective::reduce, Reach::one_host, staged_reduce},
     {"staged", Collective::all_gather, Reach::one_host, staged_all_gather},
     {"staged", Collective::broadcast, Reach::one_host, staged_broadcast},
     {"staged", Collective::gather, Reach::one_host, staged_gather},

@@ -50,6 +50,12 @@ double Direct::factor(int rank) const {
   return std::bit_cast<double>(peers_.note(rank));
 }
 
+bool are_shared(const Direct& direct, const Parts& parts) {
+  constexpr std::size_t kLeast = 1024 * 1024;
+  const std::size_t even = parts.total() / std::size_t(direct.size());
+  return parts.longest() - even > even / 8 && (parts.longest() - even) * direct.element() >= kLeast;
+}
+
 Share share_of(std::size_t count, std::size_t element, int index, int size) {
   const std::size_t line = std::max<std::size_t>(64 / element, 1);
   const std::size_t lines = (count + line - 1) / line;

@@ -12,6 +12,7 @@
 
 #include "csrc_pg/collectives/algorithm.hpp"
 #include "csrc_pg/collectives/call.hpp"
+#include "csrc_pg/collectives/parts.hpp"
 #include "csrc_pg/collectives/per_rank.hpp"
 
 namespace vccl {
@@ -61,6 +62,10 @@ class Direct {
   PerRank<const std::byte*> inputs_;
   PerRank<std::byte*> outputs_;
 };
+
+/// Whether ranks that each did their own part would wait for the one with the longest, so long that it is
+/// better to divide the work.
+bool are_shared(const Direct& direct, const Parts& parts);
 
 /// The number that a rank announces with a call that shows its memory.
 std::uint64_t note_of(const Call& call);

@@ -1,5 +1,5 @@
 // Direct all_gather: each rank takes all parts, or, where they do not stay in the cache, writes its own part
-// into all outputs, so that each part is read from memory once.
+// into all outputs, so that each part is read from memory once; if the parts are uneven, its share of each.
 #include "csrc_pg/collectives/direct.hpp"
 #include "csrc_pg/collectives/direct_copy.hpp"
 #include "csrc_pg/collectives/parts.hpp"
@@ -11,10 +11,16 @@ void direct_all_gather(Communicator& communicator, const Call& call) {
   const Parts parts(call.output_counts, call.count, direct.size());
   const std::size_t element = direct.element(), total = parts.total() * element;
   const int rank = direct.rank();
-  if (total < kStreamedBytes) {
+  if (!leave_caches(total, direct.size())) {
     for (const int from : direct.all_ranks())
       pull(direct.output(rank) + parts.begin(from) * element, direct.input(from), parts.count(from) * element,
-           total);
+           false);
+  } else if (are_shared(direct, parts)) {
+    for (const int from : direct.all_ranks()) {
+      const auto [begin, count] = direct.share(parts.count(from));
+      push(direct.input(from) + begin * element, direct.outputs((parts.begin(from) + begin) * element),
+           count * element);
+    }
   } else {
     push(direct.input(rank), direct.outputs(parts.begin(rank) * element), parts.count(rank) * element);
   }

@@ -10,6 +10,7 @@ void direct_all_to_all(Communicator& communicator, const Call& call) {
   const Splits splits(*communicator.peers(), communicator, call);
   const std::size_t element = direct.element();
   const int rank = direct.rank();
+  const bool leaves_caches = leave_caches(direct.peers().output(rank).size(), direct.size());
   for (const int from : direct.all_ranks()) {
     const std::size_t count = splits.count(from, rank), place = splits.place_in_input(from, rank);
     // What a peer said about its own input is believed as far as that input goes.
@@ -20,7 +21,7 @@ void direct_all_to_all(Communicator& communicator, const Call& call) {
       communicator.check();
     }
     pull(direct.output(rank) + splits.place_in_output(from, rank) * element,
-         direct.input(from) + place * element, count * element, direct.peers().output(rank).size());
+         direct.input(from) + place * element, count * element, leaves_caches);
   }
   direct.finish();
 }

@@ -16,9 +16,9 @@
 #include <cstring>
 
 #include "csrc_pg/collectives/algorithm.hpp"
-#include "csrc_pg/collectives/block_copy.hpp"
 #include "csrc_pg/collectives/chain_reduction.hpp"
 #include "csrc_pg/collectives/ring_schedule.hpp"
+#include "transport/past_caches.hpp"
 
 namespace vccl {
 
@@ -78,7 +78,7 @@ class RingAllReduce {
     const std::byte* theirs = left_.take(offset, bytes);
     // What the right neighbour reads next had better stay in the cache.
     if (turn.step == 2 * size_ - 3)
-      copy_over_shared(output_ + offset, theirs, bytes);
+      copy_past_caches(output_ + offset, theirs, bytes);
     else
       std::memcpy(output_ + offset, theirs, bytes);
     left_.release();

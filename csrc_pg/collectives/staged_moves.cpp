@@ -1,27 +1,32 @@
-// Staged moves: each rank copies its input into shared memory, a piece at a time, and whoever wants something
-// of it copies it out while the next piece is copied in.
-//
-// For each piece k a rank does, in this order: in(k), arrive k + 1, await all of them, out(k). What in(k + 1)
-// overwrites, others read in out(k - 1), which came before their arriving at k + 1.
+// Staged moves: each rank copies what it gives into its slots, a piece at a time, and whoever wants something
+// of it copies it out while the next pieces are copied in.
 #include <algorithm>
 #include <cstring>
-#include <optional>
 
 #include "csrc_pg/collectives/algorithm.hpp"
-#include "csrc_pg/collectives/block_copy.hpp"
 #include "csrc_pg/collectives/call.hpp"
+#include "csrc_pg/collectives/direct_copy.hpp"
 #include "csrc_pg/collectives/parts.hpp"
-#include "csrc_pg/collectives/per_rank.hpp"
 #include "csrc_pg/collectives/splits.hpp"
 #include "csrc_pg/collectives/staged.hpp"
+#include "transport/slot_copy.hpp"
 
 namespace vccl {
 
 namespace {
 
-// Longer than that of a reduction, which has to keep more of it in the cache.
-constexpr std::size_t kMoveBytes = 2 * kPieceBytes;
-static_assert(kMoveBytes <= Peers::kScratchBytes / 2);
+/// What goes from one rank to another. In elements.
+struct Part {
+  std::size_t begin;  // in the input of the one
+  std::size_t count;
+  std::size_t place;  // in the output of the other
+};
+
+/// What a rank puts into its slots.
+enum class Gives {
+  one_part,         // the same for all who take from it
+  a_part_for_each,  // in sections of a slot, in the order of ranks without its own
+};
 
 class StagedMove {
  public:
@@ -31,52 +36,80 @@ class StagedMove {
         size_(communicator.size()),
         element_(size_of(call.dtype)),
         input_(static_cast<const std::byte*>(call.input)),
-        output_(static_cast<std::byte*>(call.output)),
-        lengths_(size_) {}
+        output_(static_cast<std::byte*>(call.output)) {}
 
-  /// How many elements each rank gives; called for every rank, in order.
-  void gives(std::size_t count) { lengths_.add(count * element_); }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
 
-  /// `each(from, wanted)` tells what this rank wants of the input of `from`.
-  struct Wanted {
-    std::size_t begin = 0, count = 0, place = 0;  // elements: in that input, how many, and in this output
-  };
-  template <class Each>
-  void run(Each each) {
-    const std::size_t longest = *std::max_element(lengths_.begin(), lengths_.end());
-    const std::size_t pieces = (longest + kMoveBytes - 1) / kMoveBytes;
-    check_pieces(pieces);
-    if (const Wanted own = each(rank_); own.count > 0) {
-      const std::byte* from = input_ + own.begin * element_;
-      std::byte* to = output_ + own.place * element_;
-      if (from != to) std::memcpy(to, from, own.count * element_);
+  /// `part(from, to)` is what goes from one rank to another that takes from it, or to itself; none is longer
+  /// than `longest` elements. `giver`: the one rank that gives, or kEverybody; `taker` likewise.
+  template <class PartOf>
+  void run(Gives gives, int giver, int taker, std::size_t longest, PartOf part) {
+    const bool is_giver = giver == kEverybody || giver == rank_;
+    const bool is_taker = taker == kEverybody || taker == rank_;
+    if (size_ == 1) {
+      keep(part(rank_, rank_), {0, longest * element_});
+      return;
     }
-    if (size_ == 1) return;
-    for (std::size_t piece = 0; piece < pieces; ++piece) {
-      copy_in(piece);
-      peers_.arrive(static_cast<std::uint32_t>(piece + 1));
-      peers_.await_all(static_cast<std::uint32_t>(piece + 1));
+    const bool is_one_way = giver != kEverybody || taker != kEverybody;
+    const std::size_t sections = gives == Gives::one_part ? 1 : std::size_t(size_) - 1;
+    const Pieces pieces(longest * element_, longest_piece(longest * element_, sections, is_one_way));
+    const bool gives_others = is_giver && taker != rank_, takes_others = is_taker && giver != rank_;
+    StagedPipeline pipeline(peers_, rank_, sections * pieces.length(), takes_others ? giver : kNobody,
+                            gives_others ? taker : kNobody);
+
+    const auto keep_piece = [&](std::size_t k) {
+      const Part own = part(rank_, rank_);
+      keep(own, pieces.of(k, own.count * element_));
+    };
+    const auto put = [&](std::size_t k, int to, std::size_t section) {
+      const Part own = part(rank_, to);
+      const auto [begin, bytes] = pieces.of(k, own.count * element_);
+      if (bytes > 0)
+        copy_to_slot(pipeline.slot(rank_, k) + section * pieces.length(),
+                     input_ + own.begin * element_ + begin, bytes);
+    };
+    const auto give = [&](std::size_t k) {
+      if (gives == Gives::one_part) {
+        put(k, taker == kEverybody ? (rank_ + 1) % size_ : taker, 0);
+      } else {
+        for (int turn = 1; turn < size_; ++turn) {
+          const int to = (rank_ + turn) % size_;
+          put(k, to, section_of(rank_, to));
+        }
+      }
+      if (is_giver && is_taker) keep_piece(k);
+    };
+    const auto take = [&](std::size_t k) {
       for (int turn = 1; turn < size_; ++turn) {
         const int from = (rank_ + turn) % size_;
-        copy_out(piece, from, each(from));
+        if (giver != kEverybody && from != giver) continue;
+        const Part theirs = part(from, rank_);
+        const auto [begin, bytes] = pieces.of(k, theirs.count * element_);
+        const std::size_t section = gives == Gives::one_part ? 0 : section_of(from, rank_);
+        pull(output_ + theirs.place * element_ + begin, pipeline.slot(from, k) + section * pieces.length(),
+             bytes, leave_caches(longest * element_, size_));
       }
-    }
+      if (!gives_others) keep_piece(k);
+    };
+    pipeline.run(pieces.count(), give, take);
   }
 
  private:
-  void copy_in(std::size_t piece) {
-    const std::size_t begin = std::min(piece * kMoveBytes, lengths_[rank_]);
-    const std::size_t length = std::min(kMoveBytes, lengths_[rank_] - begin);
-    if (length > 0) copy_over_shared(half_of(peers_, rank_, piece), input_ + begin, length);
+  static std::size_t section_of(int from, int to) { return std::size_t(to < from ? to : to - 1); }
+
+  // Where some ranks only give and others only take, shorter pieces fill the pipeline sooner. Where all do
+  // both there is nothing to fill, and longer ones cost fewer synchronisations.
+  static std::size_t longest_piece(std::size_t bytes, std::size_t sections, bool is_one_way) {
+    constexpr std::size_t kShortest = 16 * 1024, kLongest = 128 * 1024;
+    const std::size_t most = StagedPipeline::kMostBytes / sections;
+    return is_one_way ? std::min(std::clamp(bytes / 8, kShortest, kLongest), most) : most;
   }
 
-  void copy_out(std::size_t piece, int from, Wanted wanted) {
-    const std::size_t first = piece * kMoveBytes, wanted_begin = wanted.begin * element_;
-    const std::size_t begin = std::max(first, wanted_begin);
-    const std::size_t end = std::min(first + kMoveBytes, wanted_begin + wanted.count * element_);
-    if (begin < end)
-      std::memcpy(output_ + wanted.place * element_ + (begin - wanted_begin),
-                  half_of(peers_, from, piece) + (begin - first), end - begin);
+  void keep(Part own, Pieces::Range piece) {
+    const std::byte* from = input_ + own.begin * element_ + piece.begin;
+    std::byte* to = output_ + own.place * element_ + piece.begin;
+    if (piece.bytes > 0 && from != to) std::memcpy(to, from, piece.bytes);
   }
 
   Peers& peers_;
@@ -84,49 +117,43 @@ class StagedMove {
   const std::size_t element_;
   const std::byte* const input_;
   std::byte* const output_;
-  PerRank<std::size_t> lengths_;
 };
 
 }  // namespace
 
 void staged_broadcast(Communicator& communicator, const Call& call) {
   StagedMove move(communicator, call);
-  for (int rank = 0; rank < communicator.size(); ++rank) move.gives(rank == call.root ? call.count : 0);
-  move.run([&](int from) { return StagedMove::Wanted{0, from == call.root ? call.count : 0, 0}; });
+  // Nobody but the root keeps what it has.
+  move.run(Gives::one_part, call.root, kEverybody, call.count,
+           [&](int from, int) { return Part{0, from == call.root ? call.count : 0, 0}; });
 }
 
 void staged_all_gather(Communicator& communicator, const Call& call) {
   StagedMove move(communicator, call);
-  const Parts parts(call.output_counts, call.count, communicator.size());
-  for (int rank = 0; rank < communicator.size(); ++rank) move.gives(parts.count(rank));
-  move.run([&](int from) { return StagedMove::Wanted{0, parts.count(from), parts.begin(from)}; });
+  const Parts parts(call.output_counts, call.count, move.size());
+  move.run(Gives::one_part, kEverybody, kEverybody, parts.longest(),
+           [&](int from, int) { return Part{0, parts.count(from), parts.begin(from)}; });
 }
 
 void staged_gather(Communicator& communicator, const Call& call) {
   StagedMove move(communicator, call);
-  const bool is_root = communicator.rank() == call.root;
-  for (int rank = 0; rank < communicator.size(); ++rank) move.gives(rank == call.root ? 0 : call.count);
-  move.run([&](int from) {
-    return StagedMove::Wanted{0, is_root ? call.count : 0, std::size_t(from) * call.count};
+  move.run(Gives::one_part, kEverybody, call.root, call.count, [&](int from, int to) {
+    return Part{0, to == call.root ? call.count : 0, std::size_t(from) * call.count};
   });
 }
 
 void staged_scatter(Communicator& communicator, const Call& call) {
   StagedMove move(communicator, call);
-  const auto size = std::size_t(communicator.size()), own = std::size_t(communicator.rank()) * call.count;
-  for (int rank = 0; rank < communicator.size(); ++rank)
-    move.gives(rank == call.root ? size * call.count : 0);
-  move.run([&](int from) { return StagedMove::Wanted{own, from == call.root ? call.count : 0, 0}; });
+  move.run(Gives::a_part_for_each, call.root, kEverybody, call.count, [&](int from, int to) {
+    return Part{std::size_t(to) * call.count, from == call.root ? call.count : 0, 0};
+  });
 }
 
 void staged_all_to_all(Communicator& communicator, const Call& call) {
   StagedMove move(communicator, call);
   const Splits splits(*communicator.peers(), communicator, call);
-  const int size = communicator.size(), own = communicator.rank();
-  for (int rank = 0; rank < size; ++rank) move.gives(splits.place_in_input(rank, size));
-  move.run([&](int from) {
-    return StagedMove::Wanted{splits.place_in_input(from, own), splits.count(from, own),
-                              splits.place_in_output(from, own)};
+  move.run(Gives::a_part_for_each, kEverybody, kEverybody, splits.longest(), [&](int from, int to) {
+    return Part{splits.place_in_input(from, to), splits.count(from, to), splits.place_in_output(from, to)};
   });
 }
 

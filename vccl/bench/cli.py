@@ -152,7 +152,7 @@ class Contest:
         if "mpi" in args.backends:
             agreed(self._start_mpi, control)
             self.devices["mpi"] = "cpu"
-        self.effort = Effort(args.warmup, args.iters, args.seconds * (len(inside) + args.memory))
+        self.effort = Effort(args.warmup, args.iters, args.seconds)
 
     def _start_mpi(self) -> None:
         self.mpi = Mpi(self.control.size())

@@ -1,10 +1,11 @@
 """Times one collective at one size, on one or several backends in turn.
 
 A call goes: write the buffers anew, let all ranks go at once (gate.py), then the clock runs from the Python
-call until the host can read the result. The backends take turns of some calls each, so that what else happens
-on the machine meets all of them, and each turn starts with a call that does not count, since the caches and
-the cores are as the other backend left them. A call has taken from when the last rank called until the last
-rank had its result; on several machines, which share no clock, as long as it took the slowest rank.
+call until the host can read the result. The backends take turns, so that what else happens on the machine
+meets all of them; each gets about the same time, and so the more calls the faster it is. A turn starts with a
+few calls that do not count, since the caches and the cores are as the other backend left them. A call has
+taken from when the last rank called until the last rank had its result; on several machines, which share no
+clock, as long as it took the slowest rank.
 """
 
 import time
@@ -18,18 +19,19 @@ from vccl.bench.cases import Case
 from vccl.bench.gate import Gate
 
 TURNS = 10
+SETTLING = 3  # calls
 Step = Callable[[], None]
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: `iterations` calls, or, where that is None, as many as fit into `seconds`."""
+    """How long to measure a case: `iterations` calls; where that is None, as many as fit into `seconds`."""
 
     warmup: int = 5
     iterations: int | None = None
     seconds: float = 1.0
     fewest: int = 5
-    most: int = 1000
+    most: int = 2000
 
 
 @dataclass(frozen=True)
@@ -57,18 +59,14 @@ def measure(
 
     Without `check` nobody looks for wrong elements, which takes as long as some calls where buffers are long.
     """
-    begin = time.perf_counter()
-    for _ in range(max(1, effort.warmup)):
-        for case in cases:
-            timed_call(case, gate)
-    one_round = (time.perf_counter() - begin) / max(1, effort.warmup)
-
-    rounds = agreed_rounds(one_round, effort, control)
-    marks = torch.zeros(2, len(cases), rounds, dtype=torch.float64)
-    for turn in torch.arange(rounds).tensor_split(min(TURNS, rounds)):
+    rounds = [agreed_rounds(case, gate, effort, control) for case in cases]
+    turns = min(TURNS, min(rounds))
+    marks = torch.zeros(2, len(cases), max(rounds), dtype=torch.float64)
+    for turn in range(turns):
         for number, case in enumerate(cases):
-            timed_call(case, gate)
-            for call in turn.tolist():
+            for _ in range(SETTLING):
+                timed_call(case, gate)
+            for call in torch.arange(rounds[number]).tensor_split(turns)[turn].tolist():
                 begin, end = timed_call(case, gate)
                 marks[0, number, call] = begin if gate.one_clock else 0.0
                 marks[1, number, call] = end if gate.one_clock else end - begin
@@ -78,7 +76,8 @@ def measure(
     wrong = torch.tensor([case.wrong() if check else 0 for case in cases])
     dist.all_reduce(wrong, group=control)
     factors = [(case.size, case.bus_factor()) for case in cases]
-    return [summary(*row) for row in zip(factors, times, wrong.tolist(), strict=True)]
+    counted = [row[:count] for row, count in zip(times, rounds, strict=True)]
+    return [summary(*row) for row in zip(factors, counted, wrong.tolist(), strict=True)]
 
 
 def timed_call(case: Case, gate: Gate) -> tuple[float, float]:
@@ -101,11 +100,15 @@ def synchronizer(device: torch.device) -> Callable[[], None]:
     return (lambda: None) if device.type == "cpu" else torch.accelerator.synchronize
 
 
-def agreed_rounds(one_round: float, effort: Effort, control: dist.ProcessGroup) -> int:
-    """The same number on every rank."""
+def agreed_rounds(case: Case, gate: Gate, effort: Effort, control: dist.ProcessGroup) -> int:
+    """Warms up; then how many calls of this case to time, the same number on every rank."""
+    warmup = max(1, effort.warmup)
+    begin = time.perf_counter()
+    for _ in range(warmup):
+        timed_call(case, gate)
     if effort.iterations is not None:
         return effort.iterations
-    slowest = torch.tensor(one_round, dtype=torch.float64)
+    slowest = torch.tensor((time.perf_counter() - begin) / warmup, dtype=torch.float64)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=control)
     return max(effort.fewest, min(effort.most, int(effort.seconds / slowest.item())))
 

@@ -264,7 +264,7 @@ class Contest:
         }
         if len(cases) < 2 and not first:
             return
-        effort = Effort(warmup=2, seconds=self.args.seconds * len(cases), fewest=5, most=300)
+        effort = Effort(warmup=2, seconds=self.args.seconds, fewest=5, most=300)
         timings = measure(list(cases.values()), self.gate, self.control, effort, check=size <= CHECKED)
         for (name, case), timing in zip(cases.items(), timings, strict=True):
             if timing.wrong:

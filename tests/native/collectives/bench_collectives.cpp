@@ -1,7 +1,7 @@
 // Times collectives between forked ranks, each algorithm in its turn:
 //
 //   bench_collectives [collective=all_reduce] [ranks=2] [sizes=4,1K,64K,1M,16M,64M] [algorithms=default,ring]
-//                     [memory=mapped|staged] [dtype=float32|bfloat16] [turns=3]
+//                     [memory=mapped|staged] [dtype=float32|bfloat16] [in_place=yes|no] [turns=3]
 //
 // A size is the longest buffer of a rank, in bytes. A measurement is one call, from a barrier to the end of
 // the slowest rank; every rank writes its whole input anew before a call and reads its output after it, as a
@@ -25,17 +25,20 @@
 #include "csrc_pg/collectives/types.hpp"
 #include "tests/native/collectives/play.hpp"
 #include "tests/native/transport/harness.hpp"
+#include "transport/past_caches.hpp"
 
 using namespace vccl;
 
 namespace {
 
-constexpr int kMaxRanks = 16, kMaxCalls = 400, kMaxSeries = 1024;
+constexpr int kMaxRanks = 16, kMaxCalls = 400, kMaxSeries = 1024, kMaxPasses = 48;
+constexpr int kPasses = 3;                      // for the memory's limit, in each turn
 constexpr std::size_t kLimitFloats = 16 << 20;  // of an array for the memory's limit
 
 struct Results {
   double microseconds[kMaxSeries][kMaxCalls];  // of one rank
-  double bytes_per_microsecond;
+  double limit[kMaxSeries][kMaxPasses];        // microseconds of a pass: of each size, some in each turn
+  double copy[kMaxSeries][kMaxPasses];
 };
 
 struct Options {
@@ -43,7 +46,7 @@ struct Options {
   int ranks = 2, turns = 3;
   std::vector<std::size_t> sizes;
   std::vector<std::string> algorithms;
-  bool mapped = true;
+  bool mapped = true, in_place = true;
   Dtype dtype = Dtype::float32;
 };
 
@@ -67,6 +70,7 @@ Options parse(int argc, char** argv) {
                                            {"algorithms", "default,ring"},
                                            {"memory", "mapped"},
                                            {"dtype", "float32"},
+                                           {"in_place", "yes"},
                                            {"turns", "3"}};
   for (int i = 1; i < argc; ++i) {
     const std::string text = argv[i];
@@ -81,10 +85,11 @@ Options parse(int argc, char** argv) {
   for (int i = 0; i <= int(Collective::barrier); ++i)
     if (given["collective"] == to_string(Collective(i))) options.collective = Collective(i);
   options.ranks = std::clamp(std::atoi(given["ranks"].c_str()), 1, kMaxRanks);
-  options.turns = std::max(std::atoi(given["turns"].c_str()), 1);
+  options.turns = std::clamp(std::atoi(given["turns"].c_str()), 1, kMaxPasses / kPasses);
   for (const auto& size : split(given["sizes"])) options.sizes.push_back(parse_size(size));
   options.algorithms = split(given["algorithms"]);
   options.mapped = given["memory"] != "staged";
+  options.in_place = given["in_place"] != "no";
   if (given["dtype"] == "bfloat16") options.dtype = Dtype::bfloat16;
   return options;
 }
@@ -123,13 +128,14 @@ class Rank {
   }
 
   void run_all() {
-    measure_limit();
     for (std::size_t size = 0; size < options_.sizes.size(); ++size) {
       const int calls = calls_for(options_.sizes[size], options_.turns);
-      for (int turn = 0; turn < options_.turns; ++turn)
+      for (int turn = 0; turn < options_.turns; ++turn) {
+        measure_limits(size, turn);
         for (std::size_t algorithm = 0; algorithm < communicators_.size(); ++algorithm)
           measure(*communicators_[algorithm], options_.sizes[size],
                   results_.microseconds[size * communicators_.size() + algorithm] + turn * calls, calls);
+      }
     }
     barrier();
   }
@@ -147,7 +153,9 @@ class Rank {
                            call.collective == gather || call.collective == scatter ||
                            call.collective == all_to_all;
     call.count = has_parts ? std::max<std::size_t>(count / n, 1) : count;
-    call.input = call.output = memory_.base();
+    call.input = memory_.base();
+    call.output = memory_.base() + (options_.in_place ? 0 : most_);
+    if (!options_.in_place) return call;
     const std::size_t own = std::size_t(rank) * call.count * size_of(call.dtype);
     if (call.collective == all_gather || (call.collective == gather && rank == 0))
       call.input = memory_.base() + own;
@@ -214,26 +222,72 @@ class Rank {
     }
   }
 
-  void measure_limit() {
-    std::vector<float> x(kLimitFloats, 1.0f), y(kLimitFloats, 2.0f);
-    double best = 0;
-    for (int pass = 0; pass < 5; ++pass) {
-      barrier();
-      const auto begin = Clock::now();
-      for (std::size_t i = 0; i < kLimitFloats; ++i) y[i] += x[i];
-      const std::chrono::duration<double, std::micro> length = Clock::now() - begin;
-      best = std::max(best, 3.0 * kLimitFloats * sizeof(float) / length.count());
+  template <class Pass>
+  double time_of(Pass pass) {
+    barrier();
+    const auto begin = Clock::now();
+    pass();
+    const std::chrono::duration<double, std::micro> length = Clock::now() - begin;
+    barrier();
+    return length.count();
+  }
+
+  void measure_limits(std::size_t size, int turn) {
+    for (int pass = turn * kPasses; pass < (turn + 1) * kPasses; ++pass) {
+      float* __restrict x = x_.data(), * __restrict y = y_.data();
+      results_.limit[size][pass] = time_of([=] {
+        for (std::size_t i = 0; i < kLimitFloats; ++i) y[i] += x[i];
+      });
+      asm volatile("" : : "r"(y) : "memory");
+      results_.copy[size][pass] = time_of([=] { copy_past_caches(x, y, kLimitFloats * sizeof(float)); });
     }
-    asm volatile("" : : "r"(y.data()) : "memory");
-    results_.bytes_per_microsecond = best;
   }
 
   const Options& options_;
   Results& results_;
   const std::size_t most_;
   RankMemory memory_;
+  std::vector<float> x_ = std::vector<float>(kLimitFloats, 1.0f), y_ = std::vector<float>(kLimitFloats, 2.0f);
   std::vector<std::unique_ptr<Communicator>> communicators_;
 };
+
+// What all ranks together must read and write, with buffers of that many bytes.
+double least_traffic(const Options& options, double bytes) {
+  using enum Collective;
+  const double n = options.ranks, copies = options.in_place ? n - 1 : n;
+  switch (options.collective) {
+    case all_reduce:
+      return 2 * n * bytes;
+    case reduce_scatter:
+    case reduce:
+      return (n + 1) * bytes;
+    case broadcast:
+      return n * bytes;
+    case all_gather:
+      return (1 + copies) * bytes;
+    case all_to_all:
+      return 2 * n * bytes;
+    default:
+      return 2 * bytes * copies / n;
+  }
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Of the slowest rank: bytes a microsecond of all of them.
+double speed(const Options& options, const Results* results, std::size_t size, bool copy) {
+  std::vector<double> times;
+  for (int pass = 0; pass < options.turns * kPasses; ++pass) {
+    double longest = 0;
+    for (int rank = 0; rank < options.ranks; ++rank)
+      longest = std::max(longest, (copy ? results[rank].copy : results[rank].limit)[size][pass]);
+    times.push_back(longest);
+  }
+  return (copy ? 2.0 : 3.0) * kLimitFloats * sizeof(float) * options.ranks / median(times);
+}
 
 }  // namespace
 
@@ -247,13 +301,10 @@ int main(int argc, char** argv) {
   std::vector<FileStore> stores(options.algorithms.size());
   run_processes(options.ranks, [&](int rank) { Rank(stores, options, rank, results[rank]).run_all(); });
 
-  double limit = 0;
-  for (int rank = 0; rank < options.ranks; ++rank) limit += results[rank].bytes_per_microsecond;
-  std::printf("%s, %s, %d ranks, %s memory; memory limit %.1f GB/s (y += x, read and written)\n",
-              to_string(options.collective), to_string(options.dtype), options.ranks,
-              options.mapped ? "mapped" : "staged", limit / 1e3);
-  std::printf("%12s %10s %12s %12s %12s %12s\n", "bytes", "algorithm", "least us", "median us", "p90 us",
-              "GB/s");
+  std::printf("%s, %s, %d ranks, %s memory%s\n", to_string(options.collective), to_string(options.dtype),
+              options.ranks, options.mapped ? "mapped" : "staged", options.in_place ? "" : ", not in place");
+  std::printf("%12s %10s %12s %12s %12s %12s %12s %12s %12s\n", "bytes", "algorithm", "least us", "median us",
+              "p90 us", "GB/s", "y += x GB/s", "copy GB/s", "% of y += x");
   for (std::size_t size = 0; size < options.sizes.size(); ++size)
     for (std::size_t algorithm = 0; algorithm < options.algorithms.size(); ++algorithm) {
       const int calls = calls_for(options.sizes[size], options.turns) * options.turns;
@@ -266,10 +317,12 @@ int main(int argc, char** argv) {
         slowest.push_back(longest);
       }
       std::sort(slowest.begin(), slowest.end());
-      const double median = slowest[slowest.size() / 2];
-      std::printf("%12zu %10s %12.2f %12.2f %12.2f %12.2f\n", options.sizes[size],
+      const double median = slowest[slowest.size() / 2], bytes = double(options.sizes[size]);
+      const double limit = speed(options, results, size, false), copy = speed(options, results, size, true);
+      std::printf("%12zu %10s %12.2f %12.2f %12.2f %12.2f %12.1f %12.1f %12.0f\n", options.sizes[size],
                   options.algorithms[algorithm].c_str(), slowest[0], median, slowest[slowest.size() * 9 / 10],
-                  double(options.sizes[size]) / median / 1e3);
+                  bytes / median / 1e3, limit / 1e3, copy / 1e3,
+                  100 * least_traffic(options, bytes) / median / limit);
     }
   return 0;
 }

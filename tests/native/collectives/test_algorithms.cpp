@@ -108,4 +108,20 @@ TEST(forked_ranks_with_every_algorithm) {
     }
 }
 
+// Buffers whose last piece is a byte, or short of one: pieces are 128, 256 and 512 KiB at most.
+TEST(staged_pieces_that_end_at_a_boundary) {
+  using enum Collective;
+  constexpr std::size_t K = 1024;
+  for (const int size : {2, 3}) {
+    std::vector<Case> cases;
+    for (const std::size_t bytes : {128 * K, 256 * K, 512 * K, 1024 * K})
+      for (const std::size_t count : {bytes - 1, bytes, bytes + 1})
+        for (const Collective collective :
+             {all_reduce, reduce_scatter, reduce, broadcast, all_gather, gather, scatter, all_to_all})
+          cases.push_back({collective, Dtype::uint8, ReduceOp::sum, has_root(collective) ? size - 1 : -1,
+                           count, 0, count % 2 == 0, cases.size()});
+    play_all({size, 0, 1, ask_for("staged")}, cases);
+  }
+}
+
 TEST_MAIN

@@ -1,5 +1,6 @@
-#include "csrc_pg/collectives/block_copy.hpp"
+#include "transport/past_caches.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -11,22 +12,21 @@
 
 namespace vccl {
 
-#ifdef VCCL_STREAMING_STORES
-
 namespace {
 constexpr std::size_t kLine = 64;
-constexpr std::size_t kLeastStreamed = 4096;
-}  // namespace
+}
 
-void copy_over_shared(void* to, const void* from, std::size_t bytes) noexcept {
-  if (bytes < kLeastStreamed) {
-    std::memcpy(to, from, bytes);
-    return;
-  }
+std::size_t bytes_to_line(const void* at) noexcept {
+  return -reinterpret_cast<std::uintptr_t>(at) % kLine;
+}
+
+#ifdef VCCL_STREAMING_STORES
+
+void store_past_caches(void* to, const void* from, std::size_t bytes) noexcept {
   auto* out = static_cast<char*>(to);
   const auto* in = static_cast<const char*>(from);
   // Only whole lines are worth streaming.
-  const std::size_t head = (kLine - reinterpret_cast<std::uintptr_t>(out) % kLine) % kLine;
+  const std::size_t head = std::min(bytes_to_line(to), bytes);
   std::memcpy(out, in, head);
   std::size_t done = head;
   for (; done + kLine <= bytes; done += kLine) {
@@ -40,16 +40,30 @@ void copy_over_shared(void* to, const void* from, std::size_t bytes) noexcept {
     _mm_stream_si128(to_line + 3, d);
   }
   std::memcpy(out + done, in + done, bytes - done);
+}
+
+void finish_stores() noexcept {
   // Streaming stores are not ordered by a release store: the neighbour could see the flag first.
   _mm_sfence();
 }
 
 #else
 
-void copy_over_shared(void* to, const void* from, std::size_t bytes) noexcept {
+void store_past_caches(void* to, const void* from, std::size_t bytes) noexcept {
   std::memcpy(to, from, bytes);
 }
 
+void finish_stores() noexcept {}
+
 #endif
+
+void copy_past_caches(void* to, const void* from, std::size_t bytes) noexcept {
+  if (bytes < kLeastPastCaches) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  store_past_caches(to, from, bytes);
+  finish_stores();
+}
 
 }  // namespace vccl

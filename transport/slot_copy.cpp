@@ -1,0 +1,66 @@
+#include "transport/slot_copy.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "transport/past_caches.hpp"
+
+namespace vccl {
+
+namespace {
+
+using Time = std::chrono::steady_clock;
+
+// Below what a core copies within its caches or from memory, above what it stores to lines that another
+// core's cache has.
+constexpr double kSlowBytesPerNanosecond = 3;
+// How much is copied between two looks at the clock, and how many slow looks in a row it takes: one may be
+// slow because the thread was off its core.
+constexpr std::size_t kObservedBytes = 16 * 1024;
+constexpr int kSlowLooks = 3;
+// Streamed before plain stores are tried again, which costs a fiftieth where they are slow still.
+constexpr std::size_t kStreamedBytes = 16 * 1024 * 1024;
+
+/// What one thread has seen of its copies.
+class Observer {
+ public:
+  void copy(char* to, const char* from, std::size_t bytes) {
+    std::size_t done = 0;
+    for (auto before = Time::now(); left_ == 0 && done < bytes;) {
+      const std::size_t now = std::min(kObservedBytes, bytes - done);
+      std::memcpy(to + done, from + done, now);
+      done += now;
+      const auto after = Time::now();
+      if (now >= kLeastPastCaches) look(now, after - before);
+      before = after;
+    }
+    if (done == bytes) return;
+    copy_past_caches(to + done, from + done, bytes - done);
+    left_ -= std::min(left_, bytes - done);
+  }
+
+ private:
+  void look(std::size_t bytes, std::chrono::duration<double, std::nano> length) {
+    slow_ = double(bytes) < kSlowBytesPerNanosecond * length.count() ? slow_ + 1 : 0;
+    if (slow_ < kSlowLooks) return;
+    slow_ = 0;
+    left_ = kStreamedBytes;
+  }
+
+  int slow_ = 0;          // looks in a row
+  std::size_t left_ = 0;  // to be streamed before the next trial
+};
+
+}  // namespace
+
+void copy_to_slot(void* to, const void* from, std::size_t bytes) noexcept {
+  if (bytes < kLeastPastCaches) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  thread_local Observer observer;
+  observer.copy(static_cast<char*>(to), static_cast<const char*>(from), bytes);
+}
+
+}  // namespace vccl

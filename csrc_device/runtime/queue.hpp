@@ -66,9 +66,11 @@ class Queue : public std::enable_shared_from_this<Queue> {
   bool idle() const;
   /// Gets going what wakes nobody when it is enqueued: for those who poll, or wait without helping.
   void nudge();
-  /// One tick of the prompter: wakes the worker for what has waited in vain since the tick before. False when
-  /// there is nothing to watch any more.
-  bool prompt();
+  /// What the prompter found: nothing, for so long that it need not look any more; nothing that it was needed
+  /// for; a task that nobody came for.
+  enum class Prompted { kQuiet, kHelped, kLeftAlone };
+  /// One tick of the prompter: wakes the worker for what has waited in vain since the tick before.
+  Prompted prompt();
   /// True once the Stream is gone and nothing is left to run.
   bool finished_for_good() const;
   /// Sequence number of the last item.

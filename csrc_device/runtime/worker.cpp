@@ -94,10 +94,10 @@ void Queue::work() {
   progress_.notify_all();
 }
 
-bool Queue::prompt() {
+Queue::Prompted Queue::prompt() {
   // Quiet for so many ticks: what comes next may pay for being watched anew.
   constexpr int kPatience = 50;
-  if (orphaned()) return false;
+  if (orphaned()) return Prompted::kQuiet;
   Lock lock(mutex_);
   const std::uint64_t front = items_.empty() ? 0 : items_.front().sequence;
   const bool stuck = front != 0 && front == prompted_front_;
@@ -107,12 +107,12 @@ bool Queue::prompt() {
   if (quiet_ticks_ >= kPatience) {
     quiet_ticks_ = 0;
     watched_.store(false, std::memory_order_relaxed);
-    return false;
+    return Prompted::kQuiet;
   }
   const bool wake = stuck && claim_worker(true);
   lock.unlock();
   if (wake) work_.notify_one();
-  return true;
+  return stuck ? Prompted::kLeftAlone : Prompted::kHelped;
 }
 
 void Queue::close() {

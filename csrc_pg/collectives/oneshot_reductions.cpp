@@ -11,6 +11,11 @@ namespace vccl {
 
 namespace {
 
+// Of all_reduce, in which every rank reduces everything, n * n times the buffer in all: with 4 ranks on 2
+// cores that call one after the other, 64 KiB take 105 us and 50 with two synchronisations but a share for
+// each.
+constexpr std::size_t kLongestAllReduce = 32 * 1024;
+
 // With PREMUL_SUM a rank's factor comes before its elements.
 constexpr std::size_t kFactorBytes = sizeof(double);
 
@@ -54,6 +59,7 @@ std::optional<Payload> oneshot_payload(const Call& call, int rank, int size) {
     return std::span(static_cast<const std::byte*>(from), from ? count * element : 0);
   };
   const std::size_t own = buffers_of(call, rank, size).input;
+  if (call.collective == Collective::all_reduce && own * element > kLongestAllReduce) return std::nullopt;
   Payload payload;
   payload.parts[1] = bytes_of(call.input, own);
   switch (call.collective) {

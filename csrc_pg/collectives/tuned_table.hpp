@@ -9,9 +9,9 @@ namespace vccl {
 inline constexpr TunedRange kTunedTable[] = {
     {Collective::all_reduce, MemoryKind::mapped, 1, 2, 2 * 1024, "oneshot"},
     {Collective::all_reduce, MemoryKind::mapped, 1, 2, kAnyLength, "direct"},
-    {Collective::all_reduce, MemoryKind::mapped, 3, kAnyRanks, 64 * 1024, "oneshot"},
+    {Collective::all_reduce, MemoryKind::mapped, 3, kAnyRanks, 16 * 1024, "oneshot"},
     {Collective::all_reduce, MemoryKind::mapped, 3, kAnyRanks, kAnyLength, "direct"},
-    {Collective::all_reduce, MemoryKind::staged, 1, kAnyRanks, 64 * 1024, "oneshot"},
+    {Collective::all_reduce, MemoryKind::staged, 1, kAnyRanks, 16 * 1024, "oneshot"},
     {Collective::all_reduce, MemoryKind::staged, 1, kAnyRanks, kAnyLength, "staged"},
     {Collective::broadcast, MemoryKind::mapped, 1, 2, 4 * 1024 * 1024, "ring"},
     {Collective::broadcast, MemoryKind::mapped, 1, 2, kAnyLength, "direct"},

@@ -171,8 +171,11 @@ TEST(families_that_can_do_a_call) {
   };
   using enum MemoryKind;
   constexpr std::size_t kMost = Peers::kPayloadBytes;
-  check_contains(able("all_reduce", kMost, 2, mapped), "oneshot direct");
-  check_absent(able("all_reduce", kMost + 4, 2, mapped), "oneshot");
+  check_contains(able("reduce", kMost, 2, mapped), "oneshot direct");
+  check_absent(able("reduce", kMost + 4, 2, mapped), "oneshot");
+  // Where every rank reduces everything it ends earlier.
+  check_contains(able("all_reduce", kMost / 2, 2, mapped), "oneshot direct");
+  check_absent(able("all_reduce", kMost / 2 + 4, 2, mapped), "oneshot");
   check_absent(able("all_reduce", kMost, 2, staged), "direct");
   // What a rank sends along is its own part.
   check_contains(able("all_gather", 4 * kMost, 4, staged), "oneshot");

@@ -8,6 +8,7 @@ taken from when the last rank called until the last rank had its result; on seve
 clock, as long as it took the slowest rank.
 """
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from vccl.bench.cases import Case
 from vccl.bench.gate import Gate
 
 TURNS = 10
-SETTLING = 3  # calls
+SETTLING = 10  # calls
 Step = Callable[[], None]
 
 
@@ -31,7 +32,7 @@ class Effort:
     iterations: int | None = None
     seconds: float = 1.0
     fewest: int = 5
-    most: int = 2000
+    most: int = 4000
 
 
 @dataclass(frozen=True)
@@ -102,13 +103,15 @@ def synchronizer(device: torch.device) -> Callable[[], None]:
 
 def agreed_rounds(case: Case, gate: Gate, effort: Effort, control: dist.ProcessGroup) -> int:
     """Warms up; then how many calls of this case to time, the same number on every rank."""
-    warmup = max(1, effort.warmup)
-    begin = time.perf_counter()
-    for _ in range(warmup):
+    rounds = []
+    for _ in range(max(1, effort.warmup)):
+        begin = time.perf_counter()
         timed_call(case, gate)
+        rounds.append(time.perf_counter() - begin)
     if effort.iterations is not None:
         return effort.iterations
-    slowest = torch.tensor((time.perf_counter() - begin) / warmup, dtype=torch.float64)
+    # The median: the first call, or the first few, make communicators and map memory.
+    slowest = torch.tensor(statistics.median(rounds), dtype=torch.float64)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=control)
     return max(effort.fewest, min(effort.most, int(effort.seconds / slowest.item())))
 

@@ -108,6 +108,13 @@ class Processes {
 
   pid_t pid(int rank) const { return pids_[static_cast<std::size_t>(rank)]; }
 
+  /// Kills a rank. When this returns it is gone with all its threads, and its sockets are closed.
+  void kill_and_wait(int rank) {
+    kill(pid(rank), SIGKILL);
+    siginfo_t info;
+    waitid(P_PID, static_cast<id_t>(pid(rank)), &info, WEXITED | WNOWAIT);  // for wait() it is still there
+  }
+
   std::vector<int> wait() {
     std::vector<int> statuses;
     for (pid_t pid : pids_) {

@@ -3,10 +3,15 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <future>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "tests/native/transport/harness.hpp"
 #include "transport/messages.hpp"
@@ -52,6 +57,49 @@ inline Outcome receive(Communicator& c, int from, int tag, std::span<std::byte> 
   c.messages().receive(from, tag, {.collective = 9, .count = bytes.size()}, bytes, Deadline::in(time),
                        outcome.done());
   return outcome;
+}
+
+/// Every one of `size` ranks gets the same error from `body`, and for every later call. `join`: makes a
+/// rank's communicator.
+inline Error same_error(int size, const std::function<std::shared_ptr<Communicator>(Store&, int)>& join,
+                        const std::function<void(Communicator&)>& body) {
+  MemoryStore store;
+  std::mutex mutex;
+  std::vector<Error> errors;
+  run_threads(size, [&](int rank) {
+    const auto c = join(store, rank);
+    const Error error = error_of([&] { body(*c); });
+    CHECK(c->failed());
+    std::byte byte{};
+    CHECK_EQ(std::string(error_of([&] { send(*c, 0, 1, {&byte, 1}).get(); }).what()), error.what());
+    CHECK_EQ(std::string(error_of([&] { receive(*c, kAnySource, 1, {&byte, 1}).get(); }).what()),
+             error.what());
+    CHECK_EQ(std::string(error_of([&] { c->check(); }).what()), error.what());
+    std::lock_guard lock(mutex);
+    errors.push_back(error);
+  });
+  for (const Error& error : errors) {
+    CHECK_EQ(std::string(error.what()), errors[0].what());
+    CHECK(error.code() == errors[0].code());
+  }
+  return errors[0];
+}
+
+/// Waits for something that never comes.
+inline void wait_in_vain(Communicator& c, int from) {
+  std::byte byte{};
+  receive(c, from, 1234, {&byte, 1}).get();
+}
+
+/// What is said where rank 0 sent `sent` bytes with tag 6 and rank `to` wanted `wanted`.
+inline std::string mismatch_text(int to, std::size_t sent, std::size_t wanted, bool from_any) {
+  const auto text = [](std::size_t count) {
+    return "test_9(" + std::to_string(count) + " elements) of " + std::to_string(count) + " bytes";
+  };
+  const std::string rank = "rank " + std::to_string(to);
+  return "rank 0 sent " + text(sent) + " to " + rank + " with tag 6 in group test, but " + rank +
+         " received " + text(wanted) + " from " + (from_any ? "any source" : "it") +
+         ". Both sides of a message must name the same dtype and number of elements.";
 }
 
 /// Memory of a rank: on its card, or elsewhere.

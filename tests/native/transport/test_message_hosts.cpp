@@ -121,8 +121,7 @@ TEST(a_killed_rank_that_nobody_knew) {
     check_contains(error.what(), "while rank 0 waited for rank 1 to send test_9(1 elements) with tag 0");
   });
   store.get("there", Deadline::in(kFar));
-  kill(processes.pid(1), SIGKILL);
-  usleep(20'000);
+  processes.kill_and_wait(1);
   store.set("killed", "1");
   CHECK_EQ(processes.wait()[0], 0);
 }
@@ -415,31 +414,9 @@ TEST(many_callers_of_one_communicator) {
   });
 }
 
-/// Every rank gets the same error from `body`.
 Error same_error(const std::string& hosts, const std::function<void(Communicator&)>& body) {
-  MemoryStore store;
-  std::mutex mutex;
-  std::vector<Error> errors;
-  run_threads(size_of(hosts), [&](int rank) {
-    auto c = join(store, rank, hosts);
-    const Error error = error_of([&] { body(*c); });
-    CHECK(c->failed());
-    std::byte byte{};
-    CHECK_EQ(std::string(error_of([&] { send(*c, 0, 1, {&byte, 1}).get(); }).what()), error.what());
-    std::lock_guard lock(mutex);
-    errors.push_back(error);
-  });
-  for (const Error& error : errors) {
-    CHECK_EQ(std::string(error.what()), errors[0].what());
-    CHECK(error.code() == errors[0].code());
-  }
-  return errors[0];
-}
-
-/// Waits for something that never comes.
-void wait_in_vain(Communicator& c, int from) {
-  std::byte byte{};
-  receive(c, from, 1234, {&byte, 1}).get();
+  return vccl::same_error(
+      size_of(hosts), [&](Store& store, int rank) { return join(store, rank, hosts); }, body);
 }
 
 TEST(a_mismatch_names_both_sides) {
@@ -455,13 +432,7 @@ TEST(a_mismatch_names_both_sides) {
         receive(c, any ? kAnySource : 0, 6, memory).get();
       });
       CHECK(error.code() == ErrorCode::mismatch);
-      const auto text = [&](std::size_t count) {
-        return "test_9(" + std::to_string(count) + " elements) of " + std::to_string(count) + " bytes";
-      };
-      CHECK_EQ(std::string(error.what()),
-               "rank 0 sent " + text(bytes) + " to rank 2 with tag 6 in group test, but rank 2 received " +
-                   text(bytes + 2) + " from " + (any ? "any source" : "it") +
-                   ". Both sides of a message must name the same dtype and number of elements.");
+      CHECK_EQ(std::string(error.what()), mismatch_text(2, bytes, bytes + 2, any));
     }
   }
 }

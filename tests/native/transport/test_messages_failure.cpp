@@ -8,34 +8,10 @@
 namespace vccl {
 namespace {
 
-/// Every rank of `size` threads gets the same error from `body`, and for every later call.
 Error same_error(int size, const std::function<void(Communicator&)>& body) {
-  MemoryStore store;
-  std::mutex mutex;
-  std::vector<Error> errors;
-  run_threads(size, [&](int rank) {
-    auto c = Communicator::create(store, test_config(rank, size));
-    const Error error = error_of([&] { body(*c); });
-    CHECK(c->failed());
-    std::byte byte{};
-    CHECK_EQ(std::string(error_of([&] { send(*c, 0, 1, {&byte, 1}).get(); }).what()), error.what());
-    CHECK_EQ(std::string(error_of([&] { receive(*c, kAnySource, 1, {&byte, 1}).get(); }).what()),
-             error.what());
-    CHECK_EQ(std::string(error_of([&] { c->check(); }).what()), error.what());
-    std::lock_guard lock(mutex);
-    errors.push_back(error);
-  });
-  for (const Error& error : errors) {
-    CHECK_EQ(std::string(error.what()), errors[0].what());
-    CHECK(error.code() == errors[0].code());
-  }
-  return errors[0];
-}
-
-/// Waits for something that never comes.
-void wait_in_vain(Communicator& c, int from) {
-  std::byte byte{};
-  receive(c, from, 1234, {&byte, 1}).get();
+  return vccl::same_error(
+      size, [&](Store& store, int rank) { return Communicator::create(store, test_config(rank, size)); },
+      body);
 }
 
 int threads_of_this_process() {
@@ -167,13 +143,7 @@ TEST(a_mismatch_names_both_sides) {
         receive(c, any ? kAnySource : 0, 6, memory).get();
       });
       CHECK(error.code() == ErrorCode::mismatch);
-      const auto text = [&](std::size_t count) {
-        return "test_9(" + std::to_string(count) + " elements) of " + std::to_string(count) + " bytes";
-      };
-      CHECK_EQ(std::string(error.what()),
-               "rank 0 sent " + text(bytes) + " to rank 1 with tag 6 in group test, but rank 1 received " +
-                   text(bytes + 1) + " from " + (any ? "any source" : "it") +
-                   ". Both sides of a message must name the same dtype and number of elements.");
+      CHECK_EQ(std::string(error.what()), mismatch_text(1, bytes, bytes + 1, any));
     }
   }
 }

@@ -2,12 +2,11 @@
 
 import argparse
 import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from vccl.bench.job import run_ranks
 from vccl.bench.report import Row, machine, read_json
 from vccl.bench.sizes import format_size
 
@@ -76,9 +75,7 @@ def run(ranks: int, arguments: Sequence[str]) -> list[Row]:
     """
     with tempfile.TemporaryDirectory(prefix="vccl-bench-") as folder:
         path = Path(folder) / "figures.json"
-        job = [sys.executable, "-m", "vccl.launch.vrun", "--cards", str(ranks), "-m", "vccl.bench"]
-        options = ["--backend", f"vccl,{OTHER}", "--memory", "--json", str(path)]
-        subprocess.run([*job, *arguments, *options], check=True, stdout=subprocess.DEVNULL)
+        run_ranks(ranks, [*arguments, "--backend", f"vccl,{OTHER}", "--memory", "--json", str(path)])
         return read_json(path)[1]
 
 

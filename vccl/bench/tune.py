@@ -17,7 +17,6 @@ that more than others. A table should come from runs in all states: at several t
 import argparse
 import itertools
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +28,7 @@ import torch.distributed as dist
 import vccl
 from vccl.bench.cases import CASES, Case, Setting
 from vccl.bench.gate import Gate
+from vccl.bench.job import run_ranks
 from vccl.bench.measure import Effort, measure
 from vccl.bench.report import machine
 from vccl.bench.sizes import format_size, parse_size, series
@@ -179,7 +179,6 @@ def run(args: argparse.Namespace, ranks: int) -> list[Measured]:
     """
     with tempfile.TemporaryDirectory(prefix="vccl-tune-") as folder:
         path = Path(folder) / "measured.json"
-        job = [sys.executable, "-m", "vccl.launch.vrun", "--cards", str(ranks), "-m", "vccl.bench", "tune"]
         options = {
             "--collectives": ",".join(args.collectives),
             "--memories": ",".join(args.memories),
@@ -192,7 +191,7 @@ def run(args: argparse.Namespace, ranks: int) -> list[Measured]:
         words = [f"{name}={value}" for name, value in options.items()]
         # What somebody has set for his own jobs must not choose here.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("VCCL_")}
-        subprocess.run([*job, *words], check=True, stdout=subprocess.DEVNULL, env=environment)
+        run_ranks(ranks, ["tune", *words], environment)
         return read_measured(path)[1]
 
 

@@ -157,6 +157,22 @@ Error error_of(Call call) {
   throw check::Failure("no error was thrown");
 }
 
+/// Every one of `size` ranks has the same error from `of_rank`.
+inline Error same_error_of(int size, const std::function<Error(int)>& of_rank) {
+  std::mutex mutex;
+  std::vector<Error> errors;
+  run_threads(size, [&](int rank) {
+    const Error error = of_rank(rank);
+    std::lock_guard lock(mutex);
+    errors.push_back(error);
+  });
+  for (const Error& error : errors) {
+    CHECK_EQ(std::string(error.what()), errors[0].what());
+    CHECK(error.code() == errors[0].code());
+  }
+  return errors[0];
+}
+
 inline void check_contains(const std::string& text, const std::string& part) {
   if (text.find(part) == std::string::npos)
     throw check::Failure("\"" + part + "\" is not in \"" + text + "\"");

@@ -64,9 +64,7 @@ inline Outcome receive(Communicator& c, int from, int tag, std::span<std::byte> 
 inline Error same_error(int size, const std::function<std::shared_ptr<Communicator>(Store&, int)>& join,
                         const std::function<void(Communicator&)>& body) {
   MemoryStore store;
-  std::mutex mutex;
-  std::vector<Error> errors;
-  run_threads(size, [&](int rank) {
+  return same_error_of(size, [&](int rank) {
     const auto c = join(store, rank);
     const Error error = error_of([&] { body(*c); });
     CHECK(c->failed());
@@ -75,14 +73,8 @@ inline Error same_error(int size, const std::function<std::shared_ptr<Communicat
     CHECK_EQ(std::string(error_of([&] { receive(*c, kAnySource, 1, {&byte, 1}).get(); }).what()),
              error.what());
     CHECK_EQ(std::string(error_of([&] { c->check(); }).what()), error.what());
-    std::lock_guard lock(mutex);
-    errors.push_back(error);
+    return error;
   });
-  for (const Error& error : errors) {
-    CHECK_EQ(std::string(error.what()), errors[0].what());
-    CHECK(error.code() == errors[0].code());
-  }
-  return errors[0];
 }
 
 /// Waits for something that never comes.

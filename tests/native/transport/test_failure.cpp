@@ -23,22 +23,14 @@ void run_operation(Communicator& c, std::uint64_t count, Milliseconds timeout = 
 /// Every rank of `size` threads gets the same error from `body`, and goes on getting it.
 Error same_error(int size, const std::function<void(Communicator&)>& body) {
   MemoryStore store;
-  std::mutex mutex;
-  std::vector<Error> errors;
-  run_threads(size, [&](int rank) {
+  return same_error_of(size, [&](int rank) {
     auto c = Communicator::create(store, test_config(rank, size));
     const Error error = error_of([&] { body(*c); });
     CHECK(c->failed());
     CHECK_EQ(std::string(error_of([&] { c->check(); }).what()), error.what());
     CHECK_EQ(std::string(error_of([&] { run_operation(*c, 1); }).what()), error.what());
-    std::lock_guard lock(mutex);
-    errors.push_back(error);
+    return error;
   });
-  for (const Error& error : errors) {
-    CHECK_EQ(std::string(error.what()), errors[0].what());
-    CHECK(error.code() == errors[0].code());
-  }
-  return errors[0];
 }
 
 TEST(mismatch_names_both_sides) {

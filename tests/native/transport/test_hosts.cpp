@@ -108,18 +108,13 @@ TEST(threads_uneven_hosts) {
 /// Every rank gets the same error.
 Error same_error(const std::string& hosts, const std::function<void(Communicator&)>& body) {
   MemoryStore store;
-  std::mutex mutex;
-  std::vector<Error> errors;
-  run_threads(static_cast<int>(hosts.size()), [&](int rank) {
+  return same_error_of(static_cast<int>(hosts.size()), [&](int rank) {
     auto c = Communicator::create(store, on_host(rank, static_cast<int>(hosts.size()),
                                                  std::string(1, hosts[static_cast<std::size_t>(rank)])));
     const Error error = error_of([&] { body(*c); });
     CHECK_EQ(std::string(error_of([&] { pass_committed(*c, 1); }).what()), error.what());
-    std::lock_guard lock(mutex);
-    errors.push_back(error);
+    return error;
   });
-  for (const Error& error : errors) CHECK_EQ(std::string(error.what()), errors[0].what());
-  return errors[0];
 }
 
 TEST(mismatch_between_hosts) {

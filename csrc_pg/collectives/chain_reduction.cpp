@@ -4,14 +4,6 @@
 
 namespace vccl {
 
-namespace {
-
-double scalar_of(const Call& call, int size) {
-  return call.op == ReduceOp::premul_sum ? call.factor : double(size);
-}
-
-}  // namespace
-
 ChainReduction::ChainReduction(Communicator& communicator, const Call& call, Partials partials)
     : right_(communicator.right()),
       left_(communicator.left()),

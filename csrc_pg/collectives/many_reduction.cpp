@@ -4,13 +4,16 @@
 
 namespace vccl {
 
+double scalar_of(const Call& call, int size) {
+  return call.op == ReduceOp::premul_sum ? call.factor : double(size);
+}
+
 ManyReduction::ManyReduction(const Call& call, int size)
     : reduction_(*find_reduction(call.dtype, call.op)),
       element_(size_of(call.dtype)),
       size_(size),
       scalars_(size) {
-  for (int rank = 0; rank < size; ++rank)
-    scalars_.add(call.op == ReduceOp::premul_sum ? call.factor : double(size));
+  for (int rank = 0; rank < size; ++rank) scalars_.add(scalar_of(call, size));
 }
 
 void ManyReduction::operator()(std::byte* result, const std::byte* const* inputs, std::size_t count) const {

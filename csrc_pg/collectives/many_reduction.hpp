@@ -9,6 +9,10 @@
 
 namespace vccl {
 
+/// What a reduction over `size` ranks does arithmetic with: the factor of PREMUL_SUM, else the divisor of
+/// AVG.
+double scalar_of(const Call& call, int size);
+
 /// Reduces what lies in one buffer a rank, in the order of ranks: ((0 + 1) + 2) + ... The result depends on
 /// neither who computes it nor how it is cut into pieces.
 class ManyReduction {

@@ -161,29 +161,13 @@ struct Float8E5M2 {
 
 // Of one number.
 
-static VCCL_INLINE float half_to_float(std::uint16_t half) {
-  return Float16::widen(std::uint32_t(half) << 16);
+template <class N>
+static VCCL_INLINE float to_float(typename N::Bits bits) {
+  return N::widen(std::uint32_t(bits) << (32 - 8 * sizeof bits));
 }
-static VCCL_INLINE std::uint16_t float_to_half(float value) {
-  return std::uint16_t(Float16::narrow(value));
-}
-static VCCL_INLINE float bfloat16_to_float(std::uint16_t bits) {
-  return Bfloat16::widen(std::uint32_t(bits) << 16);
-}
-static VCCL_INLINE std::uint16_t float_to_bfloat16(float value) {
-  return std::uint16_t(Bfloat16::narrow(value));
-}
-static VCCL_INLINE float float8_e4m3fn_to_float(std::uint8_t bits) {
-  return Float8E4M3::widen(std::uint32_t(bits) << 24);
-}
-static VCCL_INLINE std::uint8_t float_to_float8_e4m3fn(float value) {
-  return std::uint8_t(Float8E4M3::narrow(value));
-}
-static VCCL_INLINE float float8_e5m2_to_float(std::uint8_t bits) {
-  return Float8E5M2::widen(std::uint32_t(bits) << 24);
-}
-static VCCL_INLINE std::uint8_t float_to_float8_e5m2(float value) {
-  return std::uint8_t(Float8E5M2::narrow(value));
+template <class N>
+static VCCL_INLINE typename N::Bits from_float(float value) {
+  return typename N::Bits(N::narrow(value));
 }
 
 }  // namespace vccl

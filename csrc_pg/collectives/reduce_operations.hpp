@@ -81,30 +81,26 @@ struct Product : Operation {
   }
 };
 
-// A comparison with NaN fails, which takes b; it must be a where a is the NaN.
-struct Min : Operation {
+/// The larger or the smaller one. A comparison with NaN fails, which takes b; it must be a where a is the
+/// NaN.
+template <bool kLarger>
+struct Extreme : Operation {
   using Operation::Operation;
   template <class V>
   VCCL_INLINE V step(V a, V b, int) const {
-    const V less = a < b ? a : b;
-    if constexpr (kOfIntegers<V>)
-      return less;
+    V found;
+    if constexpr (kLarger)
+      found = a > b ? a : b;
     else
-      return a == a ? less : a;
+      found = a < b ? a : b;
+    if constexpr (kOfIntegers<V>)
+      return found;
+    else
+      return a == a ? found : a;
   }
 };
-
-struct Max : Operation {
-  using Operation::Operation;
-  template <class V>
-  VCCL_INLINE V step(V a, V b, int) const {
-    const V more = a > b ? a : b;
-    if constexpr (kOfIntegers<V>)
-      return more;
-    else
-      return a == a ? more : a;
-  }
-};
+using Min = Extreme<false>;
+using Max = Extreme<true>;
 
 struct And : Operation {
   using Operation::Operation;

@@ -66,11 +66,9 @@ struct Narrow {
   using Lane = float;
   static constexpr int kElement = sizeof(typename N::Bits), kVectors = sizeof(float) / kElement, kFew = 4;
   static VCCL_INLINE float load_one(const std::byte* from) {
-    return N::widen(std::uint32_t(load<typename N::Bits>(from)) << (32 - 8 * kElement));
+    return to_float<N>(load<typename N::Bits>(from));
   }
-  static VCCL_INLINE void store_one(std::byte* to, float value) {
-    store(to, typename N::Bits(N::narrow(value)));
-  }
+  static VCCL_INLINE void store_one(std::byte* to, float value) { store(to, from_float<N>(value)); }
 };
 
 /// Floats N of 16 or 8 bits, in their order: beside Partial.

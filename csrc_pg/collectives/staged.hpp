@@ -45,6 +45,19 @@ class Pieces {
   std::size_t count_, length_;
 };
 
+/// How long a piece is of parts of up to `bytes`, where a slot has room for `most`. Where some ranks only
+/// give and others only take, shorter pieces fill the pipeline sooner. Where all do both there is nothing to
+/// fill, and longer ones cost fewer synchronisations.
+inline std::size_t longest_piece(std::size_t bytes, std::size_t most, bool is_one_way) {
+  constexpr std::size_t kShortest = 16 * 1024, kLongest = 128 * 1024;
+  return is_one_way ? std::min(std::clamp(bytes / 8, kShortest, kLongest), most) : most;
+}
+
+/// Which section of a slot is for whom: they are in the order of ranks, without the giver.
+inline std::size_t section_of(int from, int to) {
+  return std::size_t(to < from ? to : to - 1);
+}
+
 /// Whom a rank has to do with.
 inline constexpr int kNobody = -1, kEverybody = -2;
 

@@ -53,7 +53,8 @@ class StagedMove {
     }
     const bool is_one_way = giver != kEverybody || taker != kEverybody;
     const std::size_t sections = gives == Gives::one_part ? 1 : std::size_t(size_) - 1;
-    const Pieces pieces(longest * element_, longest_piece(longest * element_, sections, is_one_way));
+    const Pieces pieces(longest * element_,
+                        longest_piece(longest * element_, StagedPipeline::kMostBytes / sections, is_one_way));
     const bool gives_others = is_giver && taker != rank_, takes_others = is_taker && giver != rank_;
     StagedPipeline pipeline(peers_, rank_, sections * pieces.length(), takes_others ? giver : kNobody,
                             gives_others ? taker : kNobody);
@@ -96,16 +97,6 @@ class StagedMove {
   }
 
  private:
-  static std::size_t section_of(int from, int to) { return std::size_t(to < from ? to : to - 1); }
-
-  // Where some ranks only give and others only take, shorter pieces fill the pipeline sooner. Where all do
-  // both there is nothing to fill, and longer ones cost fewer synchronisations.
-  static std::size_t longest_piece(std::size_t bytes, std::size_t sections, bool is_one_way) {
-    constexpr std::size_t kShortest = 16 * 1024, kLongest = 128 * 1024;
-    const std::size_t most = StagedPipeline::kMostBytes / sections;
-    return is_one_way ? std::min(std::clamp(bytes / 8, kShortest, kLongest), most) : most;
-  }
-
   void keep(Part own, Pieces::Range piece) {
     const std::byte* from = input_ + own.begin * element_ + piece.begin;
     std::byte* to = output_ + own.place * element_ + piece.begin;

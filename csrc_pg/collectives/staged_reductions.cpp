@@ -39,12 +39,14 @@ class StagedReduction {
   void run(int taker, std::size_t longest, Wanted wanted) {
     const std::size_t sections = taker == kEverybody ? std::size_t(size_) - 1 : 1;
     const bool is_taker = taker == kEverybody || taker == rank_;
-    const Pieces pieces(longest * element_, longest_piece(longest * element_, sections));
-    const std::size_t slot_bytes = sections * pieces.length() + (has_factors() ? kFactorBytes : 0);
+    const std::size_t factor_bytes = has_factors() ? kFactorBytes : 0;
+    const std::size_t most = (StagedPipeline::kMostBytes - factor_bytes) / sections;
+    const Pieces pieces(longest * element_, longest_piece(longest * element_, most, taker != kEverybody));
+    const std::size_t slot_bytes = sections * pieces.length() + factor_bytes;
     StagedPipeline pipeline(peers_, rank_, slot_bytes, is_taker ? kEverybody : kNobody,
                             taker == rank_ ? kNobody : taker);
-    const auto section_of = [&](int from, int to) {
-      return sections == 1 ? 0 : std::size_t(to < from ? to : to - 1) * pieces.length();
+    const auto section = [&](int from, int to) {
+      return sections == 1 ? 0 : section_of(from, to) * pieces.length();
     };
     pipeline.run(
         pieces.count(),
@@ -56,7 +58,7 @@ class StagedReduction {
             const Elements theirs = wanted(to);
             const auto [begin, bytes] = pieces.of(k, theirs.count * element_);
             if (bytes > 0)
-              copy_to_slot(slot + section_of(rank_, to), input_ + theirs.begin * element_ + begin, bytes);
+              copy_to_slot(slot + section(rank_, to), input_ + theirs.begin * element_ + begin, bytes);
           }
           if (has_factors())
             std::memcpy(slot + slot_bytes - kFactorBytes, &call_.factor, sizeof call_.factor);
@@ -68,8 +70,7 @@ class StagedReduction {
           PerRank<const std::byte*> inputs(size_);
           for (int rank = 0; rank < size_; ++rank) {
             std::byte* const slot = pipeline.slot(rank, k);
-            inputs.add(rank == rank_ ? input_ + own.begin * element_ + begin
-                                     : slot + section_of(rank, rank_));
+            inputs.add(rank == rank_ ? input_ + own.begin * element_ + begin : slot + section(rank, rank_));
             double factor = call_.factor;
             if (has_factors() && rank != rank_)
               std::memcpy(&factor, slot + slot_bytes - kFactorBytes, sizeof factor);
@@ -81,13 +82,6 @@ class StagedReduction {
 
  private:
   bool has_factors() const { return call_.op == ReduceOp::premul_sum; }
-
-  // Where some ranks only give and one only takes, shorter pieces fill the pipeline sooner.
-  std::size_t longest_piece(std::size_t bytes, std::size_t sections) const {
-    constexpr std::size_t kShortest = 16 * 1024, kLongest = 128 * 1024;
-    const std::size_t most = (StagedPipeline::kMostBytes - (has_factors() ? kFactorBytes : 0)) / sections;
-    return call_.collective == Collective::reduce ? std::clamp(bytes / 8, kShortest, kLongest) : most;
-  }
 
   const Call& call_;
   Peers& peers_;

@@ -170,7 +170,7 @@ class Rank {
     if (call.dtype == Dtype::float32)
       std::fill_n(reinterpret_cast<float*>(at), count, value);
     else
-      std::fill_n(reinterpret_cast<std::uint16_t*>(at), count, float_to_bfloat16(value));
+      std::fill_n(reinterpret_cast<std::uint16_t*>(at), count, from_float<Bfloat16>(value));
   }
 
   void read(const Call& call, std::size_t count) const {
@@ -185,7 +185,7 @@ class Rank {
     for (std::size_t i = 0; i < call.count; ++i) {
       const float got = call.dtype == Dtype::float32
                             ? static_cast<const float*>(call.output)[i]
-                            : bfloat16_to_float(static_cast<const std::uint16_t*>(call.output)[i]);
+                            : to_float<Bfloat16>(static_cast<const std::uint16_t*>(call.output)[i]);
       if (got != wanted) throw check::Failure("wrong result");
     }
   }

@@ -88,13 +88,13 @@ void fill(Buffer& buffer, std::size_t bytes, Dtype dtype, std::size_t seed) {
   };
   switch (dtype) {
     case Dtype::float16:
-      return put([](int n) { return float_to_half(float(n)); });
+      return put([](int n) { return from_float<Float16>(float(n)); });
     case Dtype::bfloat16:
-      return put([](int n) { return float_to_bfloat16(float(n)); });
+      return put([](int n) { return from_float<Bfloat16>(float(n)); });
     case Dtype::float8_e4m3fn:
-      return put([](int n) { return float_to_float8_e4m3fn(float(n)); });
+      return put([](int n) { return from_float<Float8E4M3>(float(n)); });
     case Dtype::float8_e5m2:
-      return put([](int n) { return float_to_float8_e5m2(float(n)); });
+      return put([](int n) { return from_float<Float8E5M2>(float(n)); });
     case Dtype::float32:
       return put([](int n) { return float(n); });
     case Dtype::float64:

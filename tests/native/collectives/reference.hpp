@@ -21,31 +21,17 @@ namespace reference {
 
 using namespace vccl;
 
-struct Float16Bits {
-  std::uint16_t bits;
-  static constexpr int kDigits = 11, kMinExponent = -14;
-  double value() const { return half_to_float(bits); }
-  static std::uint16_t from(float v) { return float_to_half(v); }
+template <class N, int digits, int min_exponent>
+struct NarrowBits {
+  typename N::Bits bits;
+  static constexpr int kDigits = digits, kMinExponent = min_exponent;
+  double value() const { return to_float<N>(bits); }
+  static typename N::Bits from(float v) { return from_float<N>(v); }
 };
-struct Bfloat16Bits {
-  std::uint16_t bits;
-  static constexpr int kDigits = 8, kMinExponent = -126;
-  double value() const { return bfloat16_to_float(bits); }
-  static std::uint16_t from(float v) { return float_to_bfloat16(v); }
-};
-
-struct Float8E4M3Bits {
-  std::uint8_t bits;
-  static constexpr int kDigits = 4, kMinExponent = -6;
-  double value() const { return float8_e4m3fn_to_float(bits); }
-  static std::uint8_t from(float v) { return float_to_float8_e4m3fn(v); }
-};
-struct Float8E5M2Bits {
-  std::uint8_t bits;
-  static constexpr int kDigits = 3, kMinExponent = -14;
-  double value() const { return float8_e5m2_to_float(bits); }
-  static std::uint8_t from(float v) { return float_to_float8_e5m2(v); }
-};
+using Float16Bits = NarrowBits<Float16, 11, -14>;
+using Bfloat16Bits = NarrowBits<Bfloat16, 8, -126>;
+using Float8E4M3Bits = NarrowBits<Float8E4M3, 4, -6>;
+using Float8E5M2Bits = NarrowBits<Float8E5M2, 3, -14>;
 
 template <class T>
 constexpr bool kNarrow = requires { T::kDigits; };

@@ -77,11 +77,11 @@ bool same_bits(std::uint16_t a, std::uint16_t b, const Format& f) {
 }
 
 void check_encoding(float value) {
-  const std::uint16_t half = float_to_half(value), brain = float_to_bfloat16(value);
+  const std::uint16_t half = from_float<Float16>(value), brain = from_float<Bfloat16>(value);
   if (std::isnan(value)) CHECK((half & 0x0200) && (brain & 0x0040));  // quiet
   if (!same_bits(half, encode(value, kHalf), kHalf) || !same_bits(brain, encode(value, kBrain), kBrain) ||
-      !same_bits(float_to_float8_e4m3fn(value), encode(value, kE4M3), kE4M3) ||
-      !same_bits(float_to_float8_e5m2(value), encode(value, kE5M2), kE5M2))
+      !same_bits(from_float<Float8E4M3>(value), encode(value, kE4M3), kE4M3) ||
+      !same_bits(from_float<Float8E5M2>(value), encode(value, kE5M2), kE5M2))
     throw check::Failure("encoding of float bits " + std::to_string(bits_of(value)));
 }
 
@@ -371,17 +371,17 @@ void check_narrow(Dtype dtype, const Format& f) {
 TEST(every_narrow_pattern_widens_exactly) {
   for (std::uint32_t i = 0; i < 65536; ++i) {
     const auto bits = static_cast<std::uint16_t>(i);
-    CHECK(same_float(half_to_float(bits), float(decode(bits, kHalf))));
-    CHECK(same_float(bfloat16_to_float(bits), float(decode(bits, kBrain))));
-    if (!is_nan(bits, kHalf)) CHECK_EQ(float_to_half(half_to_float(bits)), bits);
-    if (!is_nan(bits, kBrain)) CHECK_EQ(float_to_bfloat16(bfloat16_to_float(bits)), bits);
+    CHECK(same_float(to_float<Float16>(bits), float(decode(bits, kHalf))));
+    CHECK(same_float(to_float<Bfloat16>(bits), float(decode(bits, kBrain))));
+    if (!is_nan(bits, kHalf)) CHECK_EQ(from_float<Float16>(to_float<Float16>(bits)), bits);
+    if (!is_nan(bits, kBrain)) CHECK_EQ(from_float<Bfloat16>(to_float<Bfloat16>(bits)), bits);
   }
   for (std::uint32_t i = 0; i < 256; ++i) {
     const auto bits = static_cast<std::uint8_t>(i);
-    CHECK(same_float(float8_e4m3fn_to_float(bits), float(decode(bits, kE4M3))));
-    CHECK(same_float(float8_e5m2_to_float(bits), float(decode(bits, kE5M2))));
-    if (!is_nan(bits, kE4M3)) CHECK_EQ(float_to_float8_e4m3fn(float8_e4m3fn_to_float(bits)), bits);
-    if (!is_nan(bits, kE5M2)) CHECK_EQ(float_to_float8_e5m2(float8_e5m2_to_float(bits)), bits);
+    CHECK(same_float(to_float<Float8E4M3>(bits), float(decode(bits, kE4M3))));
+    CHECK(same_float(to_float<Float8E5M2>(bits), float(decode(bits, kE5M2))));
+    if (!is_nan(bits, kE4M3)) CHECK_EQ(from_float<Float8E4M3>(to_float<Float8E4M3>(bits)), bits);
+    if (!is_nan(bits, kE5M2)) CHECK_EQ(from_float<Float8E5M2>(to_float<Float8E5M2>(bits)), bits);
   }
 }
 

@@ -66,6 +66,7 @@ class GroupCommunicator final : public Communicator {
   void order_ranks(const std::vector<std::vector<int>>& hosts);
   void connect(Store& store, const std::vector<RankRecord>& records, const std::string& interface);
   void meet();
+  void count_cores();
 
   Group group_;
   std::optional<Waiter> waiter_;
@@ -98,7 +99,6 @@ GroupCommunicator::GroupCommunicator(Store& store, const CommunicatorConfig& con
   group_.log = Log(environment.debug, config.rank, config.name);
   algorithm_choice_ = config.algorithms.empty() ? environment.algorithms : config.algorithms;
   group_.regions = config.regions;
-  group_.cores = usable_cores();
   group_.deadline = Deadline::in(config.timeout);
   join(store, config, environment);
 }
@@ -128,10 +128,12 @@ void GroupCommunicator::join(Store& store, const CommunicatorConfig& config, con
   waiter_.emplace(group_);
   gate_.emplace(group_, *waiter_);
   if (host_count() == 1) peers_.emplace(group_, *waiter_, *gate_);
+  group_.own_line().cores = UsableCores::of_this_process();
   group_.own_line().state.store(RankState::present);
   try {
     connect(store, records, environment.socket_interface);
     meet();
+    count_cores();
   } catch (const Error& error) {
     group_.fail(error.code(), error.what());
     throw;
@@ -221,6 +223,19 @@ void GroupCommunicator::meet() {
     receive();
     if (position_ != 0) pass_on();
   }
+}
+
+/// When all have met. Ranks may be bound to cores of their own: what counts is the cores of all of them.
+void GroupCommunicator::count_cores() {
+  const HostGroup& host = group_.host;
+  UsableCores cores = UsableCores::of_this_process();
+  for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
+    // Pairs with the store in join(), which comes after the cores.
+    (void)read(host.line(i).state);
+    cores.add(host.line(i).cores);
+  }
+  group_.cores = cores.count();
+  group_.crowded = static_cast<int>(host.ranks.size()) > group_.cores;
 }
 
 GroupCommunicator::~GroupCommunicator() {

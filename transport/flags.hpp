@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "transport/communicator.hpp"
+#include "transport/host.hpp"
 #include "transport/message_channel.hpp"
 
 namespace vccl {
@@ -71,10 +72,13 @@ struct alignas(128) RankLine {
   // Where the rank sleeps, on a line of its own because peers write it. See wait.hpp.
   alignas(64) std::atomic<std::uint32_t> wakeups;  // futex word
   std::atomic<std::uint32_t> sleepers;
+  std::atomic<std::uint64_t> claimed;  // the last operation in which the rank's share was claimed
 
   OperationSlot operations[2];
+
+  UsableCores cores;  // written by the rank before its state
 };
-static_assert(sizeof(RankLine) == 384);
+static_assert(sizeof(RankLine) == 640);
 static_assert(Peers::kDone >> RankLine::kPhaseBits == 0);
 
 /// The first failure on this host. A rank that has one to tell claims the record (none -> writing), fills it
@@ -91,12 +95,14 @@ struct alignas(64) FailureRecord {
 };
 
 struct ControlHeader {
-  static constexpr std::uint64_t kMagic = 0x7663636c00000003;  // "vccl", layout 3
+  static constexpr std::uint64_t kMagic = 0x7663636c00000004;  // "vccl", layout 4
   static constexpr std::size_t kNonceBytes = 32;
 
   std::uint64_t magic;
   char nonce[kNonceBytes];
   FailureRecord failure;
+  // Of Peers: the operation's sequence << kPhaseBits | how many shares are done. Every rank counts here.
+  alignas(128) std::atomic<std::uint64_t> shares_done;
 };
 
 /// Addresses in a mapped control segment for `ranks` ranks of one host: header, lines, every rank's slots and

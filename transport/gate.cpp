@@ -63,9 +63,6 @@ void Gate::announce(const Announcement& announcement) {
   }
   announce_core(group_.own_line());
   own.sequence.store(group_.sequence.load(std::memory_order_relaxed));
-  for (int i = 0; i < static_cast<int>(group_.host.ranks.size()); ++i) {
-    if (i != group_.host.index) wake(group_.host.line(i));
-  }
 }
 
 void Gate::pass(const Announcement& announcement) {
@@ -78,12 +75,23 @@ void Gate::pass(const Announcement& announcement) {
     return arrived == ranks;
   };
   const auto awaited = [&](int index) { return read(slot(index).sequence) != number; };
-  waiter_.until(ready, awaited, "to begin");
+  // Only the last one wakes the others: woken earlier, a rank would find that it has to sleep on. All
+  // announcements and all looks at them are in one order, so whoever announces last sees all of the others.
+  if (ready())
+    wake_others();
+  else
+    waiter_.until(ready, awaited, "to begin");
   // A rank that gave up before we came does not wait for us: its memory may be in use for something else by
   // now. Pairs with the failure's record: either we see it here, or that rank sees that we have begun, and
   // waits until we have ended (MappedPeers::withdraw).
   group_.check();
   compare();
+}
+
+void Gate::wake_others() const {
+  for (int i = 0; i < static_cast<int>(group_.host.ranks.size()); ++i) {
+    if (i != group_.host.index) wake(group_.host.line(i));
+  }
 }
 
 void Gate::compare() const {

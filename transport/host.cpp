@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <climits>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -59,12 +61,28 @@ std::string pid_namespace() {
   return link_target("/proc/self/ns/pid");
 }
 
-int usable_cores() {
+UsableCores UsableCores::of_this_process() {
+  UsableCores cores;
+  static_assert(sizeof(cpu_set_t) == sizeof cores.mask_);
   cpu_set_t mask;
-  int cores = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask)
-                                                            : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  if (const double limit = quota(); limit > 0) cores = std::min(cores, static_cast<int>(std::floor(limit)));
-  return std::max(cores, 1);
+  // The system has more cores than the mask has bits: then there is no telling which ones these are.
+  if (sched_getaffinity(0, sizeof mask, &mask) != 0) std::memset(&mask, -1, sizeof mask);
+  std::memcpy(cores.mask_, &mask, sizeof mask);
+  const double limit = quota();
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  cores.limit_ = static_cast<std::int32_t>(limit > 0 ? std::min(std::floor(limit), double(online)) : online);
+  return cores;
+}
+
+void UsableCores::add(const UsableCores& other) {
+  for (int i = 0; i < kWords; ++i) mask_[i] |= other.mask_[i];
+  limit_ = std::min(limit_, other.limit_);
+}
+
+int UsableCores::count() const {
+  int cores = 0;
+  for (const std::uint64_t word : mask_) cores += std::popcount(word);
+  return std::max(std::min(cores, int{limit_}), 1);
 }
 
 std::string random_bytes(std::size_t bytes) {

@@ -1,6 +1,7 @@
 // Which host this is, and how many cores of it this process may use.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace vccl {
@@ -12,8 +13,21 @@ std::string machine_key();
 /// The process-id namespace: equal ones show the same process under the same number.
 std::string pid_namespace();
 
-/// Cores that this process may run on: its affinity mask, cut by the control group's CPU quota. At least 1.
-int usable_cores();
+/// Cores that processes may run on.
+class UsableCores {
+ public:
+  /// This process's: its affinity mask, and the CPU quota of its control group.
+  static UsableCores of_this_process();
+  /// Also those of another process. A quota is taken to be common to both.
+  void add(const UsableCores& other);
+  /// At least 1.
+  int count() const;
+
+ private:
+  static constexpr int kWords = 16;  // as many cores as sched_getaffinity() tells of
+  std::uint64_t mask_[kWords];
+  std::int32_t limit_;
+};
 
 /// `bytes` random bytes from the system.
 std::string random_bytes(std::size_t bytes);

@@ -35,6 +35,9 @@ struct HostGroup {
 
   RankLine& line(int i) const { return *ControlLayout::line(control->base(), i); }
   FailureRecord& failure() const { return ControlLayout::header(control->base())->failure; }
+  std::atomic<std::uint64_t>& shares_done() const {
+    return ControlLayout::header(control->base())->shares_done;
+  }
   std::byte* payload(int i, std::uint64_t sequence) const {
     return ControlLayout(layout_ranks).payload(control->base(), i, sequence);
   }

@@ -1,5 +1,7 @@
 #include "transport/mapped_peers.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -7,6 +9,7 @@ namespace vccl {
 namespace {
 
 constexpr Milliseconds kWithdrawal{5'000};
+constexpr int kLooksForShares = 300;  // some microseconds
 
 }  // namespace
 
@@ -74,6 +77,61 @@ void MappedPeers::await_all(std::uint32_t phase) {
   const auto awaited = [&](int rank) { return read(group_.host.line(rank).phase) < wanted; };
   waiter_.until(ready, awaited, "in the midst of");
   group_.check();
+}
+
+// Sequences ascend: a claim that names a later operation says that this one is over.
+bool MappedPeers::claim(int rank) {
+  auto& claimed = group_.host.line(rank).claimed;
+  const std::uint64_t wanted = group_.sequence.load(std::memory_order_relaxed);
+  for (std::uint64_t seen = claimed.load(); seen < wanted;) {
+    if (claimed.compare_exchange_weak(seen, wanted)) return true;
+  }
+  return false;
+}
+
+// The shares of ranks on this core first: the same core does the same shares then from call to call, and
+// finds in its cache what it wrote there.
+int MappedPeers::claim_share() {
+  group_.check();
+  const int own = group_.host.index;
+  if (claim(own)) return own;
+  const int core = sched_getcpu();
+  for (const bool here : {true, false}) {
+    for (int step = 1; step < ranks(); ++step) {
+      const int rank = (own + step) % ranks();
+      const bool is_here = group_.host.line(rank).core.load(std::memory_order_relaxed) == core;
+      if (is_here == here && claim(rank)) return rank;
+    }
+  }
+  return -1;
+}
+
+// A count of an earlier operation stands for none: all of its shares are done, and nobody counts there again.
+void MappedPeers::deliver_share() {
+  auto& done = group_.host.shares_done();
+  const std::uint64_t none = number(0), all = number(static_cast<std::uint32_t>(ranks()));
+  // Pairs with the loads of those who await the shares. Each count is a read-modify-write of the one before,
+  // so whoever sees the last one sees what was written for all of them.
+  std::uint64_t seen = done.load(), next;
+  do next = std::max(seen, none) + 1;
+  while (!done.compare_exchange_weak(seen, next));
+  if (next < all) return;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (rank != group_.host.index) wake(group_.host.line(rank));
+  }
+}
+
+void MappedPeers::await_shares() {
+  const std::uint64_t all = number(static_cast<std::uint32_t>(ranks()));
+  const auto ready = [&] { return read(group_.host.shares_done()) >= all; };
+  // Whoever is not done yet most likely runs on another core, and is as far as we are. To let another rank in
+  // now costs two switches: it would find that it has to wait too.
+  for (int i = 0; i < kLooksForShares && !ready(); ++i) relax();
+  const auto awaited = [&](int rank) { return read(group_.host.line(rank).phase) < number(kDone); };
+  waiter_.until(ready, awaited, "in the midst of");
+  group_.check();
+  // Only a rank that withdraws waits for it, and that one looks by itself.
+  group_.own_line().phase.store(number(kDone));
 }
 
 void MappedPeers::finish() {

@@ -23,6 +23,10 @@ class MappedPeers final : public Peers {
   void arrive(std::uint32_t phase) override;
   void await(int rank, std::uint32_t phase) override;
   void await_all(std::uint32_t phase) override;
+  bool crowded() const override { return group_.crowded; }
+  int claim_share() override;
+  void deliver_share() override;
+  void await_shares() override;
 
   /// Before the gate.
   void begin(const Announcement& announcement);
@@ -42,6 +46,7 @@ class MappedPeers final : public Peers {
   }
   int ranks() const { return static_cast<int>(windows_.size()); }
   bool show(int rank);
+  bool claim(int rank);
   bool has_ended(int rank) const noexcept;
 
   Group& group_;

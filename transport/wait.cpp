@@ -25,14 +25,6 @@ constexpr auto kDeclined = std::chrono::nanoseconds(600);
 constexpr auto kSlice = std::chrono::milliseconds(50);
 constexpr auto kLivenessPeriod = std::chrono::milliseconds(100);
 
-void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 // The word lies in memory shared between processes: not the private variant.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, std::chrono::nanoseconds time) {
   timespec limit{0, static_cast<long>(time.count())};
@@ -52,9 +44,6 @@ void announce_core(RankLine& own) noexcept {
   if (own.core.load(std::memory_order_relaxed) != core) own.core.store(core, std::memory_order_relaxed);
 }
 
-Waiter::Waiter(Group& group)
-    : group_(group), crowded_(static_cast<int>(group.host.ranks.size()) > group.cores) {}
-
 void Waiter::slow(Ready ready, Awaited awaited, const char* what) {
   if (spin(ready)) return;
   announce_core(group_.own_line());
@@ -71,7 +60,7 @@ void Waiter::slow(Ready ready, Awaited awaited, const char* what) {
 }
 
 bool Waiter::spin(Ready ready) {
-  for (int i = 0; i < (crowded_ ? 0 : kSpins); ++i) {
+  for (int i = 0; i < (group_.crowded ? 0 : kSpins); ++i) {
     if (ready()) return true;
     group_.check();
     relax();
@@ -84,7 +73,7 @@ bool Waiter::spin(Ready ready) {
 // this core, burning it here keeps that rank from running, and nothing moves it to another core, as both look
 // busy. A sleep lets it run at once, and the wake-up finds an idle core for one of us.
 bool Waiter::yield(Ready ready, Awaited awaited, const char* what) {
-  const auto patience = crowded_ ? kCrowdedPatience : kPatience;
+  const auto patience = group_.crowded ? kCrowdedPatience : kPatience;
   const auto begin = Clock::now();
   auto now = begin, last_effect = begin;
   while (now - last_effect < patience && now - begin < kLongestYielding) {

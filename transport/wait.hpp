@@ -30,6 +30,15 @@ class FunctionRef<Result(Arguments...)> {
 // consistent. They also pair as release and acquire: whatever was written before publish() is visible to
 // whoever saw the flag.
 
+/// Between two looks at a flag.
+inline void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 /// Wakes the rank whose line this is, if it sleeps.
 void wake_sleepers(RankLine& line) noexcept;
 inline void wake(RankLine& line) noexcept {
@@ -55,7 +64,7 @@ void announce_core(RankLine& own) noexcept;
 /// Waits on behalf of one rank.
 class Waiter {
  public:
-  explicit Waiter(Group& group);
+  explicit Waiter(Group& group) : group_(group) {}
 
   /// Returns once `ready()`. Otherwise throws, and fails the group: at the operation's deadline, when a peer
   /// for which `awaited(index)` holds has left or died, or with the failure that somebody else recorded.
@@ -85,7 +94,6 @@ class Waiter {
   [[noreturn]] void time_out(Awaited awaited, const char* what);
 
   Group& group_;
-  const bool crowded_;  // more ranks on this host than cores for them
 };
 
 }  // namespace vccl

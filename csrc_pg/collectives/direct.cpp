@@ -15,7 +15,6 @@ Direct::Direct(Communicator& communicator, const Call& call)
       size_(communicator.size()),
       element_(size_of(call.dtype)),
       peers_(*communicator.peers()),
-      all_ranks_(size_),
       inputs_(size_),
       outputs_(size_) {
   const bool agreed = call.collective != Collective::all_to_all || call.input_counts.empty();
@@ -28,10 +27,15 @@ Direct::Direct(Communicator& communicator, const Call& call)
                                                  describe(signature_of(call)) + " has");
       communicator.check();
     }
-    all_ranks_.add((rank_ + rank) % size_);
     inputs_.add(input.data());
     outputs_.add(output.data());
   }
+}
+
+PerRank<int> Direct::ranks_from(int rank) const {
+  PerRank<int> all(size_);
+  for (int step = 0; step < size_; ++step) all.add((rank + step) % size_);
+  return all;
 }
 
 PerRank<const std::byte*> Direct::inputs(std::size_t offset) const {
@@ -40,9 +44,9 @@ PerRank<const std::byte*> Direct::inputs(std::size_t offset) const {
   return all;
 }
 
-PerRank<std::byte*> Direct::outputs(std::size_t offset) const {
+PerRank<std::byte*> Direct::outputs(int rank, std::size_t offset) const {
   PerRank<std::byte*> all(size_);
-  for (const int rank : all_ranks_) all.add(output(rank) + offset);
+  for (const int other : ranks_from(rank)) all.add(output(other) + offset);
   return all;
 }
 

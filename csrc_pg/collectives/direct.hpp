@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
 
 #include "csrc_pg/collectives/algorithm.hpp"
 #include "csrc_pg/collectives/call.hpp"
@@ -37,28 +36,38 @@ class Direct {
   std::byte* output(int rank) const { return outputs_[rank]; }
   /// Of all ranks, in their order, `offset` bytes from their beginning.
   PerRank<const std::byte*> inputs(std::size_t offset) const;
-  /// Of all ranks, in the order of all_ranks().
-  PerRank<std::byte*> outputs(std::size_t offset) const;
-  /// This rank and those behind it, so that no two ranks are busy with the same one.
-  std::span<const int> all_ranks() const { return all_ranks_; }
+  /// Of all ranks, in the order of ranks_from(rank).
+  PerRank<std::byte*> outputs(int rank, std::size_t offset) const;
+  /// All ranks, from `rank` on, so that no two shares are busy with the same one.
+  PerRank<int> ranks_from(int rank) const;
   Peers& peers() const { return peers_; }
   /// PREMUL_SUM: as that rank announced it.
   double factor(int rank) const;
 
-  /// This rank's share of `count` elements.
-  Share share(std::size_t count) const { return share_of(count, element_, rank_, size_); }
+  /// A rank's share of `count` elements.
+  Share share(int rank, std::size_t count) const { return share_of(count, element_, rank, size_); }
 
-  /// The second synchronisation.
-  void finish() {
-    peers_.arrive(Peers::kDone);
-    peers_.await_all(Peers::kDone);
+  /// The work and the second synchronisation. Calls work(rank), which does the share of `rank`, for this
+  /// rank; or, where ranks outnumber cores, for whichever shares nobody has begun yet. Then those ranks that
+  /// the cores happen to run do all the work, and the others find it done when they get their turn, in place
+  /// of one turn for their work and another to learn that all is done. `waits`: whether this rank's output or
+  /// input is in a share other than its own.
+  template <class Work>
+  void share_out(Work work, bool waits = true) {
+    if (peers_.crowded()) {
+      for (int rank; (rank = peers_.claim_share()) >= 0; peers_.deliver_share()) work(rank);
+      peers_.await_shares();
+    } else {
+      work(rank_);
+      peers_.arrive(Peers::kDone);
+      if (waits) peers_.await_all(Peers::kDone);
+    }
   }
 
  private:
   const int rank_, size_;
   const std::size_t element_;
   Peers& peers_;
-  PerRank<int> all_ranks_;
   PerRank<const std::byte*> inputs_;
   PerRank<std::byte*> outputs_;
 };

@@ -6,9 +6,10 @@ namespace vccl {
 
 void direct_all_reduce(Communicator& communicator, const Call& call) {
   Direct direct(communicator, call);
-  const auto [begin, count] = direct.share(call.count);
-  reduce_directly(direct, call, begin, count, direct.all_ranks(), begin);
-  direct.finish();
+  direct.share_out([&](int rank) {
+    const auto [begin, count] = direct.share(rank, call.count);
+    reduce_directly(direct, call, begin, count, direct.ranks_from(rank), begin);
+  });
 }
 
 }  // namespace vccl

@@ -6,10 +6,11 @@ namespace vccl {
 
 void direct_broadcast(Communicator& communicator, const Call& call) {
   Direct direct(communicator, call);
-  const auto [begin, count] = direct.share(call.count);
-  const std::size_t offset = begin * direct.element();
-  push(direct.input(call.root) + offset, direct.outputs(offset), count * direct.element());
-  direct.finish();
+  direct.share_out([&](int rank) {
+    const auto [begin, count] = direct.share(rank, call.count);
+    const std::size_t offset = begin * direct.element();
+    push(direct.input(call.root) + offset, direct.outputs(rank, offset), count * direct.element());
+  });
 }
 
 }  // namespace vccl

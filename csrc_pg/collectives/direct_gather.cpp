@@ -13,11 +13,12 @@ void direct_gather(Communicator& communicator, const Call& call) {
     std::byte* const place = direct.output(call.root) + std::size_t(from) * part + offset;
     push(direct.input(from) + offset, {&place, 1}, share.count * element);
   };
-  if (part < kSharedBytes)
-    write(direct.rank(), {0, call.count});
-  else
-    for (const int from : direct.all_ranks()) write(from, direct.share(call.count));
-  direct.finish();
+  direct.share_out([&](int rank) {
+    if (part < kSharedBytes)
+      write(rank, {0, call.count});
+    else
+      for (const int from : direct.ranks_from(rank)) write(from, direct.share(rank, call.count));
+  });
 }
 
 }  // namespace vccl

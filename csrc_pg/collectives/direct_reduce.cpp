@@ -5,9 +5,10 @@ namespace vccl {
 
 void direct_reduce(Communicator& communicator, const Call& call) {
   Direct direct(communicator, call);
-  const auto [begin, count] = direct.share(call.count);
-  reduce_directly(direct, call, begin, count, {&call.root, 1}, begin);
-  direct.finish();
+  direct.share_out([&](int rank) {
+    const auto [begin, count] = direct.share(rank, call.count);
+    reduce_directly(direct, call, begin, count, {&call.root, 1}, begin);
+  });
 }
 
 }  // namespace vccl

@@ -9,15 +9,17 @@ namespace vccl {
 void direct_reduce_scatter(Communicator& communicator, const Call& call) {
   Direct direct(communicator, call);
   const Parts parts(call.input_counts, call.count, direct.size());
-  Share mine{parts.begin(direct.rank()), parts.count(direct.rank())};
-  if (are_shared(direct, parts)) mine = direct.share(parts.total());
-  for (const int owner : direct.all_ranks()) {
-    const std::size_t begin = std::max(mine.begin, parts.begin(owner));
-    const std::size_t end = std::min(mine.begin + mine.count, parts.begin(owner) + parts.count(owner));
-    if (begin < end)
-      reduce_directly(direct, call, begin, end - begin, {&owner, 1}, begin - parts.begin(owner));
-  }
-  direct.finish();
+  const bool shared = are_shared(direct, parts);
+  direct.share_out([&](int rank) {
+    Share share{parts.begin(rank), parts.count(rank)};
+    if (shared) share = direct.share(rank, parts.total());
+    for (const int owner : direct.ranks_from(rank)) {
+      const std::size_t begin = std::max(share.begin, parts.begin(owner));
+      const std::size_t end = std::min(share.begin + share.count, parts.begin(owner) + parts.count(owner));
+      if (begin < end)
+        reduce_directly(direct, call, begin, end - begin, {&owner, 1}, begin - parts.begin(owner));
+    }
+  });
 }
 
 }  // namespace vccl

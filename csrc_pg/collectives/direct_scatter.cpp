@@ -9,20 +9,21 @@ void direct_scatter(Communicator& communicator, const Call& call) {
   Direct direct(communicator, call);
   const std::size_t element = direct.element(), part = call.count * element;
   const std::byte* const parts = direct.input(call.root);
-  if (part >= kSharedBytes) {
-    const auto [begin, count] = direct.share(call.count);
+  const bool shared = part >= kSharedBytes;
+  const auto work = [&](int rank) {
+    if (!shared) {
+      pull(direct.output(rank), parts + std::size_t(rank) * part, part, false);
+      return;
+    }
+    const auto [begin, count] = direct.share(rank, call.count);
     const std::size_t offset = begin * element;
-    for (const int to : direct.all_ranks()) {
+    for (const int to : direct.ranks_from(rank)) {
       std::byte* const place = direct.output(to) + offset;
       push(parts + std::size_t(to) * part + offset, {&place, 1}, count * element);
     }
-    direct.finish();
-    return;
-  }
-  pull(direct.output(direct.rank()), parts + std::size_t(direct.rank()) * part, part, false);
-  direct.peers().arrive(Peers::kDone);
-  // Nobody else's output is written, and nobody else's input is read.
-  if (direct.rank() == call.root) direct.peers().await_all(Peers::kDone);
+  };
+  // Where each rank takes its own part, nobody but the root has an input that others read.
+  direct.share_out(work, shared || direct.rank() == call.root);
 }
 
 }  // namespace vccl

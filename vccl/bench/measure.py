@@ -8,6 +8,7 @@ taken from when the last rank called until the last rank had its result; on seve
 clock, as long as it took the slowest rank.
 """
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -91,7 +92,8 @@ def timed_call(case: Case, gate: Gate) -> tuple[float, float]:
     case.call()
     finish()
     end = time.perf_counter()
-    # Where ranks outnumber cores, what this one did next would be time of those that are not done yet.
+    # Where ranks outnumber cores, what this one does next would be time of those that are not done yet.
+    os.sched_yield()
     gate.wait()
     return begin, end
 

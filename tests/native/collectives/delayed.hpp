@@ -115,6 +115,16 @@ class DelayedPeers final : public Peers {
   void await_all(std::uint32_t phase) override {
     delays_.around([&] { inner_.await_all(phase); });
   }
+  bool crowded() const override { return inner_.crowded(); }
+  int claim_share() override {
+    return delays_.around([&] { return inner_.claim_share(); });
+  }
+  void deliver_share() override {
+    delays_.around([&] { inner_.deliver_share(); });
+  }
+  void await_shares() override {
+    delays_.around([&] { inner_.await_shares(); });
+  }
 
  private:
   Peers& inner_;

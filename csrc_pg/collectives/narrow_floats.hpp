@@ -50,6 +50,9 @@ static VCCL_INLINE W if_above(W a, std::uint32_t b, W yes, W no) {
 
 // One struct a format. widen() takes its bits at the upper end of 32, and pays no heed to what is below them.
 // narrow() gives them at the lower end.
+//
+// For processors that convert float16: float16_of_low() and float16_of_high() take the 8 bits at that end of
+// 16, in vectors, and give a float16 that is the number divided by kFloat16Scale.
 
 struct Float16 {
   using Bits = std::uint16_t;
@@ -108,6 +111,18 @@ struct Bfloat16 {
 struct Float8E4M3 {
   using Bits = std::uint8_t;
 
+  static constexpr float kFloat16Scale = 256;
+  template <class H>
+  static VCCL_INLINE H float16_of_high(H bytes) {
+    typedef std::int16_t Signed __attribute__((vector_size(sizeof(H))));
+    const H number = H(Signed(bytes) >> 1) & 0xbf80;
+    return number | ((bytes & 0x7f00) == 0x7f00 ? H{} + 0x7e00 : H{});  // or NaN
+  }
+  template <class H>
+  static VCCL_INLINE H float16_of_low(H bytes) {
+    return float16_of_high(H(bytes << 8));
+  }
+
   template <class W>
   static VCCL_INLINE auto widen(W high) {
     const W sign = high & 0x80000000u;
@@ -137,6 +152,16 @@ struct Float8E4M3 {
 
 struct Float8E5M2 {
   using Bits = std::uint8_t;
+
+  static constexpr float kFloat16Scale = 1;
+  template <class H>
+  static VCCL_INLINE H float16_of_high(H bytes) {
+    return bytes & 0xff00;
+  }
+  template <class H>
+  static VCCL_INLINE H float16_of_low(H bytes) {
+    return bytes << 8;
+  }
 
   // The upper byte of a float16.
   template <class W>

@@ -20,60 +20,52 @@
 
 namespace vccl {
 namespace {
-
 constexpr int kVectorBytes = 32;
-typedef float Floats __attribute__((vector_size(kVectorBytes)));
+}  // namespace
+}  // namespace vccl
+
+#include "csrc_pg/collectives/reduce_vectors.hpp"
+
+namespace vccl {
+namespace {
 
 struct Machine {
-  static VCCL_INLINE void load(Float16, const std::byte* from, __m256* to) {
-    const auto* halves = reinterpret_cast<const __m128i*>(from);
-    to[0] = _mm256_cvtph_ps(_mm_loadu_si128(halves));
-    to[1] = _mm256_cvtph_ps(_mm_loadu_si128(halves + 1));
+  static VCCL_INLINE Floats widen_float16(Part<std::uint16_t> float16) {
+    return _mm256_cvtph_ps((__m128i)float16);
   }
-  static VCCL_INLINE void store(Float16, std::byte* to, const __m256* from) {
-    auto* halves = reinterpret_cast<__m128i*>(to);
-    _mm_storeu_si128(halves, _mm256_cvtps_ph(from[0], _MM_FROUND_TO_NEAREST_INT));
-    _mm_storeu_si128(halves + 1, _mm256_cvtps_ph(from[1], _MM_FROUND_TO_NEAREST_INT));
+  // Not with the instruction that converts and stores at once, which is slower.
+  static VCCL_INLINE void store_float16(std::byte* to, Floats floats) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(floats, _MM_FROUND_TO_NEAREST_INT));
+  }
+  static VCCL_INLINE Halves pack(Words low, Words high) {
+    return (Halves)_mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)low, (__m256i)high), 0xd8);
   }
 
-  // Through float16, which has every number of float8_e5m2, and every one of float8_e4m3fn divided by 256.
-  // The even bytes, then the odd ones.
-  static VCCL_INLINE void load_shuffled(Float8E5M2, const std::byte* from, __m256* to) {
-    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-    widen(_mm256_slli_epi16(bytes, 8), to);
-    widen(_mm256_and_si256(bytes, _mm256_set1_epi16(short(0xff00))), to + 2);
+  // Masks are of 4 bytes each. Up to 3 bytes are left after them, which make the next word.
+  static VCCL_INLINE Words load_some(const std::byte* from, std::size_t bytes) {
+    const int whole = whole_words(bytes);
+    std::uint32_t last = 0;
+    if (bytes < kVectorBytes) {
+      const std::byte* const rest = from + 4 * whole;
+      if (bytes & 2) last = load<std::uint16_t>(rest);
+      if (bytes & 1) last |= bytes & 2 ? std::uint32_t(rest[2]) << 16 : std::uint32_t(rest[0]);
+    }
+    const auto words = _mm256_maskload_epi32(reinterpret_cast<const int*>(from), (__m256i)(kIndex < whole));
+    return (Words)words | (kIndex == whole ? Words{} + last : Words{});
   }
-  static VCCL_INLINE void load_shuffled(Float8E4M3, const std::byte* from, __m256* to) {
-    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-    widen(divided(_mm256_slli_epi16(bytes, 8)), to);
-    widen(divided(bytes), to + 2);
-    for (int v = 0; v < 4; ++v) to[v] *= 256.0f;
-  }
-  template <class N>
-  static VCCL_INLINE void store_shuffled(N, std::byte* to, const __m256* from)
-    requires(sizeof(typename N::Bits) == 1)
-  {
-    const __m256i even = narrow<N>(from), odd = narrow<N>(from + 2);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_or_si256(even, _mm256_slli_epi16(odd, 8)));
+  static VCCL_INLINE void store_some(std::byte* to, const std::byte* from, std::size_t bytes) {
+    const int whole = whole_words(bytes);
+    _mm256_maskstore_epi32(reinterpret_cast<int*>(to), (__m256i)(kIndex < whole), (__m256i)load<Words>(from));
+    if (bytes >= kVectorBytes) return;
+    const std::size_t at = 4 * whole;
+    if (bytes & 2) store(to + at, load<std::uint16_t>(from + at));
+    if (bytes & 1) to[at + (bytes & 2)] = from[at + (bytes & 2)];
   }
 
  private:
-  static VCCL_INLINE void widen(__m256i halves, __m256* to) {
-    to[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
-    to[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
-  }
-  // Of float8_e4m3fn in the upper byte of 16 bits.
-  static VCCL_INLINE __m256i divided(__m256i high) {
-    const __m256i half = _mm256_and_si256(_mm256_srai_epi16(high, 1), _mm256_set1_epi16(short(0xbf80)));
-    const __m256i all = _mm256_set1_epi16(0x7f00);
-    const __m256i nan = _mm256_cmpeq_epi16(_mm256_and_si256(high, all), all);
-    return _mm256_or_si256(half, _mm256_and_si256(nan, _mm256_set1_epi16(0x7e00)));
-  }
-  // The bytes at the lower end of 16 bits, in the order of widen().
-  template <class N>
-  static VCCL_INLINE __m256i narrow(const __m256* from) {
-    const auto low = N::narrow((Floats)from[0]), high = N::narrow((Floats)from[1]);
-    return _mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)low, (__m256i)high), 0xd8);
+  static constexpr Vector<std::int32_t> kIndex = {0, 1, 2, 3, 4, 5, 6, 7};
+  static VCCL_INLINE int whole_words(std::size_t bytes) {
+    return bytes < kVectorBytes ? int(bytes / 4) : kVectorBytes / 4;
   }
 };
 

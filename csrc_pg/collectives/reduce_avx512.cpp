@@ -25,50 +25,34 @@
 
 namespace vccl {
 namespace {
-
 constexpr int kVectorBytes = 64;
-typedef float Floats __attribute__((vector_size(kVectorBytes)));
+}  // namespace
+}  // namespace vccl
+
+#include "csrc_pg/collectives/reduce_vectors.hpp"
+
+namespace vccl {
+namespace {
 
 struct Machine {
-  // Through float16, which has every number of float8_e5m2, and every one of float8_e4m3fn divided by 256.
-  // The even bytes, then the odd ones.
-  static VCCL_INLINE void load_shuffled(Float8E5M2, const std::byte* from, __m512* to) {
-    const __m512i bytes = _mm512_loadu_si512(from);
-    widen(_mm512_slli_epi16(bytes, 8), to);
-    widen(_mm512_and_si512(bytes, _mm512_set1_epi16(short(0xff00))), to + 2);
+  static VCCL_INLINE Floats widen_float16(Part<std::uint16_t> float16) {
+    return _mm512_cvtph_ps((__m256i)float16);
   }
-  static VCCL_INLINE void load_shuffled(Float8E4M3, const std::byte* from, __m512* to) {
-    const __m512i bytes = _mm512_loadu_si512(from);
-    widen(divided(_mm512_slli_epi16(bytes, 8)), to);
-    widen(divided(bytes), to + 2);
-    for (int v = 0; v < 4; ++v) to[v] *= 256.0f;
+  static VCCL_INLINE Halves pack(Words low, Words high) {
+    const __m256i packed[] = {_mm512_cvtepi32_epi16((__m512i)low), _mm512_cvtepi32_epi16((__m512i)high)};
+    return (Halves)__builtin_shufflevector(packed[0], packed[1], 0, 1, 2, 3, 4, 5, 6, 7);
   }
-  template <class N>
-  static VCCL_INLINE void store_shuffled(N, std::byte* to, const __m512* from)
-    requires(sizeof(typename N::Bits) == 1)
-  {
-    const __m512i even = narrow<N>(from), odd = narrow<N>(from + 2);
-    _mm512_storeu_si512(to, _mm512_or_si512(even, _mm512_slli_epi16(odd, 8)));
+
+  static VCCL_INLINE Words load_some(const std::byte* from, std::size_t bytes) {
+    return (Words)_mm512_maskz_loadu_epi8(first_bytes(bytes), from);
+  }
+  static VCCL_INLINE void store_some(std::byte* to, const std::byte* from, std::size_t bytes) {
+    _mm512_mask_storeu_epi8(to, first_bytes(bytes), (__m512i)load<Words>(from));
   }
 
  private:
-  static VCCL_INLINE void widen(__m512i halves, __m512* to) {
-    to[0] = _mm512_cvtph_ps(__builtin_shufflevector(halves, halves, 0, 1, 2, 3));
-    to[1] = _mm512_cvtph_ps(__builtin_shufflevector(halves, halves, 4, 5, 6, 7));
-  }
-  // Of float8_e4m3fn in the upper byte of 16 bits.
-  static VCCL_INLINE __m512i divided(__m512i high) {
-    const __m512i half = _mm512_and_si512(_mm512_srai_epi16(high, 1), _mm512_set1_epi16(short(0xbf80)));
-    const __m512i all = _mm512_set1_epi16(0x7f00);
-    const __mmask32 nan = _mm512_cmpeq_epi16_mask(_mm512_and_si512(high, all), all);
-    return _mm512_mask_mov_epi16(half, nan, _mm512_set1_epi16(0x7e00));
-  }
-  // The bytes at the lower end of 16 bits, in the order of widen().
-  template <class N>
-  static VCCL_INLINE __m512i narrow(const __m512* from) {
-    const auto low = N::narrow((Floats)from[0]), high = N::narrow((Floats)from[1]);
-    return __builtin_shufflevector(_mm512_cvtepi32_epi16((__m512i)low), _mm512_cvtepi32_epi16((__m512i)high),
-                                   0, 1, 2, 3, 4, 5, 6, 7);
+  static VCCL_INLINE __mmask64 first_bytes(std::size_t bytes) {
+    return bytes < kVectorBytes ? (__mmask64(1) << bytes) - 1 : ~__mmask64(0);
   }
 };
 

@@ -4,9 +4,7 @@
 //
 // Needs before it, and before the pragmas: <cstddef>, <cstdint>, <type_traits>, <utility>,
 // reduce_kernels.hpp. After them: narrow_floats.hpp, whose vectors would else be taken apart for the plain
-// architecture, and what reduce_vectors.hpp wants.
-#include "csrc_pg/collectives/reduce_vectors.hpp"
-// After the vectors.
+// architecture, and reduce_vectors.hpp with what it wants.
 #include "csrc_pg/collectives/reduce_operations.hpp"
 
 namespace vccl {
@@ -65,16 +63,14 @@ struct Loop {
   /// What is left, less than a step, through buffers of a step's length.
   static VCCL_INLINE void reduce_rest(std::byte* out, const std::byte* const* inputs, int ranks,
                                       std::size_t begin, std::size_t count, const Op& op) {
-    alignas(64) std::byte first[kStep * First::kElement] = {}, rest[kStep * Rest::kElement] = {};
+    alignas(64) std::byte first[kStep * First::kElement], rest[kStep * Rest::kElement];
     alignas(64) std::byte result[kStep * Out::kElement];
     const auto input = [&](int rank) __attribute__((always_inline)) -> const std::byte* {
-      const std::size_t size = rank == 0 ? First::kElement : Rest::kElement;
-      std::byte* const copy = rank == 0 ? first : rest;
-      __builtin_memcpy(copy, inputs[rank] + begin * size, count * size);
-      return copy;
+      if (rank == 0) return fetch_some(first, inputs[0] + begin * First::kElement, count * First::kElement);
+      return fetch_some(rest, inputs[rank] + begin * Rest::kElement, count * Rest::kElement);
     };
     reduce<1>(result, input, ranks, op);
-    __builtin_memcpy(out + begin * Out::kElement, result, count * Out::kElement);
+    put_some(out + begin * Out::kElement, result, count * Out::kElement);
   }
 
   /// The elements from `begin` to `end`.
@@ -301,7 +297,9 @@ const Reduction* of_bool(ReduceOp op) {
   return entry(kTable, op);
 }
 
-[[maybe_unused]] const Reduction* find(Dtype dtype, ReduceOp op) {
+// A template, so that only who calls it has all loops.
+template <class = void>
+const Reduction* find(Dtype dtype, ReduceOp op) {
   switch (dtype) {
     case Dtype::boolean:
       return of_bool(op);

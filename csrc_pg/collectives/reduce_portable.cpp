@@ -15,6 +15,13 @@
 namespace vccl {
 namespace {
 constexpr int kVectorBytes = 16;
+}  // namespace
+}  // namespace vccl
+
+#include "csrc_pg/collectives/reduce_vectors.hpp"
+
+namespace vccl {
+namespace {
 struct Machine {};
 }  // namespace
 }  // namespace vccl

@@ -1,11 +1,19 @@
 // How elements lie in memory and in vectors, for reduce_loops.hpp, which says how it is included.
 //
-// Needs before it kVectorBytes, and a struct Machine whose load() and store(), where it has some, convert
-// floats of 16 or 8 bits with the machine's instructions. `Shuffled` are those that may spread the elements
-// over the vectors in an order of their own, which the other one undoes.
+// Needs before it kVectorBytes, and after it a struct Machine with those of the following that the machine
+// has instructions for:
+//
+//   Floats widen_float16(Part<std::uint16_t>)
+//   void store_float16(std::byte* to, Floats)
+//   Halves pack(Words low, Words high): numbers of less than 16 bits
+//   Words load_some(const std::byte* from, std::size_t bytes),
+//   void store_some(std::byte* to, const std::byte* vector, std::size_t bytes):
+//     the first `bytes` of a vector, which may be more than it has. What is beyond is not touched.
 
 namespace vccl {
 namespace {
+
+struct Machine;
 
 template <class T>
 struct VectorOf {
@@ -16,6 +24,18 @@ using Vector = typename VectorOf<T>::type;
 
 template <class V>
 constexpr int kLanes = sizeof(V) / sizeof(V{}[0]);
+
+using Floats = Vector<float>;
+using Words = Vector<std::uint32_t>;
+using Halves = Vector<std::uint16_t>;
+
+/// As many elements of Bits as a vector has floats.
+template <class Bits>
+struct PartOf {
+  typedef Bits type __attribute__((vector_size(sizeof(Bits) * kLanes<Floats>)));
+};
+template <class Bits>
+using Part = typename PartOf<Bits>::type;
 
 // Peers' blocks lie where the peers' tensors lie: no alignment is assumed, and on x86 none is paid for.
 template <class V>
@@ -28,6 +48,37 @@ VCCL_INLINE V load(const std::byte* from) {
 template <class V>
 VCCL_INLINE void store(std::byte* to, V value) {
   __builtin_memcpy(to, &value, sizeof value);
+}
+
+template <class M>
+concept LoadsSome = requires { &M::load_some; };
+
+// Less than a step, between memory and a buffer of whole vectors. A vector whose bytes come from several
+// stores cannot be loaded before all of them are in the cache, 8 ns an input: the buffer is filled by whole
+// vectors where the machine has the instructions.
+template <std::size_t kSize, class M = Machine>
+VCCL_INLINE const std::byte* fetch_some(std::byte (&buffer)[kSize], const std::byte* from,
+                                        std::size_t bytes) {
+  if constexpr (LoadsSome<M>) {
+#pragma GCC unroll 4
+    for (std::size_t at = 0; at < kSize; at += kVectorBytes)
+      store(buffer + at, M::load_some(from + at, bytes > at ? bytes - at : 0));
+  } else {
+    __builtin_memset(buffer, 0, kSize);
+    __builtin_memcpy(buffer, from, bytes);
+  }
+  return buffer;
+}
+
+template <std::size_t kSize, class M = Machine>
+VCCL_INLINE void put_some(std::byte* to, const std::byte (&buffer)[kSize], std::size_t bytes) {
+  if constexpr (LoadsSome<M>) {
+#pragma GCC unroll 4
+    for (std::size_t at = 0; at < kSize; at += kVectorBytes)
+      M::store_some(to + at, buffer + at, bytes > at ? bytes - at : 0);
+  } else {
+    __builtin_memcpy(to, buffer, bytes);
+  }
 }
 
 // A format has elements of kElement bytes, of which load_all() and store_all() move kVectors vectors of Lane
@@ -71,61 +122,82 @@ struct Narrow {
   static VCCL_INLINE void store_one(std::byte* to, float value) { store(to, from_float<N>(value)); }
 };
 
+/// 8-bit floats that become float16 in few steps, on a machine that widens those.
+template <class N, class M>
+concept ThroughFloat16 = requires { &M::widen_float16, N::kFloat16Scale; };
+
+template <class N, class M>
+VCCL_INLINE Floats widen_through_float16(Part<std::uint16_t> float16) {
+  return M::widen_float16(float16) * N::kFloat16Scale;
+}
+
+/// The lower part of a vector (0) or the upper one (1).
+template <int kWhich>
+VCCL_INLINE Part<std::uint16_t> part_of(Halves halves) {
+  return [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) {
+    return __builtin_shufflevector(halves, halves, (kWhich * kLanes<Floats> + I)...);
+  }(std::make_integer_sequence<int, kLanes<Floats>>());
+}
+
 /// Floats N of 16 or 8 bits, in their order: beside Partial.
 template <class N, class M = Machine>
 struct Ordered : Narrow<N> {
   using Narrow<N>::kElement, Narrow<N>::kVectors;
-
-  using Floats = Vector<float>;
-  using Words = Vector<std::uint32_t>;
-  static constexpr int kPart = kVectorBytes / kVectors;  // bytes of the elements of one vector
-  typedef typename N::Bits Part __attribute__((vector_size(kPart)));
+  using Elements = Part<typename N::Bits>;
+  static constexpr bool kConverts = std::is_same_v<N, Float16> && requires { &M::widen_float16; };
 
   static VCCL_INLINE void load_all(const std::byte* from, Floats* to) {
-    if constexpr (requires { M::load(N(), from, to); }) {
-      M::load(N(), from, to);
-    } else {
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v)
-        to[v] = N::widen(__builtin_convertvector(load<Part>(from + v * kPart), Words) << (32 - 8 * kElement));
+    for (int v = 0; v < kVectors; ++v) {
+      const auto elements = load<Elements>(from + v * sizeof(Elements));
+      if constexpr (kConverts)
+        to[v] = M::widen_float16(elements);
+      else if constexpr (ThroughFloat16<N, M>)
+        to[v] = widen_through_float16<N, M>(
+            N::float16_of_low(__builtin_convertvector(elements, Part<std::uint16_t>)));
+      else
+        to[v] = N::widen(__builtin_convertvector(elements, Words) << (32 - 8 * kElement));
     }
   }
   static VCCL_INLINE void store_all(std::byte* to, const Floats* from) {
-    if constexpr (requires { M::store(N(), to, from); }) {
-      M::store(N(), to, from);
-    } else {
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v)
-        store(to + v * kPart, __builtin_convertvector(N::narrow(from[v]), Part));
-    }
+    for (int v = 0; v < kVectors; ++v)
+      if constexpr (kConverts)
+        M::store_float16(to + v * sizeof(Elements), from[v]);
+      else
+        store(to + v * sizeof(Elements), __builtin_convertvector(N::narrow(from[v]), Elements));
   }
 };
 
 /// Floats N of 16 or 8 bits, in whatever order is quickest: the element at the lower end of every 32 bits in
-/// the first vector, and so on.
+/// the first vector, and so on, or all even bytes before the odd ones.
 template <class N, class M = Machine>
 struct Shuffled : Narrow<N> {
   using Narrow<N>::kElement, Narrow<N>::kVectors;
 
-  using Floats = Vector<float>;
-  using Words = Vector<std::uint32_t>;
-
   static VCCL_INLINE void load_all(const std::byte* from, Floats* to) {
-    if constexpr (requires { M::load_shuffled(N(), from, to); }) {
-      M::load_shuffled(N(), from, to);
-    } else if constexpr (requires { M::load(N(), from, to); }) {
-      M::load(N(), from, to);
+    if constexpr (ThroughFloat16<N, M>) {
+      const auto bytes = load<Halves>(from);
+      const Halves even = N::float16_of_low(bytes), odd = N::float16_of_high(bytes);
+      to[0] = widen_through_float16<N, M>(part_of<0>(even));
+      to[1] = widen_through_float16<N, M>(part_of<1>(even));
+      to[2] = widen_through_float16<N, M>(part_of<0>(odd));
+      to[3] = widen_through_float16<N, M>(part_of<1>(odd));
+    } else if constexpr (Ordered<N>::kConverts) {
+      Ordered<N>::load_all(from, to);
     } else {
-      const Words words = load<Words>(from);
+      const auto words = load<Words>(from);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) to[v] = N::widen(Words(words << (32 - 8 * kElement * (v + 1))));
     }
   }
   static VCCL_INLINE void store_all(std::byte* to, const Floats* from) {
-    if constexpr (requires { M::store_shuffled(N(), to, from); }) {
-      M::store_shuffled(N(), to, from);
-    } else if constexpr (requires { M::store(N(), to, from); }) {
-      M::store(N(), to, from);
+    if constexpr (ThroughFloat16<N, M>) {
+      const Halves even = M::pack(N::narrow(from[0]), N::narrow(from[1]));
+      const Halves odd = M::pack(N::narrow(from[2]), N::narrow(from[3]));
+      store(to, even | odd << 8);
+    } else if constexpr (Ordered<N>::kConverts) {
+      Ordered<N>::store_all(to, from);
     } else {
       Words words = N::narrow(from[0]);
 #pragma GCC unroll 4

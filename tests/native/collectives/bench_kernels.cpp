@@ -1,11 +1,12 @@
 // Times the reduction loops, without ranks:
 //
 //   bench_kernels [dtypes=...] [ops=SUM,...] [ranks=2,4] [bytes=256K] [sets=avx512,avx2,portable]
-//   [place=beside]
+//   [place=beside] [unit=GB/s]
 //
 // Bytes are those of one input, and must leave all of them in the cache if the loops and not the memory are
 // to be timed. place=first: the result replaces the first input. A figure is GB/s of all that is read and
-// written, the best of several runs; "memcpy" does the same number of bytes as a copy.
+// written, the best of several runs; "memcpy" does the same number of bytes as a copy. unit=ns: nanoseconds
+// of a call, for short inputs.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -30,7 +31,7 @@ constexpr int kRuns = 7;
 struct Options {
   std::vector<std::string> dtypes, ops, sets;
   std::vector<std::size_t> ranks = {2, 4}, bytes = {256 * 1024};
-  bool in_place = false;
+  bool in_place = false, in_nanoseconds = false;
 };
 
 std::vector<std::string> split(const std::string& text) {
@@ -116,19 +117,22 @@ void measure(const Options& options, Dtype dtype, ReduceOp op, std::size_t ranks
     fill(buffers[i], bytes, dtype, i), inputs.push_back(buffers[i].data());
   buffers[ranks].memory.resize(bytes + 64);
   std::byte* const result = buffers[options.in_place ? 0 : ranks].data();
-  const double moved = double(ranks + 1) * double(bytes) / 1e9;
+  const auto figure = [&](std::size_t moved, double seconds) {
+    return options.in_nanoseconds ? 1e9 * seconds : 1e-9 * double(moved) / seconds;
+  };
   std::printf("%-14s %-10s %2zu ranks %9zu B", to_string(dtype), to_string(op), ranks, bytes);
   for (const auto& set : instruction_sets()) {
     if (!chosen(options.sets, set.name)) continue;
     const auto* reduction = set.find(dtype, op);
     const double best = seconds(
         [&] { reduction->many(result, inputs.data(), int(ranks), bytes / size_of(dtype), scalars.data()); });
-    std::printf("  %s %6.1f", set.name, moved / best);
+    std::printf("  %s %6.1f", set.name, figure((ranks + 1) * bytes, best));
   }
-  std::printf("  memcpy %6.1f\n", 2e-9 * double(bytes) / seconds([&] {
-                                    std::memcpy(buffers[ranks].data(), inputs[0], bytes);
-                                    asm volatile("" ::: "memory");
-                                  }));
+  const double copy = seconds([&] {
+    std::memcpy(buffers[ranks].data(), inputs[0], bytes);
+    asm volatile("" ::: "memory");
+  });
+  std::printf("  memcpy %6.1f\n", figure(2 * bytes, copy));
   std::fflush(stdout);
 }
 
@@ -151,6 +155,8 @@ Options parse(int argc, char** argv) {
       options.bytes = sizes(value);
     else if (key == "place")
       options.in_place = value == "first";
+    else if (key == "unit")
+      options.in_nanoseconds = value == "ns";
     else
       std::fprintf(stderr, "unknown option %s\n", argv[i]), std::exit(2);
   }

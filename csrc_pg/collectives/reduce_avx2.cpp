@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "csrc_pg/collectives/reduce_kernels.hpp"
+#include "transport/past_caches.hpp"
 
 // To the end of the file: templates are instantiated there. Vectors are written out; the compiler's own would
 // only add to the loops for what they leave.
@@ -30,10 +31,9 @@ struct Machine {
     to[0] = _mm256_cvtph_ps(_mm_loadu_si128(halves));
     to[1] = _mm256_cvtph_ps(_mm_loadu_si128(halves + 1));
   }
-  static VCCL_INLINE void store(Float16, std::byte* to, const __m256* from) {
-    auto* halves = reinterpret_cast<__m128i*>(to);
-    _mm_storeu_si128(halves, _mm256_cvtps_ph(from[0], _MM_FROUND_TO_NEAREST_INT));
-    _mm_storeu_si128(halves + 1, _mm256_cvtps_ph(from[1], _MM_FROUND_TO_NEAREST_INT));
+  static VCCL_INLINE __m256i pack(Float16, const __m256* from) {
+    return _mm256_set_m128i(_mm256_cvtps_ph(from[1], _MM_FROUND_TO_NEAREST_INT),
+                            _mm256_cvtps_ph(from[0], _MM_FROUND_TO_NEAREST_INT));
   }
 
   // Through float16, which has every number of float8_e5m2, and every one of float8_e4m3fn divided by 256.
@@ -50,11 +50,16 @@ struct Machine {
     for (int v = 0; v < 4; ++v) to[v] *= 256.0f;
   }
   template <class N>
-  static VCCL_INLINE void store_shuffled(N, std::byte* to, const __m256* from)
+  static VCCL_INLINE __m256i pack_shuffled(N, const __m256* from)
     requires(sizeof(typename N::Bits) == 1)
   {
     const __m256i even = narrow<N>(from), odd = narrow<N>(from + 2);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_or_si256(even, _mm256_slli_epi16(odd, 8)));
+    return _mm256_or_si256(even, _mm256_slli_epi16(odd, 8));
+  }
+
+  template <class V>
+  static VCCL_INLINE void stream(std::byte* to, V value) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to), (__m256i)value);
   }
 
  private:

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "csrc_pg/collectives/reduce_kernels.hpp"
+#include "transport/past_caches.hpp"
 
 // To the end of the file: templates are instantiated there. Vectors are written out; the compiler's own would
 // only add to the loops for what they leave.
@@ -44,11 +45,16 @@ struct Machine {
     for (int v = 0; v < 4; ++v) to[v] *= 256.0f;
   }
   template <class N>
-  static VCCL_INLINE void store_shuffled(N, std::byte* to, const __m512* from)
+  static VCCL_INLINE __m512i pack_shuffled(N, const __m512* from)
     requires(sizeof(typename N::Bits) == 1)
   {
     const __m512i even = narrow<N>(from), odd = narrow<N>(from + 2);
-    _mm512_storeu_si512(to, _mm512_or_si512(even, _mm512_slli_epi16(odd, 8)));
+    return _mm512_or_si512(even, _mm512_slli_epi16(odd, 8));
+  }
+
+  template <class V>
+  static VCCL_INLINE void stream(std::byte* to, V value) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), (__m512i)value);
   }
 
  private:

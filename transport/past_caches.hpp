@@ -11,6 +11,13 @@
 
 namespace vccl {
 
+/// Whether there are such stores. The sanitizers would not see them.
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kStreamingStores = true;
+#else
+inline constexpr bool kStreamingStores = false;
+#endif
+
 /// Less is not worth a copy past the caches.
 inline constexpr std::size_t kLeastPastCaches = 4096;
 

@@ -36,7 +36,7 @@ void ChainReduction::add(std::size_t offset, const std::byte* own, std::byte* re
   if (from_element && is_last) {
     const std::byte* const inputs[] = {theirs, own};
     const double scalars[] = {scalar_, scalar_};
-    reduction_.many(result, inputs, 2, count, scalars);
+    reduction_.many(result, inputs, 2, count, scalars, {});
   } else {
     const Kernel kernel = from_element ? reduction_.first : is_last ? reduction_.last : reduction_.middle;
     kernel(result, theirs, own, count, scalar_);

@@ -31,6 +31,43 @@ std::size_t strands_for(int ranks) {
   return std::clamp<std::size_t>(8 / std::size_t(ranks), 1, 4);
 }
 
+/// In bytes. The head is what comes before the first whole cache line of the first place.
+struct Extent {
+  std::size_t total, head, element;
+  std::size_t strands;
+};
+
+/// Each result is stored once, where it belongs: plainly, or straight past the caches.
+void reduce_to_one(const ManyReduction& reduce, PerRank<const std::byte*>& inputs, const Place& place,
+                   bool plainly, const Extent& extent) {
+  reduce(place.to, inputs.data(), extent.head / extent.element);
+  for (const std::byte*& input : inputs) input += extent.head;
+  reduce(place.to + extent.head, inputs.data(), (extent.total - extent.head) / extent.element,
+         {plainly ? Stores::plain : Stores::past_caches, int(extent.strands)});
+}
+
+/// A piece of the results is computed in the first place (`plainly`), or beside, and goes from there to all.
+void reduce_to_all(const ManyReduction& reduce, const PerRank<const std::byte*>& inputs,
+                   const PerRank<Place>& places, bool plainly, const Extent& extent) {
+  const std::size_t step = extent.strands > 1 ? kRunBytes : plainly ? kBlockBytes : kBesideBytes;
+  alignas(64) std::byte beside[kBesideBytes];
+  PerRank<const std::byte*> pieces(int(inputs.size()));
+  for (const std::byte* input : inputs) pieces.add(input);
+  in_strands(extent.total, extent.head, extent.strands, step, [&](std::size_t at, std::size_t bytes) {
+    for (int rank = 0; rank < int(inputs.size()); ++rank) pieces[rank] = inputs[rank] + at;
+    std::byte* const result = plainly ? places[0].to + at : beside;
+    reduce(result, pieces.data(), bytes / extent.element);
+    for (const Place& place : places) {
+      std::byte* const to = place.to + at;
+      if (to == result) continue;
+      if (place.past_caches)
+        store_past_caches(to, result, bytes);
+      else
+        std::memcpy(to, result, bytes);
+    }
+  });
+}
+
 }  // namespace
 
 void reduce_directly(const Direct& direct, const Call& call, std::size_t begin, std::size_t count,
@@ -47,28 +84,21 @@ void reduce_directly(const Direct& direct, const Call& call, std::size_t begin, 
     const bool is_input = to == inputs[rank];
     places.add({to, is_input, !is_input && total >= kLeastPastCaches});
   }
-  // Results are computed where they are stored plainly; if that is nowhere, beside.
   const bool leaves_caches = leave_caches(total * std::size_t(direct.size()), direct.size());
-  const bool own = targets[0] == direct.rank() && (places[0].is_input || !leaves_caches);
-  const std::size_t strands = leaves_caches ? strands_for(direct.size()) : 1;
-  const std::size_t step = strands > 1 ? kRunBytes : own ? kBlockBytes : kBesideBytes;
-  const std::size_t line = bytes_to_line(places[0].to), head = line % element == 0 ? line : 0;
-  alignas(64) std::byte beside[kBesideBytes];
-  PerRank<const std::byte*> pieces = direct.inputs(begin * element);
-
-  in_strands(total, head, strands, step, [&](std::size_t at, std::size_t bytes) {
-    for (int rank = 0; rank < direct.size(); ++rank) pieces[rank] = inputs[rank] + at;
-    std::byte* const result = own ? places[0].to + at : beside;
-    reduce(result, pieces.data(), bytes / element);
-    for (const Place& place : places) {
-      std::byte* const to = place.to + at;
-      if (to == result) continue;
-      if (place.past_caches)
-        store_past_caches(to, result, bytes);
-      else
-        std::memcpy(to, result, bytes);
-    }
-  });
+  const std::size_t line = bytes_to_line(places[0].to);
+  const bool at_lines = line % element == 0;
+  const Extent extent{.total = total,
+                      .head = at_lines ? std::min(line, total) : 0,
+                      .element = element,
+                      .strands = leaves_caches ? strands_for(direct.size()) : 1};
+  const Place& first = places[0];
+  const bool is_only = places.size() == 1, is_own = targets[0] == direct.rank();
+  // Where the lines are in this rank's cache already, or will stay there.
+  const bool plainly = first.is_input || (is_own && !leaves_caches);
+  if (is_only && (plainly || (first.past_caches && at_lines)))
+    reduce_to_one(reduce, inputs, first, plainly, extent);
+  else
+    reduce_to_all(reduce, inputs, places, plainly, extent);
   if (total >= kLeastPastCaches) finish_stores();
 }
 

@@ -22,7 +22,8 @@ class ManyReduction {
   /// PREMUL_SUM: the factor of a rank's elements.
   void set_factor(int rank, double factor) { scalars_[rank] = factor; }
   /// result[i] = inputs[0][i] op inputs[1][i] op ... The result may be one of the inputs.
-  void operator()(std::byte* result, const std::byte* const* inputs, std::size_t count) const;
+  void operator()(std::byte* result, const std::byte* const* inputs, std::size_t count,
+                  Manner manner = {}) const;
 
  private:
   const Reduction& reduction_;

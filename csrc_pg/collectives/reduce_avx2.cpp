@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "csrc_pg/collectives/reduce_kernels.hpp"
+#include "transport/past_caches.hpp"
 
 // To the end of the file: templates are instantiated there. Vectors are written out; the compiler's own would
 // only add to the loops for what they leave.
@@ -37,6 +38,10 @@ struct Machine {
   static VCCL_INLINE void store_float16(std::byte* to, Floats floats) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(floats, _MM_FROUND_TO_NEAREST_INT));
   }
+  static VCCL_INLINE Halves pack_float16(const Floats* from) {
+    return (Halves)_mm256_set_m128i(_mm256_cvtps_ph(from[1], _MM_FROUND_TO_NEAREST_INT),
+                                    _mm256_cvtps_ph(from[0], _MM_FROUND_TO_NEAREST_INT));
+  }
   static VCCL_INLINE Halves pack(Words low, Words high) {
     return (Halves)_mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)low, (__m256i)high), 0xd8);
   }
@@ -60,6 +65,11 @@ struct Machine {
     const std::size_t at = 4 * whole;
     if (bytes & 2) store(to + at, load<std::uint16_t>(from + at));
     if (bytes & 1) to[at + (bytes & 2)] = from[at + (bytes & 2)];
+  }
+
+  template <class V>
+  static VCCL_INLINE void stream(std::byte* to, V value) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to), (__m256i)value);
   }
 
  private:

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "csrc_pg/collectives/reduce_kernels.hpp"
+#include "transport/past_caches.hpp"
 
 // To the end of the file: templates are instantiated there. Vectors are written out; the compiler's own would
 // only add to the loops for what they leave.
@@ -48,6 +49,11 @@ struct Machine {
   }
   static VCCL_INLINE void store_some(std::byte* to, const std::byte* from, std::size_t bytes) {
     _mm512_mask_storeu_epi8(to, first_bytes(bytes), (__m512i)load<Words>(from));
+  }
+
+  template <class V>
+  static VCCL_INLINE void stream(std::byte* to, V value) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), (__m512i)value);
   }
 
  private:

@@ -16,11 +16,22 @@
 
 namespace vccl {
 
+/// How results are stored. Past the caches (transport/past_caches.hpp): straight from registers, where they
+/// begin at a cache line and are in the place of no input; before anybody else may look, finish_stores() is
+/// the caller's. Elsewhere, and where the processor cannot, plainly all the same.
+enum class Stores : bool { plain, past_caches };
+
+/// How a loop goes about its elements. It changes no number.
+struct Manner {
+  Stores stores = Stores::plain;
+  int strands = 1;  // at as many places by turns: strands.hpp
+};
+
 /// out[i] = inputs[0][i] op inputs[1][i] op ..., of `ranks` inputs, one or more, in their order: the same
 /// bits as the chain of two-operand loops. `out` may be one of the inputs, and overlaps none otherwise. Any
 /// alignment. `scalars` has an entry for each input: the divisor of AVG, the factors of PREMUL_SUM.
 using ManyKernel = void (*)(void* out, const std::byte* const* inputs, int ranks, std::size_t count,
-                            const double* scalars);
+                            const double* scalars, Manner manner);
 
 /// out[i] = a[i] op b[i] for `count` elements. `out` may be `a` or `b` where its elements have their size,
 /// and overlaps neither otherwise. Any alignment. `scalar` is the divisor of AVG, the factor of PREMUL_SUM

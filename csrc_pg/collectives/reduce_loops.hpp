@@ -3,8 +3,8 @@
 // machine is merged with another's. For the same reason nothing from the standard library is called.
 //
 // Needs before it, and before the pragmas: <cstddef>, <cstdint>, <type_traits>, <utility>,
-// reduce_kernels.hpp. After them: narrow_floats.hpp, whose vectors would else be taken apart for the plain
-// architecture, and reduce_vectors.hpp with what it wants.
+// reduce_kernels.hpp, transport/past_caches.hpp. After them: narrow_floats.hpp, whose vectors would else be
+// taken apart for the plain architecture, and reduce_vectors.hpp with what it wants.
 #include "csrc_pg/collectives/reduce_operations.hpp"
 
 namespace vccl {
@@ -15,6 +15,27 @@ namespace {
 // after the other, it is not: from memory, 8 inputs took two to three times as long.
 constexpr int kAccumulators = 4;
 
+constexpr std::size_t kLineBytes = 64;
+
+// Of one strand at a time, where strands take turns.
+constexpr std::size_t kRunOfStrand = 256;
+
+/// The order of strands.hpp, in elements: one run of each strand after the other, and then the rest.
+struct Turns {
+  const std::size_t run, strands, strand;
+  std::size_t number = 0, done = 0;  // of the strand whose turn it is; of every strand
+
+  VCCL_INLINE Turns(std::size_t elements, std::size_t run, int strands)
+      : run(run),
+        strands(std::size_t(strands)),
+        strand(strands > 1 ? elements / std::size_t(strands) / run * run : 0) {}
+  VCCL_INLINE bool is_rest() const { return done == strand; }
+  VCCL_INLINE std::size_t begin() const { return number * strand + (is_rest() ? strands * strand : done); }
+  VCCL_INLINE void next() {
+    if (++number == strands) number = 0, done += run;
+  }
+};
+
 /// The first input's elements have the format First, the others' Rest, the result's Out. kRanks: how many
 /// inputs there are, or 0 for any number.
 template <class First, class Rest, class Out, class Op, int kRanks>
@@ -23,10 +44,11 @@ struct Loop {
   static constexpr int kVectors = First::kVectors;
   static_assert(Rest::kVectors == kVectors && Out::kVectors == kVectors);
   static constexpr std::size_t kStep = kVectors * kLanes<V>;  // elements
+  static constexpr bool kStreams = kStreamingStores && Out::kStreams;
 
   /// kSteps steps of kStep elements. input(rank) is where a rank's lie.
   template <int kSteps, class Input>
-  static VCCL_INLINE void reduce(std::byte* out, Input input, int ranks, const Op& op) {
+  static VCCL_INLINE void reduce(std::byte* out, Input input, int ranks, const Op& op, bool stream = false) {
     if constexpr (kRanks > 0) ranks = kRanks;
     constexpr int kAll = kSteps * kVectors;
     V result[kAll], next[kAll];
@@ -45,10 +67,21 @@ struct Loop {
     }
 #pragma GCC unroll 4
     for (int v = 0; v < kAll; ++v) result[v] = op.end(result[v]);
-#pragma GCC unroll 4
-    for (int s = 0; s < kSteps; ++s) Out::store_all(out + s * kStep * Out::kElement, result + s * kVectors);
+    // Asked for every few vectors, so that there need not be another loop.
+    if (kStreams && stream)
+      store_steps<Stores::past_caches, kSteps>(out, result);
+    else
+      store_steps<Stores::plain, kSteps>(out, result);
   }
 
+  template <Stores kStores, int kSteps>
+  static VCCL_INLINE void store_steps(std::byte* out, const V* result) {
+#pragma GCC unroll 4
+    for (int s = 0; s < kSteps; ++s)
+      Out::template store_all<kStores>(out + s * kStep * Out::kElement, result + s * kVectors);
+  }
+
+  /// The elements from `begin` to `end`; the result of the first goes to `out`.
   static VCCL_INLINE void reduce_few(std::byte* out, const std::byte* const* inputs, int ranks,
                                      std::size_t begin, std::size_t end, const Op& op) {
     if constexpr (kRanks > 0) ranks = kRanks;
@@ -56,7 +89,7 @@ struct Loop {
       typename First::Lane result = op.begin(First::load_one(inputs[0] + i * First::kElement));
       for (int rank = 1; rank < ranks; ++rank)
         result = op.step(result, Rest::load_one(inputs[rank] + i * Rest::kElement), rank);
-      Out::store_one(out + i * Out::kElement, op.end(result));
+      Out::store_one(out + (i - begin) * Out::kElement, op.end(result));
     }
   }
 
@@ -70,42 +103,53 @@ struct Loop {
       return fetch_some(rest, inputs[rank] + begin * Rest::kElement, count * Rest::kElement);
     };
     reduce<1>(result, input, ranks, op);
-    put_some(out + begin * Out::kElement, result, count * Out::kElement);
+    put_some(out, result, count * Out::kElement);
   }
 
-  /// The elements from `begin` to `end`.
+  /// The elements from `begin` to `end`; the result of the first goes to `out`.
   static __attribute__((noinline)) void run(std::byte* out, const std::byte* const* inputs, int ranks,
-                                            std::size_t begin, std::size_t end, const double* scalars) {
+                                            std::size_t begin, std::size_t end, const double* scalars,
+                                            Manner manner) {
     const Op op(scalars);
     std::size_t i = begin;
+    const bool stream =
+        manner.stores == Stores::past_caches && reinterpret_cast<std::uintptr_t>(out) % kLineBytes == 0;
+    const auto to = [&]() __attribute__((always_inline)) { return out + (i - begin) * Out::kElement; };
     const auto input = [&](int rank) __attribute__((always_inline)) {
       return inputs[rank] + i * (rank == 0 ? First::kElement : Rest::kElement);
     };
     constexpr int kSteps = kAccumulators / kVectors;
-    for (; end - i >= kSteps * kStep; i += kSteps * kStep)
-      reduce<kSteps>(out + i * Out::kElement, input, ranks, op);
+    static_assert(kRunOfStrand % (kSteps * kStep * Out::kElement) == 0 || !Out::kStreams);
+    for (Turns turns(end - begin, kRunOfStrand / Out::kElement, manner.strands);; turns.next()) {
+      i = begin + turns.begin();
+      const std::size_t stop = turns.is_rest() ? end : i + turns.run;
+      for (; stop - i >= kSteps * kStep; i += kSteps * kStep) reduce<kSteps>(to(), input, ranks, op, stream);
+      if (turns.is_rest()) break;
+    }
     if constexpr (kSteps > 1)
-      for (; end - i >= kStep; i += kStep) reduce<1>(out + i * Out::kElement, input, ranks, op);
+      for (; end - i >= kStep; i += kStep) reduce<1>(to(), input, ranks, op);
     if (i == end) return;
     if constexpr (!Op::kOfPairs)
-      if (end - i <= First::kFew) return reduce_few(out, inputs, ranks, i, end, op);
-    reduce_rest(out, inputs, ranks, i, end - i, op);
+      if (end - i <= First::kFew) return reduce_few(to(), inputs, ranks, i, end, op);
+    reduce_rest(to(), inputs, ranks, i, end - i, op);
   }
 };
 
+/// The elements from `begin` to `end`; the result of the first goes to `out`.
 template <class Format, class Op>
 VCCL_INLINE void reduce_range(void* out, const std::byte* const* inputs, int ranks, std::size_t begin,
-                              std::size_t end, const double* scalars) {
+                              std::size_t end, const double* scalars, Manner manner) {
   auto* to = static_cast<std::byte*>(out);
   if (ranks == 2)
-    Loop<Format, Format, Format, Op, 2>::run(to, inputs, ranks, begin, end, scalars);
+    Loop<Format, Format, Format, Op, 2>::run(to, inputs, ranks, begin, end, scalars, manner);
   else
-    Loop<Format, Format, Format, Op, 0>::run(to, inputs, ranks, begin, end, scalars);
+    Loop<Format, Format, Format, Op, 0>::run(to, inputs, ranks, begin, end, scalars, manner);
 }
 
 template <class Format, class Op>
-void many(void* out, const std::byte* const* inputs, int ranks, std::size_t count, const double* scalars) {
-  reduce_range<Format, Op>(out, inputs, ranks, 0, count, scalars);
+void many(void* out, const std::byte* const* inputs, int ranks, std::size_t count, const double* scalars,
+          Manner manner) {
+  reduce_range<Format, Op>(out, inputs, ranks, 0, count, scalars, manner);
 }
 
 /// One link of a chain of ranks.
@@ -113,21 +157,21 @@ template <class First, class Rest, class Out, class Op>
 void link(void* out, const void* a, const void* b, std::size_t count, double scalar) {
   const std::byte* inputs[] = {static_cast<const std::byte*>(a), static_cast<const std::byte*>(b)};
   const double scalars[] = {scalar, scalar};
-  Loop<First, Rest, Out, Op, 2>::run(static_cast<std::byte*>(out), inputs, 2, 0, count, scalars);
+  Loop<First, Rest, Out, Op, 2>::run(static_cast<std::byte*>(out), inputs, 2, 0, count, scalars, {});
 }
 
 /// The beginning of one.
 template <class From, class Out, class Op>
 void start(void* out, const void*, const void* b, std::size_t count, double scalar) {
   const std::byte* inputs[] = {static_cast<const std::byte*>(b)};
-  Loop<From, From, Out, Op, 1>::run(static_cast<std::byte*>(out), inputs, 1, 0, count, &scalar);
+  Loop<From, From, Out, Op, 1>::run(static_cast<std::byte*>(out), inputs, 1, 0, count, &scalar, {});
 }
 
 /// Of elements that are kParts numbers each.
 template <ManyKernel kOfParts, int kParts>
 void many_parts(void* out, const std::byte* const* inputs, int ranks, std::size_t count,
-                const double* scalars) {
-  kOfParts(out, inputs, ranks, kParts * count, scalars);
+                const double* scalars, Manner manner) {
+  kOfParts(out, inputs, ranks, kParts * count, scalars, manner);
 }
 template <Kernel kOfParts, int kParts>
 void link_parts(void* out, const void* a, const void* b, std::size_t count, double scalar) {
@@ -155,18 +199,27 @@ __attribute__((optimize("tree-vectorize"))) void divide(void* numbers, std::size
 // A piece is divided while it is in the first-level cache.
 template <class T>
 void average_integers(void* out, const std::byte* const* inputs, int ranks, std::size_t count,
-                      const double* scalars) {
-  constexpr std::size_t kPiece = 4096 / sizeof(T);
-  for (std::size_t at = 0; at < count; at += kPiece) {
-    const std::size_t end = count - at < kPiece ? count : at + kPiece;
-    reduce_range<Plain<std::make_unsigned_t<T>>, Sum>(out, inputs, ranks, at, end, scalars);
-    divide<T>(static_cast<std::byte*>(out) + at * sizeof(T), end - at, scalars[0]);
-  }
+                      const double* scalars, Manner manner) {
+  constexpr std::size_t kPieceBytes = 4096;
+  auto* const to = static_cast<std::byte*>(out);
+  alignas(64) std::byte beside[kPieceBytes];
+  const auto piece = [&](std::size_t begin, std::size_t end) {
+    std::byte* const result = to + begin * sizeof(T);
+    std::byte* const sums = manner.stores == Stores::plain ? result : beside;
+    reduce_range<Plain<std::make_unsigned_t<T>>, Sum>(sums, inputs, ranks, begin, end, scalars, {});
+    divide<T>(sums, end - begin, scalars[0]);
+    if (sums == beside) store_past_caches(result, beside, (end - begin) * sizeof(T));
+  };
+  Turns turns(count, kRunOfStrand / sizeof(T), manner.strands);
+  for (; !turns.is_rest(); turns.next()) piece(turns.begin(), turns.begin() + turns.run);
+  constexpr std::size_t kPiece = kPieceBytes / sizeof(T);
+  for (std::size_t at = turns.begin(); at < count; at += kPiece)
+    piece(at, count - at < kPiece ? count : at + kPiece);
 }
 template <class T>
 void average_two_integers(void* out, const void* a, const void* b, std::size_t count, double scalar) {
   const std::byte* inputs[] = {static_cast<const std::byte*>(a), static_cast<const std::byte*>(b)};
-  average_integers<T>(out, inputs, 2, count, &scalar);
+  average_integers<T>(out, inputs, 2, count, &scalar, {});
 }
 
 // ---- the tables: one entry for each reduction, in the order of ReduceOp

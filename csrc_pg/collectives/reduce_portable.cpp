@@ -1,11 +1,16 @@
 // The reduction loops for whatever the compiler takes as the plain architecture (SSE2 on x86-64, NEON on
 // arm64).
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
 
 #include "csrc_pg/collectives/reduce_kernels.hpp"
+#include "transport/past_caches.hpp"
 
 // Vectors are written out; the compiler's own would only add to the loops for what they leave.
 #pragma GCC optimize("O3,no-tree-vectorize,fp-contract=off")
@@ -22,7 +27,14 @@ constexpr int kVectorBytes = 16;
 
 namespace vccl {
 namespace {
-struct Machine {};
+struct Machine {
+#if defined(__x86_64__)
+  template <class V>
+  static VCCL_INLINE void stream(std::byte* to, V value) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to), (__m128i)value);
+  }
+#endif
+};
 }  // namespace
 }  // namespace vccl
 

@@ -5,10 +5,12 @@
 //
 //   Floats widen_float16(Part<std::uint16_t>)
 //   void store_float16(std::byte* to, Floats)
+//   Halves pack_float16(const Floats*): of two vectors
 //   Halves pack(Words low, Words high): numbers of less than 16 bits
 //   Words load_some(const std::byte* from, std::size_t bytes),
 //   void store_some(std::byte* to, const std::byte* vector, std::size_t bytes):
 //     the first `bytes` of a vector, which may be more than it has. What is beyond is not touched.
+//   void stream(std::byte* to, V vector): a store past the caches
 
 namespace vccl {
 namespace {
@@ -45,9 +47,12 @@ VCCL_INLINE V load(const std::byte* from) {
   return value;
 }
 
-template <class V>
+template <Stores kStores = Stores::plain, class M = Machine, class V>
 VCCL_INLINE void store(std::byte* to, V value) {
-  __builtin_memcpy(to, &value, sizeof value);
+  if constexpr (kStores == Stores::past_caches)
+    M::stream(to, value);
+  else
+    __builtin_memcpy(to, &value, sizeof value);
 }
 
 template <class M>
@@ -82,17 +87,22 @@ VCCL_INLINE void put_some(std::byte* to, const std::byte (&buffer)[kSize], std::
 }
 
 // A format has elements of kElement bytes, of which load_all() and store_all() move kVectors vectors of Lane
-// at once, load_one() and store_one() a single one. Up to kFew left over are quicker one by one.
+// at once, load_one() and store_one() a single one. Up to kFew left over are quicker one by one. Where it has
+// kStreams, store_all() can store past the caches.
 
 /// Elements that are computed with as they are. T is unsigned where signs do not matter.
 template <class T>
 struct Plain {
   using Lane = T;
   static constexpr int kElement = sizeof(T), kVectors = 1, kFew = 8;
+  static constexpr bool kStreams = true;
   static VCCL_INLINE T load_one(const std::byte* from) { return load<T>(from); }
   static VCCL_INLINE void store_one(std::byte* to, T value) { store(to, value); }
   static VCCL_INLINE void load_all(const std::byte* from, Vector<T>* to) { *to = load<Vector<T>>(from); }
-  static VCCL_INLINE void store_all(std::byte* to, const Vector<T>* from) { store(to, *from); }
+  template <Stores kStores>
+  static VCCL_INLINE void store_all(std::byte* to, const Vector<T>* from) {
+    store<kStores>(to, *from);
+  }
 };
 
 /// Partial results of floats of `kSize` bytes.
@@ -100,12 +110,14 @@ template <int kSize>
 struct Partial {
   using Lane = float;
   static constexpr int kElement = sizeof(float), kVectors = sizeof(float) / kSize, kFew = 4;
+  static constexpr bool kStreams = false;
   static VCCL_INLINE float load_one(const std::byte* from) { return load<float>(from); }
   static VCCL_INLINE void store_one(std::byte* to, float value) { store(to, value); }
   static VCCL_INLINE void load_all(const std::byte* from, Vector<float>* to) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) to[v] = load<Vector<float>>(from + v * kVectorBytes);
   }
+  template <Stores>
   static VCCL_INLINE void store_all(std::byte* to, const Vector<float>* from) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) store(to + v * kVectorBytes, from[v]);
@@ -145,6 +157,7 @@ struct Ordered : Narrow<N> {
   using Narrow<N>::kElement, Narrow<N>::kVectors;
   using Elements = Part<typename N::Bits>;
   static constexpr bool kConverts = std::is_same_v<N, Float16> && requires { &M::widen_float16; };
+  static constexpr bool kStreams = false;
 
   static VCCL_INLINE void load_all(const std::byte* from, Floats* to) {
 #pragma GCC unroll 4
@@ -159,6 +172,7 @@ struct Ordered : Narrow<N> {
         to[v] = N::widen(__builtin_convertvector(elements, Words) << (32 - 8 * kElement));
     }
   }
+  template <Stores>
   static VCCL_INLINE void store_all(std::byte* to, const Floats* from) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v)
@@ -174,6 +188,7 @@ struct Ordered : Narrow<N> {
 template <class N, class M = Machine>
 struct Shuffled : Narrow<N> {
   using Narrow<N>::kElement, Narrow<N>::kVectors;
+  static constexpr bool kStreams = true;
 
   static VCCL_INLINE void load_all(const std::byte* from, Floats* to) {
     if constexpr (ThroughFloat16<N, M>) {
@@ -191,18 +206,21 @@ struct Shuffled : Narrow<N> {
       for (int v = 0; v < kVectors; ++v) to[v] = N::widen(Words(words << (32 - 8 * kElement * (v + 1))));
     }
   }
+  template <Stores kStores>
   static VCCL_INLINE void store_all(std::byte* to, const Floats* from) {
     if constexpr (ThroughFloat16<N, M>) {
       const Halves even = M::pack(N::narrow(from[0]), N::narrow(from[1]));
       const Halves odd = M::pack(N::narrow(from[2]), N::narrow(from[3]));
-      store(to, even | odd << 8);
+      store<kStores>(to, even | odd << 8);
+    } else if constexpr (Ordered<N>::kConverts && kStores == Stores::past_caches) {
+      store<kStores>(to, M::pack_float16(from));
     } else if constexpr (Ordered<N>::kConverts) {
-      Ordered<N>::store_all(to, from);
+      Ordered<N>::template store_all<kStores>(to, from);
     } else {
       Words words = N::narrow(from[0]);
 #pragma GCC unroll 4
       for (int v = 1; v < kVectors; ++v) words |= N::narrow(from[v]) << (8 * kElement * v);
-      store(to, words);
+      store<kStores>(to, words);
     }
   }
 };

@@ -4,9 +4,10 @@
 //                     [memory=mapped|staged] [dtype=float32|bfloat16] [in_place=yes|no] [turns=3]
 //
 // A size is the longest buffer of a rank, in bytes. A measurement is one call, from a barrier to the end of
-// the slowest rank; every rank writes its whole input anew before a call and reads its output after it, as a
-// training step does. Where the operation can be in place, it is. An algorithm of "default" is the selector's
-// choice. Every turn measures every algorithm for a while, so that they see the same machine.
+// the slowest rank; every rank writes its whole input anew before a call, and its output where that lies
+// elsewhere, and reads its output after it, as a training step does. Where the operation can be in place, it
+// is. An algorithm of "default" is the selector's choice. Every turn measures every algorithm for a while, so
+// that they see the same machine.
 //
 // What the memory allows is measured in the same run: every rank adds a long array to another.
 #include <sched.h>
@@ -165,8 +166,8 @@ class Rank {
     return call;
   }
 
-  void fill(const Call& call, std::size_t count, float value) const {
-    auto* at = static_cast<std::byte*>(const_cast<void*>(call.input));
+  void fill(const Call& call, const void* buffer, std::size_t count, float value) const {
+    auto* at = static_cast<std::byte*>(const_cast<void*>(buffer));
     if (call.dtype == Dtype::float32)
       std::fill_n(reinterpret_cast<float*>(at), count, value);
     else
@@ -209,7 +210,8 @@ class Rank {
     const Call call = call_for(bytes);
     const int rank = communicator.rank(), size = communicator.size(), warm_up = 4;
     for (int i = -warm_up; i < calls; ++i) {
-      fill(call, input_count(call, rank, size), float(rank + 1));
+      fill(call, call.input, input_count(call, rank, size), float(rank + 1));
+      if (!options_.in_place) fill(call, call.output, output_count(call, rank, size), 0);
       barrier();
       const auto begin = Clock::now();
       run(communicator, call, deadline());

@@ -1,11 +1,12 @@
 // Times the reduction loops, without ranks:
 //
 //   bench_kernels [dtypes=...] [ops=SUM,...] [ranks=2,4] [bytes=256K] [sets=avx512,avx2,portable]
-//   [place=beside] [unit=GB/s]
+//   [place=beside] [stores=plain] [strands=1] [unit=GB/s]
 //
 // Bytes are those of one input, and must leave all of them in the cache if the loops and not the memory are
-// to be timed. place=first: the result replaces the first input. A figure is GB/s of all that is read and
-// written, the best of several runs; "memcpy" does the same number of bytes as a copy. unit=ns: nanoseconds
+// to be timed. place=first: the result replaces the first input. stores=past_caches: as long buffers have
+// them, for which the bytes should be many. A figure is GB/s of all that is read and written, the best of
+// several runs; "memcpy" does the same number of bytes as a copy. unit=ns: nanoseconds
 // of a call, for short inputs.
 #include <algorithm>
 #include <chrono>
@@ -32,6 +33,7 @@ struct Options {
   std::vector<std::string> dtypes, ops, sets;
   std::vector<std::size_t> ranks = {2, 4}, bytes = {256 * 1024};
   bool in_place = false, in_nanoseconds = false;
+  Manner manner;
 };
 
 std::vector<std::string> split(const std::string& text) {
@@ -124,8 +126,10 @@ void measure(const Options& options, Dtype dtype, ReduceOp op, std::size_t ranks
   for (const auto& set : instruction_sets()) {
     if (!chosen(options.sets, set.name)) continue;
     const auto* reduction = set.find(dtype, op);
-    const double best = seconds(
-        [&] { reduction->many(result, inputs.data(), int(ranks), bytes / size_of(dtype), scalars.data()); });
+    const double best = seconds([&] {
+      reduction->many(result, inputs.data(), int(ranks), bytes / size_of(dtype), scalars.data(),
+                      options.manner);
+    });
     std::printf("  %s %6.1f", set.name, figure((ranks + 1) * bytes, best));
   }
   const double copy = seconds([&] {
@@ -157,6 +161,10 @@ Options parse(int argc, char** argv) {
       options.in_place = value == "first";
     else if (key == "unit")
       options.in_nanoseconds = value == "ns";
+    else if (key == "stores")
+      options.manner.stores = value == "past_caches" ? Stores::past_caches : Stores::plain;
+    else if (key == "strands")
+      options.manner.strands = std::atoi(value.c_str());
     else
       std::fprintf(stderr, "unknown option %s\n", argv[i]), std::exit(2);
   }

@@ -9,6 +9,7 @@
 #include "csrc_pg/collectives/many_reduction.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/collectives/reference.hpp"
+#include "transport/past_caches.hpp"
 
 using namespace vccl;
 
@@ -30,7 +31,7 @@ std::vector<std::byte> chain(const Reduction& reduction, const reference::Inputs
   if (size <= 2 && (size == 1 || op != ReduceOp::premul_sum)) {
     const std::byte* const pointers[] = {inputs[0].data(), inputs.back().data()};
     const double scalars[] = {scalar(0), scalar(1)};
-    reduction.many(result.data(), pointers, size, count, scalars);
+    reduction.many(result.data(), pointers, size, count, scalars, {});
     return result;
   }
   int rank = 1;
@@ -117,6 +118,14 @@ struct Check {
     return bytes;
   }
 
+  // Half of all times a manner that is not the plain one: at a line's beginning, where it has an effect, or
+  // not.
+  Manner manner(int place) {
+    if (random() % 2) return {};
+    const bool past_caches = place < 0 && random() % 4;
+    return {past_caches ? Stores::past_caches : Stores::plain, int(1 + random() % 5)};
+  }
+
   void operator()(Dtype dtype, ReduceOp op, int size, std::size_t count) {
     const std::size_t element = size_of(dtype);
     reference::Inputs inputs;
@@ -140,15 +149,25 @@ struct Check {
         std::memcpy(buffer.data() + shift, values.data(), values.size());
         pointers.push_back(buffer.data() + shift);
       }
-      std::vector<std::byte> beside(count * element);
-      auto* const to = place < 0 ? beside.data() : const_cast<std::byte*>(pointers[std::size_t(place)]);
-      set.find(dtype, op)->many(to, pointers.data(), size, count, scalars.data());
+      // What lies before the result and behind it has to stay.
+      const std::size_t before = 128;
+      std::vector<std::byte> beside(before + count * element + 64, std::byte{0x5a});
+      std::byte* to =
+          place < 0 ? beside.data() + before : const_cast<std::byte*>(pointers[std::size_t(place)]);
+      if (place < 0 && random() % 4) to -= reinterpret_cast<std::uintptr_t>(to) % 64;
+      const Manner how = manner(place);
+      set.find(dtype, op)->many(to, pointers.data(), size, count, scalars.data(), how);
+      finish_stores();
+      for (std::size_t i = 0; place < 0 && i < beside.size(); ++i)
+        if (beside.data() + i < to || beside.data() + i >= to + count * element)
+          CHECK(beside[i] == std::byte{0x5a});
       std::vector<std::byte> result(to, to + count * element);
       unify_nan(dtype, result);
       if (result != wanted)
         throw check::Failure(std::string(set.name) + ": " + to_string(op) + " of " + std::to_string(count) +
                              " " + to_string(dtype) + " of " + std::to_string(size) + " ranks, in place " +
-                             std::to_string(place));
+                             std::to_string(place) + ", in " + std::to_string(how.strands) + " strands" +
+                             (how.stores == Stores::plain ? "" : " past the caches"));
       for (int rank = 0; rank < size; ++rank)
         if (rank != place)
           CHECK(std::memcmp(pointers[std::size_t(rank)], inputs[std::size_t(rank)].data(), count * element) ==
@@ -165,7 +184,8 @@ TEST(every_instruction_set_is_one_chain) {
     for (const auto op : reference::kOps) {
       if (!reference::has_meaning(dtype, op)) continue;
       for (int size = 1; size <= 9; ++size)
-        for (const std::size_t longest : {8, 70, 300, 3000}) check(dtype, op, size, check.random() % longest);
+        for (const std::size_t longest : {8, 70, 300, 3000, 9000})
+          check(dtype, op, size, check.random() % longest);
       check(dtype, op, 40, check.random() % 300);
     }
 }
@@ -185,6 +205,32 @@ TEST(where_pieces_end) {
       for (const std::size_t count : {0, 1, 511, 512, 513, 2047, 2048, 2049, 8191, 8192, 8193, 20'000})
         if (reference::has_meaning(dtype, op))
           for (const int size : {2, 3, 5}) check_chain(dtype, op, size, count);
+}
+
+// Of every length around the ends of runs and pieces: once each, whatever the order and the kind of store.
+TEST(strands_and_stores_change_no_number) {
+  for (const auto dtype : {Dtype::uint8, Dtype::int32, Dtype::bfloat16, Dtype::float32, Dtype::complex128})
+    for (const auto op : {ReduceOp::sum, ReduceOp::avg}) {
+      if (!reference::has_meaning(dtype, op)) continue;
+      const std::size_t element = size_of(dtype);
+      for (const int strands : {1, 2, 3, 4})
+        for (const auto stores : {Stores::plain, Stores::past_caches})
+          for (const std::size_t bytes : {256, 512, 1008, 1024, 1040, 4096, 16'384, 16'640, 40'016})
+            for (const auto& set : instruction_sets()) {
+              const std::size_t count = bytes / element;
+              const reference::Case c{.dtype = dtype, .op = op, .count = count, .seed = bytes};
+              const auto inputs = reference::inputs_of(c, 3);
+              const std::byte* const pointers[] = {inputs[0].data(), inputs[1].data(), inputs[2].data()};
+              const double scalars[] = {3, 3, 3};
+              const auto* const reduction = set.find(dtype, op);
+              std::vector<std::byte> wanted(bytes), memory(bytes + 64);
+              reduction->many(wanted.data(), pointers, 3, count, scalars, {});
+              std::byte* const result = memory.data() + bytes_to_line(memory.data());
+              reduction->many(result, pointers, 3, count, scalars, {stores, strands});
+              finish_stores();
+              CHECK(std::memcmp(result, wanted.data(), count * element) == 0);
+            }
+    }
 }
 
 TEST(more_ranks_than_fit_without_an_allocation) {

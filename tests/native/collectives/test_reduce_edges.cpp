@@ -92,7 +92,7 @@ struct Edges {
     const double scalars[kRanks] = {scalar, scalar, scalar};
     const auto many = [&](const Reduction& loops) {
       return [&](std::byte* out, const std::byte* const* in) {
-        loops.many(out, in, int(kRanks), count, scalars);
+        loops.many(out, in, int(kRanks), count, scalars, {});
       };
     };
     const auto link = [&](Kernel kernel) {

@@ -197,13 +197,13 @@ auto of_two(const Reduction& reduction) {
   return [&reduction](void* out, const void* a, const void* b, std::size_t count, double scalar) {
     const std::byte* const inputs[] = {static_cast<const std::byte*>(a), static_cast<const std::byte*>(b)};
     const double scalars[] = {scalar, scalar};
-    reduction.many(out, inputs, 2, count, scalars);
+    reduction.many(out, inputs, 2, count, scalars, {});
   };
 }
 auto of_one(const Reduction& reduction) {
   return [&reduction](void* out, const void*, const void* b, std::size_t count, double scalar) {
     const auto* const input = static_cast<const std::byte*>(b);
-    reduction.many(out, &input, 1, count, &scalar);
+    reduction.many(out, &input, 1, count, &scalar, {});
   };
 }
 

@@ -99,6 +99,8 @@ TEST(what_leaves_the_caches_by_direct_algorithms) {
                                 {all_reduce, Dtype::int64, ReduceOp::sum, -1, 2'150'001, 1, false, 2},
                                 {reduce, Dtype::complex128, ReduceOp::avg, 0, 1'100'001, 0, true, 4},
                                 {reduce_scatter, Dtype::float64, ReduceOp::sum, -1, 1'100'001, 1, false, 5},
+                                {reduce_scatter, Dtype::int64, ReduceOp::avg, -1, 1'100'001, 3, false, 12},
+                                {reduce, Dtype::float64, ReduceOp::premul_sum, 1, 2'150'001, 1, false, 14},
                                 {gather, Dtype::int64, ReduceOp::sum, 0, 150'001, 1, true, 6},
                                 {scatter, Dtype::int64, ReduceOp::sum, 1, 150'001, 3, false, 8},
                                 {broadcast, Dtype::int64, ReduceOp::sum, 1, 600'001, 7, false, 10},

@@ -34,6 +34,7 @@ class Case(ABC):
     uses_op = False
     uses_root = False
     in_place_too = False  # whether torch can do it in place and out of place
+    together = True  # whether ranks take part in one call; else each does something for itself
     shares = False  # whether the longest buffer has a part for each rank; `count` is then of one part
 
     def __init__(self, setting: Setting, size: int) -> None:
@@ -300,6 +301,8 @@ class Barrier(Case):
 
 class MemoryPass(Case):
     """y += x on every rank at once, without a collective: what the memory gives, two reads and a write."""
+
+    together = False
 
     def allocate(self) -> None:
         self.input = torch.ones(self.count, dtype=torch.float32)

@@ -44,7 +44,9 @@ class Gate:
             step = LINE // 4
             self.arrived = [words[rank * step : rank * step + 1] for rank in range(control.size())]
             self.opened = words[control.size() * step :]  # the last turn that everybody has come to
-            self.address = ctypes.addressof(ctypes.c_uint32.from_buffer(self.page, LINE * control.size()))
+            # Made once: where ranks outnumber cores, this one's Python is in the way of those not done yet.
+            self.word = ctypes.byref(ctypes.c_uint32.from_buffer(self.page, LINE * control.size()))
+            self.patience = ctypes.byref(Timespec(0, self.SLICE))
 
     @property
     def one_clock(self) -> bool:
@@ -72,8 +74,7 @@ class Gate:
                 self._futex(FUTEX_WAIT, self.turn - 1)
 
     def _futex(self, operation: int, value: int) -> None:
-        word, patience = ctypes.c_void_p(self.address), ctypes.byref(Timespec(0, self.SLICE))
-        LIBC.syscall(SYS_FUTEX, word, operation, ctypes.c_uint32(value), patience)
+        LIBC.syscall(SYS_FUTEX, self.word, operation, ctypes.c_uint32(value), self.patience)
 
     def _map_page(self) -> mmap.mmap | None:
         """The page, whose name is gone by then; None if some rank cannot open what rank 0 has made."""

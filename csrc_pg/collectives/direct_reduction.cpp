@@ -54,7 +54,9 @@ void reduce_to_one(const ManyReduction& reduce, PerRank<const std::byte*>& input
 /// A piece of the results is computed in the first place (`plainly`), or beside, and goes from there to all.
 void reduce_to_all(const ManyReduction& reduce, const PerRank<const std::byte*>& inputs,
                    const PerRank<Place>& places, bool plainly, const Extent& extent) {
-  const std::size_t step = extent.strands > 1 ? kRunBytes : plainly ? block_for(int(inputs.size())) : kBesideBytes;
+  const std::size_t step = extent.strands > 1 ? kRunBytes
+                           : plainly          ? block_for(int(inputs.size()))
+                                              : kBesideBytes;
   alignas(64) std::byte beside[kBesideBytes];
   PerRank<const std::byte*> pieces(int(inputs.size()));
   for (const std::byte* input : inputs) pieces.add(input);

@@ -271,7 +271,7 @@ TEST(a_rank_killed_with_a_share_is_reported) {
 // Killed behind the gate before it has claimed any: nothing is missing, the others do all shares. The next
 // operation tells that it is dead.
 TEST(a_rank_killed_before_it_claims_takes_nothing_along) {
-  enum { inside, dead, through, reported };
+  enum { inside, dead, claimed, through, reported };
   for (const int victim : {0, 1, 2}) {
     FileStore store;
     Flags flags;
@@ -288,7 +288,15 @@ TEST(a_rank_killed_before_it_claims_takes_nothing_along) {
           pause();
         }
         flags.await(dead);
-        member.do_shares(peers);
+        // One of the others holds all shares for so long that the other looks for the dead meanwhile.
+        if (rank == (victim + 1) % 3) {
+          for (int share; (share = peers.claim_share()) >= 0;) member.do_share(peers, share);
+          flags.raise(claimed);
+          std::this_thread::sleep_for(Milliseconds(300));
+          for (int share = 0; share < 3; ++share) peers.deliver_share();
+        }
+        flags.await(claimed);
+        CHECK_EQ(peers.claim_share(), -1);
         peers.await_shares();
         member.check_output(1);
         operation.finish();

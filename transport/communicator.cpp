@@ -225,17 +225,20 @@ void GroupCommunicator::meet() {
   }
 }
 
-/// When all have met. Ranks may be bound to cores of their own: what counts is the cores of all of them.
+/// When all have met. Ranks may be bound to cores of their own: what counts is the cores of all of them. And
+/// only what they wrote, so that all come to the same result: of ranks that disagreed, one would do a share
+/// that another has claimed.
 void GroupCommunicator::count_cores() {
   const HostGroup& host = group_.host;
-  UsableCores cores = UsableCores::of_this_process();
+  std::vector<UsableCores> cores;
   for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
     // Pairs with the store in join(), which comes after the cores.
     (void)read(host.line(i).state);
-    cores.add(host.line(i).cores);
+    cores.push_back(host.line(i).cores);
   }
-  group_.cores = cores.count();
-  group_.crowded = static_cast<int>(host.ranks.size()) > group_.cores;
+  group_.crowded = are_crowded(cores);
+  for (const UsableCores& others : cores) cores[0].add(others);
+  group_.cores = cores[0].count();
 }
 
 GroupCommunicator::~GroupCommunicator() {

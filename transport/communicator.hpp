@@ -99,15 +99,15 @@ class Peers {
   virtual void await(int rank, std::uint32_t phase) = 0;
   virtual void await_all(std::uint32_t phase) = 0;
 
-  /// Whether ranks outnumber the cores that they may run on. The same on every rank.
+  /// Whether ranks outnumber the cores that they, or some of them, may run on. The same on every rank.
   virtual bool crowded() const = 0;
   /// An operation's work in shares, one a rank, which any rank may do: claims one that nobody has begun, this
   /// rank's own if it is free. Returns the rank whose share it is, or -1 when none is left.
   virtual int claim_share() = 0;
   /// The share that this rank has claimed is done: what it wrote is there for whoever awaits the shares.
   virtual void deliver_share() = 0;
-  /// Waits until all shares are done. Nobody touches this rank's memory any more then: a rank that comes late
-  /// finds nothing to claim.
+  /// When none is left to claim: waits until all shares are done. Nobody touches this rank's memory any more
+  /// then: a rank that comes late finds nothing to claim. A rank that holds no share is not waited for.
   virtual void await_shares() = 0;
 };
 

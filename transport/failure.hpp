@@ -13,10 +13,9 @@ class Failure {
  public:
   explicit Failure(FailureRecord& record) : record_(record) {}
 
-  /// One acquire load of a line that nobody writes until something fails.
-  bool happened() const noexcept {
-    return record_.state.load(std::memory_order_acquire) != FailureRecord::none;
-  }
+  /// One load of a line that nobody writes until something fails. Sequentially consistent, as the record is:
+  /// who announced itself, as a sleeper or at the gate, and sees no failure then, is seen by who records one.
+  bool happened() const noexcept { return record_.state.load() != FailureRecord::none; }
   /// Writes the record if nobody did yet; true for the one who did. Longer texts are cut.
   bool record(ErrorCode code, const std::string& text) noexcept;
   /// What happened. Only after happened().

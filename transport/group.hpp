@@ -30,7 +30,7 @@ struct Group {
   std::vector<Region> regions;  // ours, from the group's making
   AddedRegions added_regions;   // ours, since then; for messages alone
   int cores = 1;                // that the ranks on this host may use
-  bool crowded = false;         // they are more than these cores; the same on each
+  bool crowded = false;         // they have to take turns on them; the same on each
 
   // The operation under way; 0 before the first.
   std::atomic<std::uint64_t> sequence{0};

@@ -61,17 +61,22 @@ std::string pid_namespace() {
   return link_target("/proc/self/ns/pid");
 }
 
-UsableCores UsableCores::of_this_process() {
+UsableCores UsableCores::of(const cpu_set_t& mask, std::int32_t limit) {
   UsableCores cores;
-  static_assert(sizeof(cpu_set_t) == sizeof cores.mask_);
+  static_assert(sizeof mask == sizeof cores.mask_);
+  std::memcpy(cores.mask_, &mask, sizeof mask);
+  cores.limit_ = limit;
+  return cores;
+}
+
+UsableCores UsableCores::of_this_process() {
   cpu_set_t mask;
   // The system has more cores than the mask has bits: then there is no telling which ones these are.
   if (sched_getaffinity(0, sizeof mask, &mask) != 0) std::memset(&mask, -1, sizeof mask);
-  std::memcpy(cores.mask_, &mask, sizeof mask);
   const double limit = quota();
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
-  cores.limit_ = static_cast<std::int32_t>(limit > 0 ? std::min(std::floor(limit), double(online)) : online);
-  return cores;
+  return of(mask,
+            static_cast<std::int32_t>(limit > 0 ? std::min(std::floor(limit), double(online)) : online));
 }
 
 void UsableCores::add(const UsableCores& other) {
@@ -79,10 +84,27 @@ void UsableCores::add(const UsableCores& other) {
   limit_ = std::min(limit_, other.limit_);
 }
 
+bool UsableCores::within(const UsableCores& other) const {
+  for (int i = 0; i < kWords; ++i) {
+    if (mask_[i] & ~other.mask_[i]) return false;
+  }
+  return true;
+}
+
 int UsableCores::count() const {
   int cores = 0;
   for (const std::uint64_t word : mask_) cores += std::popcount(word);
   return std::max(std::min(cores, int{limit_}), 1);
+}
+
+bool are_crowded(std::span<const UsableCores> processes) {
+  const auto outnumber = [&](const UsableCores& cores) {
+    return std::ranges::count_if(processes, [&](const auto& one) { return one.within(cores); }) >
+           cores.count();
+  };
+  UsableCores all = processes[0];
+  for (const UsableCores& cores : processes) all.add(cores);
+  return outnumber(all) || std::ranges::any_of(processes, outnumber);
 }
 
 std::string random_bytes(std::size_t bytes) {

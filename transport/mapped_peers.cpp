@@ -10,6 +10,8 @@ namespace {
 
 constexpr Milliseconds kWithdrawal{5'000};
 constexpr int kLooksForShares = 300;  // some microseconds
+// Phases of a rank that claims shares: it may hold one; it holds none, and all are claimed.
+constexpr std::uint32_t kSharing = Peers::kDone - 2, kShared = Peers::kDone - 1;
 
 }  // namespace
 
@@ -94,6 +96,9 @@ bool MappedPeers::claim(int rank) {
 int MappedPeers::claim_share() {
   group_.check();
   const int own = group_.host.index;
+  // Before the first claim: whoever finds that we have claimed a share finds that we may hold it.
+  auto& phase = group_.own_line().phase;
+  if (phase.load(std::memory_order_relaxed) < number(kSharing)) phase.store(number(kSharing));
   if (claim(own)) return own;
   const int core = sched_getcpu();
   for (const bool here : {true, false}) {
@@ -124,10 +129,12 @@ void MappedPeers::deliver_share() {
 void MappedPeers::await_shares() {
   const std::uint64_t all = number(static_cast<std::uint32_t>(ranks()));
   const auto ready = [&] { return read(group_.host.shares_done()) >= all; };
+  group_.own_line().phase.store(number(kShared));
   // Whoever is not done yet most likely runs on another core, and is as far as we are. To let another rank in
   // now costs two switches: it would find that it has to wait too.
   for (int i = 0; i < kLooksForShares && !ready(); ++i) relax();
-  const auto awaited = [&](int rank) { return read(group_.host.line(rank).phase) < number(kDone); };
+  // All shares are claimed, so a rank that has not begun to claim gets none, and may come late, or die.
+  const auto awaited = [&](int rank) { return read(group_.host.line(rank).phase) == number(kSharing); };
   waiter_.until(ready, awaited, "in the midst of");
   group_.check();
   // Only a rank that withdraws waits for it, and that one looks by itself.

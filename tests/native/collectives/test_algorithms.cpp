@@ -1,4 +1,5 @@
 // Every algorithm of the table, asked for by name: what it computes, and that it is what was asked for.
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -7,8 +8,52 @@
 #include "tests/native/check.hpp"
 #include "tests/native/collectives/families.hpp"
 #include "tests/native/collectives/world.hpp"
+#include "transport/host.hpp"
 
 using namespace vccl;
+
+namespace {
+
+// Cases of every size, some of which are long enough for the ways that are for long buffers.
+std::vector<Case> direct_cases(std::uint64_t seed, int size) {
+  using enum Collective;
+  auto cases = reference::random_cases(seed, size, 30, 1 << 18);
+  const std::vector<Case> long_ones{
+      {all_reduce, Dtype::float32, ReduceOp::sum, -1, 300'007, 3, true, 1},
+      {all_reduce, Dtype::bfloat16, ReduceOp::premul_sum, -1, 300'007, 0, false, 2},
+      {all_gather, Dtype::int64, ReduceOp::sum, -1, 600'001, 0, true, 3, true},
+      {all_gather, Dtype::float32, ReduceOp::sum, -1, 1'500'001, 0, false, 4},
+      {broadcast, Dtype::float64, ReduceOp::sum, size - 1, 300'001, 5, false, 5},
+      {reduce_scatter, Dtype::float32, ReduceOp::avg, -1, 600'003, 1, true, 6, true},
+      {reduce, Dtype::float32, ReduceOp::max, 0, 300'001, 0, true, 7},
+      {gather, Dtype::float32, ReduceOp::sum, size - 1, 300'001, 0, false, 8},
+      {scatter, Dtype::float32, ReduceOp::sum, 0, 300'001, 0, true, 9},
+      {all_to_all, Dtype::float32, ReduceOp::sum, -1, 300'001, 2, false, 10, true}};
+  cases.insert(cases.end(), long_ones.begin(), long_ones.end());
+  return cases;
+}
+
+// The cases by the direct algorithms, between ranks that are crowded or are not; how each rank's outputs are.
+std::vector<std::vector<std::byte>> play_directly(const World& world, const std::vector<Case>& cases,
+                                                  bool crowded) {
+  MemoryStore store;
+  std::size_t most = 0;
+  for (const auto& c : cases) most = std::max(most, memory_for(c, world.size));
+  std::vector<std::vector<std::vector<std::byte>>> outputs(std::size_t(world.size));
+  run_threads(world.size, [&](int rank) {
+    as_rank(store, world, rank, most, [&](Communicator& communicator, std::byte* memory) {
+      CHECK_EQ(communicator.peers()->crowded(), crowded);
+      for (const auto& c : cases) outputs[std::size_t(rank)].push_back(play(communicator, c, memory));
+    });
+  });
+  check_outputs(cases, outputs);
+  std::vector<std::vector<std::byte>> all;
+  for (auto& of_rank : outputs)
+    for (auto& output : of_rank) all.push_back(std::move(output));
+  return all;
+}
+
+}  // namespace
 
 TEST(every_algorithm_in_mapped_memory) {
   for (const auto& family : families())
@@ -90,6 +135,46 @@ TEST(one_shot_and_direct_give_the_same_bits) {
     });
   }
   CHECK(outputs["oneshot"] == outputs["direct"]);
+}
+
+// On one core, whatever machine this is: the shares are whoever's turn it is.
+TEST(direct_algorithms_between_ranks_on_one_core) {
+  const std::vector<int> core{cores_of_this_thread()[0]};
+  for (const int size : {2, 4, 17}) {
+    const auto cases = size == 17 ? reference::random_cases(617, size, 10, 1 << 15)
+                                  : direct_cases(600 + std::uint64_t(size), size);
+    play_directly({size, ~0, 1, ask_for("direct"), core}, cases, true);
+  }
+}
+
+// With as many ranks as there are cores each does its own share; and the same bits come out where they share
+// one.
+TEST(direct_algorithms_between_ranks_with_a_core_each) {
+  const int cores = std::min(UsableCores::of_this_process().count(), 8);
+  for (int size = 1; size <= cores; size += size < 4 ? 1 : 4) {
+    const auto cases = direct_cases(700 + std::uint64_t(size), size);
+    const World free{size, ~0, 1, ask_for("direct")};
+    World bound = free;
+    bound.cores = {cores_of_this_thread()[0]};
+    CHECK(play_directly(free, cases, false) == play_directly(bound, cases, size > 1));
+  }
+}
+
+TEST(forked_ranks_on_one_core) {
+  const std::vector<int> core{cores_of_this_thread()[0]};
+  for (const int size : {2, 4}) {
+    FileStore store;
+    const World world{size, ~0, 1, ask_for("direct"), core};
+    const auto cases = direct_cases(800 + std::uint64_t(size), size);
+    std::size_t most = 0;
+    for (const auto& c : cases) most = std::max(most, memory_for(c, size));
+    run_processes(size, [&](int rank) {
+      as_rank(store, world, rank, most, [&](Communicator& communicator, std::byte* memory) {
+        CHECK(communicator.peers()->crowded());
+        for (const auto& c : cases) play_and_check(communicator, c, memory);
+      });
+    });
+  }
 }
 
 TEST(forked_ranks_with_every_algorithm) {

@@ -165,6 +165,15 @@ TEST(every_algorithm_in_staged_memory) {
   every_algorithm(200, 0);
 }
 
+// Where ranks outnumber cores, shares go to whichever rank is not held up.
+TEST(direct_algorithms_on_one_core) {
+  const std::vector<int> core{cores_of_this_thread()[0]};
+  for (const int size : {2, 3, 5})
+    play_delayed(
+        250 + std::uint64_t(size), {size, ~0, 1, ask_for("direct"), core},
+        cases_of(250'000 + std::uint64_t(size), size, collectives_of("direct"), is_short() ? 6 : 12));
+}
+
 TEST(the_ring_across_hosts) {
   const int each = is_short() ? 4 : 6;
   for (const World& world : {World{2, ~0, 2}, World{3, ~0, 3}, World{4, ~0, 2}, World{5, 0b01110, 2}})

@@ -10,6 +10,7 @@
 #include "tests/native/check.hpp"
 #include "tests/native/collectives/play.hpp"
 #include "tests/native/collectives/reference.hpp"
+#include "tests/native/transport/cores.hpp"
 #include "tests/native/transport/harness.hpp"
 #include "tests/native/transport/zmq_library.hpp"
 
@@ -22,6 +23,7 @@ struct World {
   int mapped = 0;               // bit r: rank r's memory can be mapped
   int hosts = 1;                // rank r pretends to be on host r % hosts
   std::string algorithms = {};  // VCCL_ALGO
+  std::vector<int> cores = {};  // that all ranks are bound to; empty: as they are
 };
 
 constexpr Milliseconds kLimit{60'000};
@@ -47,6 +49,7 @@ inline void as_member(Store& store, const World& world, int rank, const std::vec
   config.regions = regions;
   config.describe = describe;
   config.algorithms = world.algorithms;
+  if (!world.cores.empty()) bind_to(world.cores);
   find_zmq_for_tests();
   if (world.hosts > 1) config.host_id = "host" + std::to_string(rank % world.hosts);
   const auto communicator = Communicator::create(store, config);

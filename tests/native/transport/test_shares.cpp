@@ -1,0 +1,447 @@
+// The shares of an operation's work, which whichever rank runs does: each is done once, and all see it done;
+// and what happens when a rank dies, or the group fails, in the middle of one.
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "tests/native/collectives/delayed.hpp"
+#include "tests/native/transport/harness.hpp"
+
+using namespace vccl;
+
+namespace {
+
+Deadline later() {
+  return Deadline::in(Milliseconds(60'000));
+}
+constexpr std::size_t kBytes = 64, kPlace = 128;  // of a share, and from one to the next
+
+/// Flags that forked ranks share.
+class Flags {
+ public:
+  Flags() : flags_(static_cast<std::atomic<int>*>(page())) {}
+  ~Flags() { munmap(flags_, 4096); }
+  Flags(const Flags&) = delete;
+
+  void raise(int flag) { flags_[flag].fetch_add(1); }
+  /// Until it has been raised that often.
+  void await(int flag, int times = 1) const {
+    const Deadline deadline = later();
+    while (flags_[flag].load() < times) {
+      if (deadline.passed()) throw check::Failure("flag " + std::to_string(flag) + " was not raised");
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+
+ private:
+  static void* page() {
+    void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) throw_system("mmap");
+    return page;
+  }
+  std::atomic<int>* flags_;
+};
+
+/// A rank with an input of kBytes and an output with a place for every share.
+class Member {
+ public:
+  Member(Store& store, int rank, int size) : rank_(rank), size_(size) {
+    CommunicatorConfig config = test_config(rank, size);
+    config.regions = {region_.region()};
+    communicator_ = Communicator::create(store, config);
+  }
+
+  Communicator& communicator() { return *communicator_; }
+  std::span<std::byte> input() { return region_.span(0, kBytes); }
+  std::span<std::byte> output() { return region_.span(4096, kPlace * static_cast<std::size_t>(size_)); }
+
+  void fill_input(std::uint64_t round) {
+    for (std::size_t i = 0; i < kBytes; ++i) input()[i] = pattern(rank_, round, i);
+  }
+  Announcement announcement() {
+    Announcement announcement{.signature = {.collective = 1}};
+    announcement.shows = true;
+    announcement.input = input();
+    announcement.output = output();
+    return announcement;
+  }
+  /// A rank's input goes into its place in all outputs, behind it how often. No two ranks may do so at a
+  /// time.
+  void do_share(Peers& peers, int share) {
+    for (int to = 0; to < size_; ++to) {
+      std::byte* const place = peers.output(to).data() + kPlace * static_cast<std::size_t>(share);
+      std::memcpy(place, peers.input(share).data(), kBytes);
+      ++*reinterpret_cast<std::uint32_t*>(place + kBytes);
+    }
+  }
+  /// All shares of the round are in our output, once. Then it is ours: what anybody wrote to it, or read of
+  /// our input, from now on would be seen in the next round.
+  void check_output(std::uint64_t round) {
+    for (int share = 0; share < size_; ++share) {
+      const std::byte* place = output().data() + kPlace * static_cast<std::size_t>(share);
+      CHECK_EQ(*reinterpret_cast<const std::uint32_t*>(place + kBytes), 1u);
+      for (std::size_t i = 0; i < kBytes; ++i) CHECK(place[i] == pattern(share, round, i));
+    }
+    std::memset(output().data(), 0, output().size());
+    std::memset(input().data(), 0xff, input().size());
+  }
+  /// Claims and does shares until none is left; how many these were.
+  int do_shares(Peers& peers) {
+    int done = 0;
+    for (int share; (share = peers.claim_share()) >= 0; peers.deliver_share(), ++done) do_share(peers, share);
+    return done;
+  }
+  /// A whole operation.
+  void run(std::uint64_t round) {
+    fill_input(round);
+    Operation operation(communicator(), announcement(), later());
+    CHECK(communicator().peers()->all_mapped());
+    do_shares(*communicator().peers());
+    communicator().peers()->await_shares();
+    check_output(round);
+    operation.finish();
+  }
+
+ private:
+  const int rank_, size_;
+  TestRegion region_;
+  std::unique_ptr<Communicator> communicator_;
+};
+
+/// Operations between ranks that are held up at random: around each claim and each delivery, before the gate
+/// and behind it, and in the middle of shares.
+void many_operations(Store& store, int rank, int size, std::uint64_t rounds) {
+  Member member(store, rank, size);
+  DelayedCommunicator delayed(member.communicator(), static_cast<std::uint64_t>(size));
+  Delays delays(static_cast<std::uint64_t>(rank) * 31 + 7);
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    member.fill_input(round);
+    delays.change_pace();
+    // Of some rounds without delays, so that ranks also race for shares.
+    Communicator& communicator = round % 8 < 5 ? static_cast<Communicator&>(delayed) : member.communicator();
+    Operation operation(communicator, member.announcement(), later());
+    Peers& peers = *communicator.peers();
+    CHECK(peers.all_mapped());
+    for (int share; (share = peers.claim_share()) >= 0; peers.deliver_share())
+      if (round % 8 < 5)
+        delays.around([&] { member.do_share(peers, share); });
+      else
+        member.do_share(peers, share);
+    CHECK_EQ(peers.claim_share(), -1);
+    peers.await_shares();
+    member.check_output(round);
+    operation.finish();
+  }
+}
+
+}  // namespace
+
+TEST(every_share_is_done_once_between_threads) {
+  for (const int size : {1, 2, 3, 5}) {
+    MemoryStore store;
+    run_threads(size, [&](int rank) { many_operations(store, rank, size, 1'500); });
+  }
+}
+
+TEST(every_share_is_done_once_between_processes) {
+  for (const int size : {2, 4, 7}) {
+    FileStore store;
+    run_processes(size, [&](int rank) { many_operations(store, rank, size, 1'500); });
+  }
+}
+
+// Each rank by turns is alone behind the gate: its own share is the first that it gets, and the others, who
+// come when all are done, get none.
+TEST(one_rank_may_do_all_shares) {
+  constexpr int kRounds = 12;
+  for (const int size : {1, 2, 4}) {
+    MemoryStore store;
+    Flags done;
+    run_threads(size, [&](int rank) {
+      Member member(store, rank, size);
+      for (int round = 0; round < kRounds; ++round) {
+        member.fill_input(static_cast<std::uint64_t>(round));
+        Operation operation(member.communicator(), member.announcement(), later());
+        Peers& peers = *member.communicator().peers();
+        CHECK(peers.all_mapped());
+        if (round % size == rank) {
+          CHECK_EQ(peers.claim_share(), rank);
+          member.do_share(peers, rank);
+          peers.deliver_share();
+          CHECK_EQ(member.do_shares(peers), size - 1);
+          done.raise(round);
+        } else {
+          done.await(round);
+          CHECK_EQ(peers.claim_share(), -1);
+        }
+        peers.await_shares();
+        member.check_output(static_cast<std::uint64_t>(round));
+        operation.finish();
+      }
+    });
+  }
+}
+
+// What one rank has claimed, nobody else gets: neither its own share nor another's, and for as long as it
+// takes.
+TEST(a_share_that_is_held_is_waited_for) {
+  MemoryStore store;
+  Flags held, looked;
+  run_threads(3, [&](int rank) {
+    Member member(store, rank, 3);
+    for (int round = 0; round < 6; ++round) {
+      member.fill_input(static_cast<std::uint64_t>(round));
+      Operation operation(member.communicator(), member.announcement(), later());
+      Peers& peers = *member.communicator().peers();
+      CHECK(peers.all_mapped());
+      if (round % 3 == rank) {
+        const int own = peers.claim_share(), other = peers.claim_share();
+        CHECK_EQ(own, rank);
+        CHECK(other >= 0 && other != rank);
+        held.raise(round);
+        looked.await(round, 2);  // the others have found all shares claimed, and wait
+        member.do_share(peers, own);
+        member.do_share(peers, other);
+        peers.deliver_share();
+        peers.deliver_share();
+      } else {
+        held.await(round);
+        member.do_shares(peers);
+        looked.raise(round);
+      }
+      CHECK_EQ(peers.claim_share(), -1);
+      peers.await_shares();
+      member.check_output(static_cast<std::uint64_t>(round));
+      operation.finish();
+    }
+  });
+}
+
+// Killed with a share in its hands: its own, and then another rank's when its own is done. An error within
+// the minute that a forked rank has, and not the timeout, is in time.
+TEST(a_rank_killed_with_a_share_is_reported) {
+  enum { held, reported };
+  for (const int victim : {0, 1, 2})
+    for (const bool own : {true, false}) {
+      FileStore store;
+      Flags flags;
+      Processes processes(3, [&](int rank) {
+        Member member(store, rank, 3);
+        member.run(0);
+        member.fill_input(1);
+        const Error error = error_of([&] {
+          Operation operation(member.communicator(), member.announcement(), later());
+          Peers& peers = *member.communicator().peers();
+          CHECK(peers.all_mapped());
+          if (rank == victim) {
+            CHECK_EQ(peers.claim_share(), rank);
+            if (!own) {
+              member.do_share(peers, rank);
+              peers.deliver_share();
+              CHECK(peers.claim_share() >= 0);
+            }
+            flags.raise(held);
+            pause();
+          }
+          flags.await(held);
+          member.do_shares(peers);
+          peers.await_shares();
+          operation.finish();
+        });
+        CHECK(error.code() == ErrorCode::peer_dead);
+        check_contains(error.what(), "rank " + std::to_string(victim) + " (pid ");
+        check_contains(error.what(), " in the midst of test_1(0 elements) (operation 2 of group test)");
+        CHECK(member.communicator().failed());
+        // Nobody leaves before everybody knows: that would be another error.
+        flags.raise(reported);
+        flags.await(reported, 2);
+      });
+      flags.await(held);
+      processes.kill_and_wait(victim);
+      const std::vector<int> statuses = processes.wait();
+      for (int rank = 0; rank < 3; ++rank)
+        CHECK_EQ(statuses[static_cast<std::size_t>(rank)], rank == victim ? -SIGKILL : 0);
+    }
+}
+
+// Killed behind the gate before it has claimed any: nothing is missing, the others do all shares. The next
+// operation tells that it is dead.
+TEST(a_rank_killed_before_it_claims_takes_nothing_along) {
+  enum { inside, dead, claimed, through, reported };
+  for (const int victim : {0, 1, 2}) {
+    FileStore store;
+    Flags flags;
+    Processes processes(3, [&](int rank) {
+      Member member(store, rank, 3);
+      member.run(0);
+      member.fill_input(1);
+      {
+        Operation operation(member.communicator(), member.announcement(), later());
+        Peers& peers = *member.communicator().peers();
+        CHECK(peers.all_mapped());
+        if (rank == victim) {
+          flags.raise(inside);
+          pause();
+        }
+        flags.await(dead);
+        // One of the others holds all shares for so long that the other looks for the dead meanwhile.
+        if (rank == (victim + 1) % 3) {
+          for (int share; (share = peers.claim_share()) >= 0;) member.do_share(peers, share);
+          flags.raise(claimed);
+          std::this_thread::sleep_for(Milliseconds(300));
+          for (int share = 0; share < 3; ++share) peers.deliver_share();
+        }
+        flags.await(claimed);
+        CHECK_EQ(peers.claim_share(), -1);
+        peers.await_shares();
+        member.check_output(1);
+        operation.finish();
+      }
+      // Whoever is still in the operation when another one fails in the next has that error too.
+      flags.raise(through);
+      flags.await(through, 2);
+      const Error error = error_of([&] { member.run(2); });
+      CHECK(error.code() == ErrorCode::peer_dead);
+      check_contains(error.what(), "rank " + std::to_string(victim) + " (pid ");
+      check_contains(error.what(), " to begin test_1(0 elements) (operation 3 of group test)");
+      flags.raise(reported);
+      flags.await(reported, 2);
+    });
+    flags.await(inside);
+    processes.kill_and_wait(victim);
+    flags.raise(dead);
+    const std::vector<int> statuses = processes.wait();
+    for (int rank = 0; rank < 3; ++rank)
+      CHECK_EQ(statuses[static_cast<std::size_t>(rank)], rank == victim ? -SIGKILL : 0);
+  }
+}
+
+// Killed anywhere at all, again and again: an error or none is missing, but nobody hangs or takes anything
+// wrong for a result.
+TEST(ranks_killed_at_random_among_shares) {
+  std::mt19937 random(5);
+  for (int run = 0; run < 30; ++run) {
+    const int victim = run % 4;
+    const auto delay = random() % 5'000;
+    FileStore store;
+    Flags ready;
+    Processes processes(4, [&](int rank) {
+      Member member(store, rank, 4);
+      ready.raise(0);
+      const Error error = error_of([&] {
+        for (std::uint64_t round = 0;; ++round) member.run(round);
+      });
+      CHECK(error.code() == ErrorCode::peer_dead || error.code() == ErrorCode::peer_left);
+    });
+    ready.await(0, 4);
+    usleep(delay);
+    kill(processes.pid(victim), SIGKILL);
+    const std::vector<int> statuses = processes.wait();
+    for (int rank = 0; rank < 4; ++rank)
+      CHECK_EQ(statuses[static_cast<std::size_t>(rank)], rank == victim ? -SIGKILL : 0);
+  }
+}
+
+// A rank that is stuck in a share is to blame, and not the one that has none and is late as well.
+TEST(a_timeout_names_the_rank_that_holds_a_share) {
+  MemoryStore store;
+  Flags held;
+  const Error error = same_error_of(3, [&](int rank) {
+    Member member(store, rank, 3);
+    return error_of([&] {
+      const Deadline deadline = rank == 0 ? Deadline::in(Milliseconds(2'000)) : later();
+      Operation operation(member.communicator(), member.announcement(), deadline);
+      Peers& peers = *member.communicator().peers();
+      CHECK(peers.all_mapped());
+      if (rank == 1) CHECK_EQ(peers.claim_share(), 1);
+      held.raise(0);
+      if (rank != 0)
+        while (!member.communicator().failed()) std::this_thread::sleep_for(Milliseconds(1));
+      held.await(0, 3);
+      member.do_shares(peers);
+      peers.await_shares();
+      operation.finish();
+    });
+  });
+  CHECK(error.code() == ErrorCode::timeout);
+  check_contains(error.what(), "rank 0 waited 2 s for rank 1 in the midst of test_1(0 elements)");
+}
+
+// Aborted while rank 1 does the share of rank 0, in whose memory it writes: the error of rank 0, and of rank
+// 2, which claims as the group fails, comes only when rank 1 has stopped.
+TEST(nobody_writes_in_a_share_after_the_error) {
+  enum { inside, waiting };
+  MemoryStore store;
+  Flags flags;
+  std::atomic<int> stopped{0};
+  const Error error = same_error_of(3, [&](int rank) {
+    Member member(store, rank, 3);
+    member.run(0);
+    const Error error = error_of([&] {
+      Operation operation(member.communicator(), member.announcement(), later());
+      Peers& peers = *member.communicator().peers();
+      CHECK(peers.all_mapped());
+      if (rank == 1) {
+        while (peers.claim_share() >= 0) {
+        }
+        flags.raise(inside);
+        std::byte* const theirs[] = {peers.output(0).data(), peers.output(2).data()};
+        while (!member.communicator().failed())
+          for (std::byte* place : theirs) place[7] = std::byte{1};
+        std::this_thread::sleep_for(Milliseconds(100));
+        for (std::byte* place : theirs) place[8] = std::byte{2};
+        stopped = 1;
+        peers.deliver_share();
+        peers.await_shares();
+      } else if (rank == 0) {
+        flags.await(inside);
+        flags.raise(waiting);
+        peers.await_shares();
+      } else {
+        flags.await(waiting);
+        member.communicator().abort("for the test");
+        CHECK_EQ(peers.claim_share(), -1);
+      }
+      operation.finish();
+    });
+    CHECK_EQ(stopped.load(), 1);
+    // It is ours again.
+    std::memset(member.output().data(), rank, member.output().size());
+    flags.raise(2);
+    flags.await(2, 3);
+    for (const std::byte byte : member.output()) CHECK_EQ(static_cast<int>(byte), rank);
+    return error;
+  });
+  CHECK(error.code() == ErrorCode::aborted);
+  CHECK_EQ(std::string(error.what()), "rank 2 aborted group test: for the test");
+}
+
+// Aborted at any time by a thread beside: everybody has this error, whatever it was about to claim or
+// deliver, and no share that was taken for done was not.
+TEST(an_abort_at_any_time_reaches_all) {
+  for (int run = 0; run < 60; ++run) {
+    MemoryStore store;
+    Flags ready;
+    const Error error = same_error_of(4, [&](int rank) {
+      Member member(store, rank, 4);
+      ready.raise(0);
+      std::jthread beside;
+      if (rank == run % 4)
+        beside = std::jthread([&] {
+          ready.await(0, 4);
+          std::this_thread::sleep_for(std::chrono::microseconds(run * 37 % 1'500));
+          member.communicator().abort("for the test");
+        });
+      return error_of([&] {
+        for (std::uint64_t round = 0;; ++round) member.run(round);
+      });
+    });
+    CHECK(error.code() == ErrorCode::aborted);
+  }
+}
+
+TEST_MAIN

@@ -53,6 +53,16 @@ def test_traffic_is_what_the_best_way_reads_and_writes():
     assert bytes_of["broadcast"] == 6 and bytes_of["gather"] == bytes_of["scatter"] == 2
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_memory_pass_counts_what_it_reads_and_writes(dtype):
+    memory = cases.MemoryPass(setting(2, dtype), 1 << 20)
+    memory.call()
+    # Two reads and a write of every element, in each pass, on both ranks.
+    assert memory.traffic() == 2 * 3 * 4 * memory.count * memory.passes
+    assert memory.output.unique().tolist() == [memory.passes] and memory.passes > 1
+    assert cases.MemoryPass(setting(2, dtype), 64 << 20).passes == 1 and not memory.together
+
+
 def test_counts():
     assert CASES["all_reduce"](setting(), 1024).count == 256
     gather = CASES["all_gather"](setting(), 1024)

@@ -15,6 +15,7 @@
 #include "csrc_device/runtime/card.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/runtime/gate.hpp"
+#include "tests/native/runtime/suppressions.hpp"
 
 using namespace vdev;
 

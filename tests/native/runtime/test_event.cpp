@@ -10,6 +10,7 @@
 #include "csrc_device/runtime/stream.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/runtime/gate.hpp"
+#include "tests/native/runtime/suppressions.hpp"
 
 using vdev::Event;
 using vdev::Stream;

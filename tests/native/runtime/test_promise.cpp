@@ -15,6 +15,7 @@
 #include "csrc_device/runtime/stream.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/runtime/gate.hpp"
+#include "tests/native/runtime/suppressions.hpp"
 
 using vdev::Event;
 using vdev::Promise;

@@ -12,18 +12,11 @@
 #include "csrc_device/runtime/stream.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/runtime/gate.hpp"
+#include "tests/native/runtime/suppressions.hpp"
 
 using vdev::Error;
 using vdev::Event;
 using vdev::Stream;
-
-#if defined(__SANITIZE_THREAD__)
-// The reference count of exception objects lives in libstdc++.so, which is not instrumented: that a thread
-// drops its last use before another frees the object is not seen.
-extern "C" __attribute__((visibility("default"))) const char* __tsan_default_suppressions() {
-  return "race:std::runtime_error::~runtime_error\nrace:std::__exception_ptr::exception_ptr::_M_release\n";
-}
-#endif
 
 namespace {
 

@@ -237,8 +237,7 @@ void GroupCommunicator::count_cores() {
     cores.push_back(host.line(i).cores);
   }
   group_.crowded = are_crowded(cores);
-  for (const UsableCores& others : cores) cores[0].add(others);
-  group_.cores = cores[0].count();
+  group_.cores = all_of(cores).count();
 }
 
 GroupCommunicator::~GroupCommunicator() {

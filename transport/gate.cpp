@@ -78,7 +78,7 @@ void Gate::pass(const Announcement& announcement) {
   // Only the last one wakes the others: woken earlier, a rank would find that it has to sleep on. All
   // announcements and all looks at them are in one order, so whoever announces last sees all of the others.
   if (ready())
-    wake_others();
+    group_.wake_others();
   else
     waiter_.until(ready, awaited, "to begin");
   // A rank that gave up before we came does not wait for us: its memory may be in use for something else by
@@ -86,12 +86,6 @@ void Gate::pass(const Announcement& announcement) {
   // waits until we have ended (MappedPeers::withdraw).
   group_.check();
   compare();
-}
-
-void Gate::wake_others() const {
-  for (int i = 0; i < static_cast<int>(group_.host.ranks.size()); ++i) {
-    if (i != group_.host.index) wake(group_.host.line(i));
-  }
 }
 
 void Gate::compare() const {

@@ -33,7 +33,6 @@ class Gate {
   void announce(const Announcement& announcement);
   WindowRecord record_of(std::span<std::byte> window) const;
   void copy_payload(const Announcement& announcement, OperationSlot& own) const;
-  void wake_others() const;
   void compare() const;
 
   Group& group_;

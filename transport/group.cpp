@@ -4,6 +4,12 @@
 
 namespace vccl {
 
+void Group::wake_others() const noexcept {
+  for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
+    if (i != host.index) wake(host.line(i));
+  }
+}
+
 void Group::fail(ErrorCode code, const std::string& what) const noexcept {
   if (!failure().record(code, what)) return;
   log.warn(std::string(to_string(code)) + ": " + what);

@@ -44,6 +44,8 @@ struct Group {
 
   Failure failure() const { return Failure(host.failure()); }
   RankLine& own_line() const { return host.line(host.index); }
+  /// Wakes the other ranks of this host that sleep.
+  void wake_others() const noexcept;
   /// Records a failure for every rank of this host and wakes them. Only the first counts.
   void fail(ErrorCode code, const std::string& what) const noexcept;
   /// Throws the failure if there is one.

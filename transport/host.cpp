@@ -97,14 +97,18 @@ int UsableCores::count() const {
   return std::max(std::min(cores, int{limit_}), 1);
 }
 
+UsableCores all_of(std::span<const UsableCores> processes) {
+  UsableCores all = processes[0];
+  for (const UsableCores& cores : processes) all.add(cores);
+  return all;
+}
+
 bool are_crowded(std::span<const UsableCores> processes) {
   const auto outnumber = [&](const UsableCores& cores) {
     return std::ranges::count_if(processes, [&](const auto& one) { return one.within(cores); }) >
            cores.count();
   };
-  UsableCores all = processes[0];
-  for (const UsableCores& cores : processes) all.add(cores);
-  return outnumber(all) || std::ranges::any_of(processes, outnumber);
+  return outnumber(all_of(processes)) || std::ranges::any_of(processes, outnumber);
 }
 
 std::string random_bytes(std::size_t bytes) {

@@ -36,6 +36,9 @@ class UsableCores {
   std::int32_t limit_;
 };
 
+/// All cores that one or another of these processes may run on; there is at least one process.
+UsableCores all_of(std::span<const UsableCores> processes);
+
 /// Whether processes that may run on these cores have to take turns: whether they outnumber all cores
 /// together, or those of them that are bound to the cores of one, or to fewer, outnumber these.
 bool are_crowded(std::span<const UsableCores> processes);

@@ -53,9 +53,7 @@ void MappedPeers::arrive(std::uint32_t phase) {
   // Pairs with the loads of those who await it: they see what was written before, and write to what was read
   // before.
   group_.own_line().phase.store(number(phase));
-  for (int rank = 0; rank < ranks(); ++rank) {
-    if (rank != group_.host.index) wake(group_.host.line(rank));
-  }
+  group_.wake_others();
 }
 
 void MappedPeers::await(int rank, std::uint32_t phase) {
@@ -120,10 +118,7 @@ void MappedPeers::deliver_share() {
   std::uint64_t seen = done.load(), next;
   do next = std::max(seen, none) + 1;
   while (!done.compare_exchange_weak(seen, next));
-  if (next < all) return;
-  for (int rank = 0; rank < ranks(); ++rank) {
-    if (rank != group_.host.index) wake(group_.host.line(rank));
-  }
+  if (next == all) group_.wake_others();
 }
 
 void MappedPeers::await_shares() {

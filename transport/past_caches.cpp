@@ -12,15 +12,13 @@ namespace vccl {
 
 namespace {
 
-constexpr std::size_t kLine = 64;
-
 #if defined(__x86_64__)
 
 // `bytes` are whole lines.
 using CopyLines = void (*)(char* to, const char* from, std::size_t bytes);
 
 void copy_lines(char* to, const char* from, std::size_t bytes) {
-  for (std::size_t at = 0; at < bytes; at += kLine) {
+  for (std::size_t at = 0; at < bytes; at += kLineBytes) {
     const auto* line = reinterpret_cast<const __m128i*>(from + at);
     auto* to_line = reinterpret_cast<__m128i*>(to + at);
     const __m128i a = _mm_loadu_si128(line), b = _mm_loadu_si128(line + 1);
@@ -35,7 +33,7 @@ void copy_lines(char* to, const char* from, std::size_t bytes) {
 // With half as many instructions for a line the core looks further ahead.
 __attribute__((target("avx2"))) void copy_lines_avx2(char* to, const char* from, std::size_t bytes) {
 #pragma GCC unroll 2
-  for (std::size_t at = 0; at < bytes; at += kLine) {
+  for (std::size_t at = 0; at < bytes; at += kLineBytes) {
     const auto* line = reinterpret_cast<const __m256i*>(from + at);
     auto* to_line = reinterpret_cast<__m256i*>(to + at);
     const __m256i a = _mm256_loadu_si256(line), b = _mm256_loadu_si256(line + 1);
@@ -55,7 +53,7 @@ CopyLines widest() {
 }  // namespace
 
 std::size_t bytes_to_line(const void* at) noexcept {
-  return -reinterpret_cast<std::uintptr_t>(at) % kLine;
+  return -reinterpret_cast<std::uintptr_t>(at) % kLineBytes;
 }
 
 void store_past_caches(void* to, const void* from, std::size_t bytes) noexcept {
@@ -65,7 +63,8 @@ void store_past_caches(void* to, const void* from, std::size_t bytes) noexcept {
     auto* out = static_cast<char*>(to);
     const auto* in = static_cast<const char*>(from);
     // Only whole lines are worth streaming. Mostly there are only those, and the calls are short.
-    const std::size_t head = std::min(bytes_to_line(to), bytes), lines = (bytes - head) / kLine * kLine;
+    const std::size_t head = std::min(bytes_to_line(to), bytes),
+                      lines = (bytes - head) / kLineBytes * kLineBytes;
     if (head > 0) std::memcpy(out, in, head);
     copy(out + head, in + head, lines);
     if (const std::size_t done = head + lines; done < bytes) std::memcpy(out + done, in + done, bytes - done);

@@ -18,6 +18,8 @@ inline constexpr bool kStreamingStores = true;
 inline constexpr bool kStreamingStores = false;
 #endif
 
+inline constexpr std::size_t kLineBytes = 64;
+
 /// Less is not worth a copy past the caches.
 inline constexpr std::size_t kLeastPastCaches = 4096;
 

@@ -39,8 +39,8 @@ struct Extent {
 /// Of results that go to all ranks: what has just been read of all inputs is still in the first-level cache
 /// then, where the results replace it. With 4 ranks, 1 MiB, 16 KiB are 10 % slower than 4.
 std::size_t block_for(int ranks) {
-  constexpr std::size_t kLine = 64;  // every piece but the first begins at one
-  return std::max<std::size_t>(16 * 1024 / std::size_t(ranks) / kLine * kLine, 2 * 1024);
+  // Every piece but the first begins at a line.
+  return std::max<std::size_t>(16 * 1024 / std::size_t(ranks) / kLineBytes * kLineBytes, 2 * 1024);
 }
 
 /// Each result is stored once, where it belongs: plainly, or straight past the caches.

@@ -15,8 +15,6 @@ namespace {
 // after the other, it is not: from memory, 8 inputs took two to three times as long.
 constexpr int kAccumulators = 4;
 
-constexpr std::size_t kLineBytes = 64;
-
 // Of one strand at a time, where strands take turns.
 constexpr std::size_t kRunOfStrand = 256;
 

@@ -78,9 +78,7 @@ void kill_one(std::uint64_t seed, int hosts) {
   }
   std::this_thread::sleep_for(std::chrono::microseconds(random() % 10'000));
   kill(processes.pid(victim), SIGKILL);
-  const auto statuses = processes.wait();
-  for (int rank = 0; rank < size; ++rank)
-    CHECK_EQ(statuses[std::size_t(rank)], rank == victim ? -SIGKILL : 0);
+  processes.check_ends(victim);
 }
 
 void kill_many(int runs, int hosts) {

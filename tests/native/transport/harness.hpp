@@ -125,6 +125,12 @@ class Processes {
     pids_.clear();
     return statuses;
   }
+  /// Waits. All have ended well, but for the one that was killed, if any was.
+  void check_ends(int killed = -1) {
+    const std::vector<int> statuses = wait();
+    for (int rank = 0; rank < static_cast<int>(statuses.size()); ++rank)
+      CHECK_EQ(statuses[static_cast<std::size_t>(rank)], rank == killed ? -SIGKILL : 0);
+  }
 
  private:
   std::vector<pid_t> pids_;
@@ -132,9 +138,7 @@ class Processes {
 
 /// Every process ends well.
 inline void run_processes(int size, const std::function<void(int)>& body) {
-  Processes processes(size, body);
-  const std::vector<int> statuses = processes.wait();
-  for (int rank = 0; rank < size; ++rank) CHECK_EQ(statuses[static_cast<std::size_t>(rank)], 0);
+  Processes(size, body).check_ends();
 }
 
 /// A byte that depends on everything that says which byte it is.

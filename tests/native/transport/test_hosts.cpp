@@ -82,10 +82,8 @@ TEST(a_killed_rank_on_another_host_is_reported) {
     usleep(5000);
     kill(processes.pid(1), SIGKILL);
     const auto start = Clock::now();
-    const std::vector<int> statuses = processes.wait();
+    processes.check_ends(1);
     CHECK(Clock::now() - start < std::chrono::seconds(5));
-    for (int rank = 0; rank < size; ++rank)
-      CHECK_EQ(statuses[static_cast<std::size_t>(rank)], rank == 1 ? -SIGKILL : 0);
   }
 }
 

@@ -66,8 +66,7 @@ TEST(killed_in_the_midst_of_traffic) {
     for (int rank = 0; rank < 3; ++rank) store.get("ready/" + std::to_string(rank), Deadline::in(kFar));
     usleep(random() % 50'000);
     kill(processes.pid(victim), SIGKILL);
-    const std::vector<int> statuses = processes.wait();
-    for (int rank = 0; rank < 3; ++rank) CHECK_EQ(statuses[rank], rank == victim ? -SIGKILL : 0);
+    processes.check_ends(victim);
   }
 }
 

@@ -95,15 +95,24 @@ class Member {
     for (int share; (share = peers.claim_share()) >= 0; peers.deliver_share(), ++done) do_share(peers, share);
     return done;
   }
-  /// A whole operation.
-  void run(std::uint64_t round) {
+  /// A whole operation through `through`, in which work(peers) does shares.
+  template <class Work>
+  void run(std::uint64_t round, Communicator& through, Work work) {
     fill_input(round);
-    Operation operation(communicator(), announcement(), later());
-    CHECK(communicator().peers()->all_mapped());
-    do_shares(*communicator().peers());
-    communicator().peers()->await_shares();
+    Operation operation(through, announcement(), later());
+    Peers& peers = *through.peers();
+    CHECK(peers.all_mapped());
+    work(peers);
+    peers.await_shares();
     check_output(round);
     operation.finish();
+  }
+  template <class Work>
+  void run(std::uint64_t round, Work work) {
+    run(round, communicator(), work);
+  }
+  void run(std::uint64_t round) {
+    run(round, [&](Peers& peers) { do_shares(peers); });
   }
 
  private:
@@ -119,22 +128,18 @@ void many_operations(Store& store, int rank, int size, std::uint64_t rounds) {
   DelayedCommunicator delayed(member.communicator(), static_cast<std::uint64_t>(size));
   Delays delays(static_cast<std::uint64_t>(rank) * 31 + 7);
   for (std::uint64_t round = 0; round < rounds; ++round) {
-    member.fill_input(round);
     delays.change_pace();
     // Of some rounds without delays, so that ranks also race for shares.
-    Communicator& communicator = round % 8 < 5 ? static_cast<Communicator&>(delayed) : member.communicator();
-    Operation operation(communicator, member.announcement(), later());
-    Peers& peers = *communicator.peers();
-    CHECK(peers.all_mapped());
-    for (int share; (share = peers.claim_share()) >= 0; peers.deliver_share())
-      if (round % 8 < 5)
-        delays.around([&] { member.do_share(peers, share); });
-      else
-        member.do_share(peers, share);
-    CHECK_EQ(peers.claim_share(), -1);
-    peers.await_shares();
-    member.check_output(round);
-    operation.finish();
+    const bool is_delayed = round % 8 < 5;
+    Communicator& through = is_delayed ? static_cast<Communicator&>(delayed) : member.communicator();
+    member.run(round, through, [&](Peers& peers) {
+      for (int share; (share = peers.claim_share()) >= 0; peers.deliver_share())
+        if (is_delayed)
+          delays.around([&] { member.do_share(peers, share); });
+        else
+          member.do_share(peers, share);
+      CHECK_EQ(peers.claim_share(), -1);
+    });
   }
 }
 
@@ -164,23 +169,18 @@ TEST(one_rank_may_do_all_shares) {
     run_threads(size, [&](int rank) {
       Member member(store, rank, size);
       for (int round = 0; round < kRounds; ++round) {
-        member.fill_input(static_cast<std::uint64_t>(round));
-        Operation operation(member.communicator(), member.announcement(), later());
-        Peers& peers = *member.communicator().peers();
-        CHECK(peers.all_mapped());
-        if (round % size == rank) {
-          CHECK_EQ(peers.claim_share(), rank);
-          member.do_share(peers, rank);
-          peers.deliver_share();
-          CHECK_EQ(member.do_shares(peers), size - 1);
-          done.raise(round);
-        } else {
-          done.await(round);
-          CHECK_EQ(peers.claim_share(), -1);
-        }
-        peers.await_shares();
-        member.check_output(static_cast<std::uint64_t>(round));
-        operation.finish();
+        member.run(static_cast<std::uint64_t>(round), [&](Peers& peers) {
+          if (round % size == rank) {
+            CHECK_EQ(peers.claim_share(), rank);
+            member.do_share(peers, rank);
+            peers.deliver_share();
+            CHECK_EQ(member.do_shares(peers), size - 1);
+            done.raise(round);
+          } else {
+            done.await(round);
+            CHECK_EQ(peers.claim_share(), -1);
+          }
+        });
       }
     });
   }
@@ -194,29 +194,24 @@ TEST(a_share_that_is_held_is_waited_for) {
   run_threads(3, [&](int rank) {
     Member member(store, rank, 3);
     for (int round = 0; round < 6; ++round) {
-      member.fill_input(static_cast<std::uint64_t>(round));
-      Operation operation(member.communicator(), member.announcement(), later());
-      Peers& peers = *member.communicator().peers();
-      CHECK(peers.all_mapped());
-      if (round % 3 == rank) {
-        const int own = peers.claim_share(), other = peers.claim_share();
-        CHECK_EQ(own, rank);
-        CHECK(other >= 0 && other != rank);
-        held.raise(round);
-        looked.await(round, 2);  // the others have found all shares claimed, and wait
-        member.do_share(peers, own);
-        member.do_share(peers, other);
-        peers.deliver_share();
-        peers.deliver_share();
-      } else {
-        held.await(round);
-        member.do_shares(peers);
-        looked.raise(round);
-      }
-      CHECK_EQ(peers.claim_share(), -1);
-      peers.await_shares();
-      member.check_output(static_cast<std::uint64_t>(round));
-      operation.finish();
+      member.run(static_cast<std::uint64_t>(round), [&](Peers& peers) {
+        if (round % 3 == rank) {
+          const int own = peers.claim_share(), other = peers.claim_share();
+          CHECK_EQ(own, rank);
+          CHECK(other >= 0 && other != rank);
+          held.raise(round);
+          looked.await(round, 2);  // the others have found all shares claimed, and wait
+          member.do_share(peers, own);
+          member.do_share(peers, other);
+          peers.deliver_share();
+          peers.deliver_share();
+        } else {
+          held.await(round);
+          member.do_shares(peers);
+          looked.raise(round);
+        }
+        CHECK_EQ(peers.claim_share(), -1);
+      });
     }
   });
 }
@@ -232,25 +227,21 @@ TEST(a_rank_killed_with_a_share_is_reported) {
       Processes processes(3, [&](int rank) {
         Member member(store, rank, 3);
         member.run(0);
-        member.fill_input(1);
         const Error error = error_of([&] {
-          Operation operation(member.communicator(), member.announcement(), later());
-          Peers& peers = *member.communicator().peers();
-          CHECK(peers.all_mapped());
-          if (rank == victim) {
-            CHECK_EQ(peers.claim_share(), rank);
-            if (!own) {
-              member.do_share(peers, rank);
-              peers.deliver_share();
-              CHECK(peers.claim_share() >= 0);
+          member.run(1, [&](Peers& peers) {
+            if (rank == victim) {
+              CHECK_EQ(peers.claim_share(), rank);
+              if (!own) {
+                member.do_share(peers, rank);
+                peers.deliver_share();
+                CHECK(peers.claim_share() >= 0);
+              }
+              flags.raise(held);
+              pause();
             }
-            flags.raise(held);
-            pause();
-          }
-          flags.await(held);
-          member.do_shares(peers);
-          peers.await_shares();
-          operation.finish();
+            flags.await(held);
+            member.do_shares(peers);
+          });
         });
         CHECK(error.code() == ErrorCode::peer_dead);
         check_contains(error.what(), "rank " + std::to_string(victim) + " (pid ");
@@ -262,9 +253,7 @@ TEST(a_rank_killed_with_a_share_is_reported) {
       });
       flags.await(held);
       processes.kill_and_wait(victim);
-      const std::vector<int> statuses = processes.wait();
-      for (int rank = 0; rank < 3; ++rank)
-        CHECK_EQ(statuses[static_cast<std::size_t>(rank)], rank == victim ? -SIGKILL : 0);
+      processes.check_ends(victim);
     }
 }
 
@@ -278,11 +267,7 @@ TEST(a_rank_killed_before_it_claims_takes_nothing_along) {
     Processes processes(3, [&](int rank) {
       Member member(store, rank, 3);
       member.run(0);
-      member.fill_input(1);
-      {
-        Operation operation(member.communicator(), member.announcement(), later());
-        Peers& peers = *member.communicator().peers();
-        CHECK(peers.all_mapped());
+      member.run(1, [&](Peers& peers) {
         if (rank == victim) {
           flags.raise(inside);
           pause();
@@ -297,10 +282,7 @@ TEST(a_rank_killed_before_it_claims_takes_nothing_along) {
         }
         flags.await(claimed);
         CHECK_EQ(peers.claim_share(), -1);
-        peers.await_shares();
-        member.check_output(1);
-        operation.finish();
-      }
+      });
       // Whoever is still in the operation when another one fails in the next has that error too.
       flags.raise(through);
       flags.await(through, 2);
@@ -314,9 +296,7 @@ TEST(a_rank_killed_before_it_claims_takes_nothing_along) {
     flags.await(inside);
     processes.kill_and_wait(victim);
     flags.raise(dead);
-    const std::vector<int> statuses = processes.wait();
-    for (int rank = 0; rank < 3; ++rank)
-      CHECK_EQ(statuses[static_cast<std::size_t>(rank)], rank == victim ? -SIGKILL : 0);
+    processes.check_ends(victim);
   }
 }
 
@@ -340,9 +320,7 @@ TEST(ranks_killed_at_random_among_shares) {
     ready.await(0, 4);
     usleep(delay);
     kill(processes.pid(victim), SIGKILL);
-    const std::vector<int> statuses = processes.wait();
-    for (int rank = 0; rank < 4; ++rank)
-      CHECK_EQ(statuses[static_cast<std::size_t>(rank)], rank == victim ? -SIGKILL : 0);
+    processes.check_ends(victim);
   }
 }
 

@@ -89,6 +89,9 @@ def training(rank, size, store, device):
         reference(torch.cat(xs)).square().mean().backward()
         for p, q in zip(net.module.parameters(), reference.parameters(), strict=True):
             torch.testing.assert_close(p.grad.cpu(), q.grad)
+        # Were it the last to hold the group, it would free it with the GIL held: torch's wrapper then joins
+        # gloo's thread, which may wait for the GIL to let go of what it had kept of this thread.
+        del net
 
 
 @everywhere

@@ -19,8 +19,6 @@ constexpr int kSpins = 30;
 constexpr auto kPatience = std::chrono::microseconds(500);
 constexpr auto kCrowdedPatience = std::chrono::microseconds(100);
 constexpr auto kLongestYielding = std::chrono::milliseconds(2);
-// A yield that comes back sooner has let nobody in: switching there and back takes longer.
-constexpr auto kDeclined = std::chrono::nanoseconds(600);
 // Sleepers are woken by a futex; the slice bounds how late they see what nobody wakes them for.
 constexpr auto kSlice = std::chrono::milliseconds(50);
 constexpr auto kLivenessPeriod = std::chrono::milliseconds(100);
@@ -82,13 +80,20 @@ bool Waiter::yield(Ready ready, Awaited awaited, const char* what) {
     sched_yield();
     if (ready()) return true;
     now = Clock::now();
-    if (now - before > kDeclined) {
+    if (has_let_in(now - before)) {
       last_effect = now;
     } else if (shares_core(awaited)) {
       return false;
     }
   }
   return false;
+}
+
+// A yield that comes straight back takes 300 to 700 ns, as the machine is; switching to another rank and back
+// takes five times as long and more.
+bool Waiter::has_let_in(std::chrono::nanoseconds yield) {
+  shortest_yield_ = std::min(shortest_yield_, yield);
+  return yield > 3 * shortest_yield_;
 }
 
 bool Waiter::shares_core(Awaited awaited) const {

@@ -87,6 +87,8 @@ class Waiter {
   void slow(Ready ready, Awaited awaited, const char* what);
   bool spin(Ready ready);
   bool yield(Ready ready, Awaited awaited, const char* what);
+  /// Whether a yield that took this long has let another process run.
+  bool has_let_in(std::chrono::nanoseconds yield);
   bool shares_core(Awaited awaited) const;
   void sleep(Ready ready);
   /// True when ready after all; throws for the other exits.
@@ -94,6 +96,7 @@ class Waiter {
   [[noreturn]] void time_out(Awaited awaited, const char* what);
 
   Group& group_;
+  std::chrono::nanoseconds shortest_yield_{700};
 };
 
 }  // namespace vccl

@@ -1,6 +1,7 @@
 // The process group in Python: vccl._C.ProcessGroupVccl.
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "csrc_pg/communicators.hpp"
 #include "csrc_pg/process_group.hpp"
 #include "transport/environment.hpp"
+#include "transport/host_barrier.hpp"
 #include "transport/zmq_api.hpp"
 
 namespace py = pybind11;
@@ -23,6 +25,36 @@ c10::intrusive_ptr<ProcessGroupVccl> make(const c10::intrusive_ptr<c10d::Store>&
                                           const c10::intrusive_ptr<vccl::Options>& options) {
   return c10::make_intrusive<ProcessGroupVccl>(store, rank, size,
                                                options ? options : c10::make_intrusive<vccl::Options>());
+}
+
+constexpr auto kSignalPeriod = std::chrono::milliseconds(100);
+
+vccl::HostBarrier make_barrier(const py::buffer& page, int size) {
+  const py::buffer_info info = page.request(true);
+  if (info.size * info.itemsize < py::ssize_t(sizeof(vccl::HostBarrier::Words)) ||
+      reinterpret_cast<std::uintptr_t>(info.ptr) % alignof(vccl::HostBarrier::Words) != 0)
+    throw py::value_error("a barrier needs a page of memory that all ranks map");
+  return {*static_cast<vccl::HostBarrier::Words*>(info.ptr), size};
+}
+
+// Interrupts are handled on the way.
+void pass(vccl::HostBarrier& barrier, double look, double timeout) {
+  using Seconds = std::chrono::duration<double>;
+  const auto as_wait = [](double seconds) {
+    return std::chrono::duration_cast<vccl::Clock::duration>(Seconds(seconds));
+  };
+  const auto deadline = vccl::Clock::now() + as_wait(timeout);
+  py::gil_scoped_release without_gil;
+  const std::uint32_t turn = barrier.arrive();
+  auto next = vccl::Clock::now() + kSignalPeriod;
+  for (; !barrier.await(turn, as_wait(look), std::min(deadline, next)); next += kSignalPeriod) {
+    py::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (vccl::Clock::now() >= deadline) {
+      PyErr_SetString(PyExc_TimeoutError, "some rank did not come to the barrier in time");
+      throw py::error_already_set();
+    }
+  }
 }
 
 }  // namespace
@@ -74,6 +106,13 @@ void init_process_group_bindings(py::module_& module) {
            without_gil)
       .def("shutdown", &ProcessGroupVccl::shutdown, "Lets what was launched end, and leaves the group.",
            without_gil);
+
+  py::class_<vccl::HostBarrier>(module, "_HostBarrier",
+                                "A barrier of `size` processes that map the same page; zeros at first.")
+      .def(py::init(&make_barrier), py::arg("page"), py::arg("size"), py::keep_alive<1, 2>())
+      .def("wait", &pass, py::arg("look"), py::arg("timeout"),
+           "Returns once every process has called it as often as this one. Looks for the others for `look` "
+           "seconds and sleeps then. TimeoutError after `timeout` seconds.");
 
   module.def("_shutdown_process_groups", &ProcessGroupVccl::shutdown_all, py::arg("patience"),
              "Shuts down every group of the process, waiting at most `patience` (timedelta) for each.",

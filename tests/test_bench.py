@@ -1,11 +1,16 @@
 """vccl.bench: its arithmetic, and one small run of each collective through torchrun's agent."""
 
 import json
+import mmap
+import os
 import shutil
+import signal
+import threading
 
 import pytest
 import torch
 
+from vccl import _C
 from vccl.bench import baseline, cases, cli, markdown
 from vccl.bench.cases import CASES, Setting, differing
 from vccl.bench.measure import Timing
@@ -33,6 +38,26 @@ def test_series():
     assert list(series(4, 63, 4)) == [4, 16]
     with pytest.raises(ValueError):
         list(series(0, 64, 4))
+
+
+def test_the_barrier_ends_its_wait():
+    barrier = _C._HostBarrier(mmap.mmap(-1, mmap.PAGESIZE), 2)
+    with pytest.raises(TimeoutError, match="did not come"):
+        barrier.wait(look=0.0, timeout=0.01)
+    barrier.wait(look=0.0, timeout=0.0)  # the second to come
+
+
+def test_the_barrier_can_be_interrupted():
+    barrier = _C._HostBarrier(mmap.mmap(-1, mmap.PAGESIZE), 2)
+    threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        barrier.wait(look=0.0, timeout=60.0)
+
+
+def test_the_barrier_wants_a_page():
+    for page in (bytearray(8), memoryview(mmap.mmap(-1, mmap.PAGESIZE))[4:]):
+        with pytest.raises(ValueError, match="page"):
+            _C._HostBarrier(page, 2)
 
 
 def setting(world_size=4, dtype=torch.float32, **options):

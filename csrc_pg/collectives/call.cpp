@@ -211,6 +211,7 @@ Buffers buffers_of(const Call& call, int rank, int size) {
       return {Parts(call.input_counts, call.count, size).total(),
               Parts(call.output_counts, call.count, size).total()};
     case Collective::barrier:
+    case Collective::message:
       break;
   }
   return {};

@@ -9,7 +9,6 @@ clock, as long as it took the slowest rank. What ranks do each for itself counts
 began: where ranks outnumber cores, it may be done before the last one begins.
 """
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -96,8 +95,6 @@ def timed_call(case: Case, gate: Gate) -> tuple[float, float]:
     case.call()
     finish()
     end = time.perf_counter()
-    # Where ranks outnumber cores, what this one does next would be time of those that are not done yet.
-    os.sched_yield()
     gate.wait()
     return begin, end
 

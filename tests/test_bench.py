@@ -49,8 +49,8 @@ def test_the_barrier_ends_its_wait():
 
 def test_the_barrier_can_be_interrupted():
     barrier = _C._HostBarrier(mmap.mmap(-1, mmap.PAGESIZE), 2)
-    threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
+        threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         barrier.wait(look=0.0, timeout=60.0)
 
 

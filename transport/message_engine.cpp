@@ -306,6 +306,8 @@ void MessageEngine::deliver(std::uint64_t number, int source, const Envelope& en
   }
   if (!payload) {
     receive.source = source;
+    // The message is with the sender still, which may have gone since it offered it.
+    look_for_lost(receive);
     taking_[{source, envelope.id}] = number;
     port_to(source)->watch(source);
     port_to(source)->take(source, envelope.id, receive.memory);

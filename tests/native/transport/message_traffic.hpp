@@ -83,6 +83,40 @@ inline void wait_in_vain(Communicator& c, int from) {
   receive(c, from, 1234, {&byte, 1}).get();
 }
 
+/// Rank 1 offers a long message, and is killed. Rank 0, which has something to do with messages until it must
+/// have heard of both, asks for it only then. `how`: in what it is told.
+inline void take_from_a_dead_rank(const std::function<std::shared_ptr<Communicator>(Store&, int)>& join,
+                                  bool any, const std::string& how) {
+  FileStore store;
+  Processes processes(2, [&](int rank) {
+    auto c = join(store, rank);
+    std::vector<std::byte> large(30'000'000), small(2);
+    if (rank == 1) {
+      Outcome offered = send(*c, 0, 7, large);
+      send(*c, 0, 1, small).get();
+      wait_in_vain(*c, 0);
+    }
+    receive(*c, 1, 1, small).get();  // came behind the offer
+    store.set("heard", "1");
+    store.get("killed", Deadline::in(kFar));
+    for (int i = 0; i < 40; ++i) {
+      Outcome sent = send(*c, 0, 2, small);
+      receive(*c, 0, 2, small).get();
+      sent.get();
+      usleep(10'000);
+    }
+    const Error error = error_of([&] { receive(*c, any ? kAnySource : 1, 7, large).get(); });
+    CHECK(error.code() == ErrorCode::peer_dead);
+    check_contains(error.what(), how);
+    check_contains(error.what(),
+                   "rank 0 waited for rank 1 to hand over test_9(30000000 elements) with tag 7");
+  });
+  store.get("heard", Deadline::in(kFar));
+  processes.kill_and_wait(1);
+  store.set("killed", "1");
+  processes.check_ends(1);
+}
+
 /// What is said where rank 0 sent `sent` bytes with tag 6 and rank `to` wanted `wanted`.
 inline std::string mismatch_text(int to, std::size_t sent, std::size_t wanted, bool from_any) {
   const auto text = [](std::size_t count) {

@@ -48,11 +48,16 @@ TEST(a_killed_rank_fails_those_who_wait_for_it) {
       store.get("there", Deadline::in(kFar));
       usleep(30'000);
       kill(processes.pid(1), SIGKILL);
-      const std::vector<int> statuses = processes.wait();
-      CHECK_EQ(statuses[0], 0);
-      CHECK_EQ(statuses[1], -SIGKILL);
+      processes.check_ends(1);
     }
   }
+}
+
+TEST(a_long_message_is_gone_with_its_sender) {
+  for (const bool any : {false, true})
+    take_from_a_dead_rank(
+        [](Store& store, int rank) { return Communicator::create(store, test_config(rank, 2)); }, any,
+        ") died while ");
 }
 
 TEST(killed_in_the_midst_of_traffic) {

@@ -491,8 +491,10 @@ def test_ddp(ranks, size):
         optimizer.zero_grad()
         model(torch.cat([batch(step, rank) for rank in range(size)])).square().mean().backward()
         optimizer.step()
-    for parameters, touched in ranks.run(size, train_with_ddp, env=SHARE):
-        assert touched > 0
+    answers = ranks.run(size, train_with_ddp, env=SHARE)
+    # Where ranks outnumber cores, one may find every time that the others have done its share.
+    assert sum(touched for _, touched in answers) > 0
+    for parameters, _ in answers:
         for found, expected in zip(parameters, model.parameters(), strict=True):
             torch.testing.assert_close(torch.from_numpy(found), expected.detach(), rtol=1e-4, atol=1e-5)
 

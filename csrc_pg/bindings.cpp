@@ -46,8 +46,10 @@ void pass(vccl::HostBarrier& barrier, double look, double timeout) {
   const auto deadline = vccl::Clock::now() + as_wait(timeout);
   py::gil_scoped_release without_gil;
   const std::uint32_t turn = barrier.arrive();
+  auto spin = as_wait(look);
   auto next = vccl::Clock::now() + kSignalPeriod;
-  for (; !barrier.await(turn, as_wait(look), std::min(deadline, next)); next += kSignalPeriod) {
+  for (; !barrier.await(turn, spin, std::min(deadline, next)); next += kSignalPeriod) {
+    spin = {};
     py::gil_scoped_acquire gil;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     if (vccl::Clock::now() >= deadline) {

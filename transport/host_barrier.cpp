@@ -1,11 +1,6 @@
 #include "transport/host_barrier.hpp"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <climits>
-
+#include "transport/futex.hpp"
 #include "transport/wait.hpp"
 
 namespace vccl {
@@ -19,7 +14,7 @@ std::uint32_t HostBarrier::arrive() noexcept {
     words_.arrived.store(0);
     // Pairs with the loads in await: what was done before anybody arrived is seen by all.
     words_.turn.store(turn + 1);
-    syscall(SYS_futex, &words_.turn, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    futex_wake(words_.turn);
   }
   return turn;
 }
@@ -27,16 +22,12 @@ std::uint32_t HostBarrier::arrive() noexcept {
 bool HostBarrier::await(std::uint32_t turn, std::chrono::nanoseconds look,
                         Clock::time_point deadline) const noexcept {
   const auto is_over = [&] { return words_.turn.load() != turn; };
-  if (is_over()) return true;
-  if (look.count() > 0) {
-    for (const auto begin = Clock::now(); Clock::now() - begin < look; relax())
-      if (is_over()) return true;
-  }
+  for (const auto begin = Clock::now(); Clock::now() - begin < look; relax())
+    if (is_over()) return true;
   while (!is_over()) {
     const std::chrono::nanoseconds left = deadline - Clock::now();
     if (left.count() <= 0) return false;
-    const timespec limit{static_cast<time_t>(left.count() / 1'000'000'000), left.count() % 1'000'000'000};
-    syscall(SYS_futex, &words_.turn, FUTEX_WAIT, turn, &limit, nullptr, 0);
+    futex_wait(words_.turn, turn, left);
   }
   return true;
 }

@@ -1,11 +1,9 @@
 #include "transport/message_channel.hpp"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
+
+#include "transport/futex.hpp"
 
 namespace vccl {
 namespace {
@@ -26,14 +24,11 @@ void wake_messages(MessageLine& line, bool idle_too) noexcept {
   // One of several wakers does it; the sleeper is on its way from here on.
   if (!line.sleep.compare_exchange_strong(state, MessageLine::awake)) return;
   line.wakeups.fetch_add(1);
-  syscall(SYS_futex, &line.wakeups, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  futex_wake(line.wakeups, 1);
 }
 
 void sleep_for_messages(MessageLine& line, std::uint32_t seen, std::chrono::nanoseconds time) noexcept {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
-  const timespec limit{static_cast<time_t>(seconds.count()), static_cast<long>((time - seconds).count())};
-  // The word lies in memory shared between processes: not the private variant.
-  syscall(SYS_futex, &line.wakeups, FUTEX_WAIT, seen, &limit, nullptr, 0);
+  futex_wait(line.wakeups, seen, time);
 }
 
 void ChannelWriter::write(std::uint64_t position, const void* bytes, std::size_t size) {

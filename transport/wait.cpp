@@ -1,11 +1,8 @@
 #include "transport/wait.hpp"
 
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#include <climits>
+#include "transport/futex.hpp"
 
 namespace vccl {
 namespace {
@@ -23,17 +20,11 @@ constexpr auto kLongestYielding = std::chrono::milliseconds(2);
 constexpr auto kSlice = std::chrono::milliseconds(50);
 constexpr auto kLivenessPeriod = std::chrono::milliseconds(100);
 
-// The word lies in memory shared between processes: not the private variant.
-void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, std::chrono::nanoseconds time) {
-  timespec limit{0, static_cast<long>(time.count())};
-  syscall(SYS_futex, &word, FUTEX_WAIT, value, &limit, nullptr, 0);
-}
-
 }  // namespace
 
 void wake_sleepers(RankLine& line) noexcept {
   line.wakeups.fetch_add(1);
-  syscall(SYS_futex, &line.wakeups, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  futex_wake(line.wakeups);
 }
 
 void announce_core(RankLine& own) noexcept {

@@ -4,6 +4,8 @@
 #include <bit>
 #include <string>
 
+#include "transport/past_caches.hpp"
+
 namespace vccl {
 
 std::uint64_t note_of(const Call& call) {
@@ -61,7 +63,7 @@ bool are_shared(const Direct& direct, const Parts& parts) {
 }
 
 Share share_of(std::size_t count, std::size_t element, int index, int size) {
-  const std::size_t line = std::max<std::size_t>(64 / element, 1);
+  const std::size_t line = std::max<std::size_t>(kLineBytes / element, 1);
   const std::size_t lines = (count + line - 1) / line;
   const std::size_t each = lines / std::size_t(size), more = lines % std::size_t(size);
   const auto before = [&](std::size_t i) { return std::min((i * each + std::min(i, more)) * line, count); };

@@ -38,8 +38,12 @@ class Gate:
         """Returns once every rank has called it as often as we have."""
         if self.barrier is None:
             dist.barrier(self.control)
-        else:
+            return
+        try:
             self.barrier.wait(self.look, self.TIMEOUT)
+        except TimeoutError as error:
+            rank = self.control.rank()
+            raise TimeoutError(f"rank {rank}: no sign of another rank for {self.TIMEOUT} s") from error
 
     def _map_page(self) -> mmap.mmap | None:
         """The page, whose name is gone by then; None if some rank cannot open what rank 0 has made."""

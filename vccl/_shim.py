@@ -93,6 +93,7 @@ def patch_distributed() -> None:
     patch_monitored_barrier()
     patch_coalescing()
     patch_ddp()
+    patch_all_gather_backward()
     patch_torchrun_abbreviations()
 
 
@@ -413,8 +414,9 @@ def patch_all_gather_backward() -> None:
     """Lets ``torch.distributed.nn.functional._all_gather_base`` be differentiated.
 
     Its backward raises "Backend not supported!" unless the group is named nccl or xccl; all it needs is
-    reduce_scatter. pytorch/pytorch#168213 added xccl. Needed until torch asks what the backend can do. Made
-    with the first group, not with ``import torch``, since nobody else imports that module so early.
+    reduce_scatter. pytorch/pytorch#168213 added xccl. Needed until torch asks what the backend can do. Costs
+    an import of 3 ms. It must come before the first group: the module's functions keep the default group of
+    the moment as a default argument, and its threads would live until the interpreter is gone.
     """
     import torch.distributed as dist
     from torch.distributed.nn import functional

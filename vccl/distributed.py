@@ -62,7 +62,6 @@ def _prepare_process() -> None:
     """What the first group of a process needs."""
     from vccl import _C
 
-    _shim.patch_all_gather_backward()
     library = _find_libzmq()
     if library is not None:
         _C._set_zmq_library_path(str(library))

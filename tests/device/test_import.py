@@ -72,6 +72,18 @@ def test_nothing_is_used_before_a_card_is(run_python):
     )
 
 
+def test_a_default_group_of_another_backend_ends_when_it_is_destroyed(run_python):
+    # Whoever keeps it keeps gloo's threads, which abort the process if they outlive the interpreter.
+    run_python(
+        STATE + "import torch, torch.distributed as dist\n"
+        "before = threads()\n"
+        "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "dist.new_group(backend='vccl')\n"
+        "dist.destroy_process_group()\n"
+        "assert threads() == before, (threads(), before)\n"
+    )
+
+
 @pytest.mark.parametrize("version", ["2.12.1", "2.14.0.dev20261101+cpu", "2.130.0"])
 def test_another_torch_is_refused(run_python, version):
     result = run_python(

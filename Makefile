@@ -94,8 +94,8 @@ format: install
 
 # The thread sanitizer first: it finds what the tests are there to find.
 sanitize: install
-	VCCL_TEST_SANITIZE=thread VCCL_TEST_SHORT=$(SHORT) python -m pytest tests/test_native.py
-	VCCL_TEST_SANITIZE=address VCCL_TEST_SHORT=$(SHORT) python -m pytest tests/test_native.py
+	VCCL_TEST_SANITIZE=thread VCCL_TEST_SHORT=$(SHORT) python -m pytest --numprocesses $(WORKERS) tests/test_native.py
+	VCCL_TEST_SANITIZE=address VCCL_TEST_SHORT=$(SHORT) python -m pytest --numprocesses $(WORKERS) tests/test_native.py
 
 clean:
 	rm -rf build $(VENV)/.vccl .pytest_cache .ruff_cache

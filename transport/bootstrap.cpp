@@ -65,6 +65,7 @@ std::string error_record(ErrorCode code, const std::string& why) {
 }  // namespace
 
 std::vector<RankRecord> Bootstrap::meet(const RankRecord& own) {
+  own_ = own;
   store_.set(joined_key(own.rank), msgpack::encode(to_map(own, config_.size)));
   if (own.rank == 0) {
     try {
@@ -162,7 +163,7 @@ std::vector<std::vector<int>> Bootstrap::agree_on_hosts(const std::vector<std::v
     if (claim.size() == 1 || own.front() == leader) {
       proven = claim.size() == 1 ? std::vector<int>{leader} : own;
     } else {
-      const Value record = read_record(store_.get(key, deadline_), key);
+      const Value record = read_record(get_of(claim.front(), own_, store_, key, deadline_), key);
       for (const Value& entry : record.at("ranks").as_array()) {
         proven.push_back(static_cast<int>(entry.as_int(0, config_.size - 1)));
       }
@@ -185,14 +186,16 @@ void Bootstrap::give_up(const Error& error) noexcept {
   }
 }
 
-void Bootstrap::ask_why(int leader) {
+void Bootstrap::ask_why(const RankRecord& leader) {
+  const std::string key = host_key_of(leader.rank);
   std::string bytes;
   try {
-    bytes = store_.get(host_key_of(leader), Deadline::in(Milliseconds(500)));
-  } catch (const Error&) {
+    bytes = get_of(leader, own_, store_, key, Deadline::in(Milliseconds(500)));
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::peer_dead) throw;
     return;
   }
-  read_record(bytes, host_key_of(leader));
+  read_record(bytes, key);
 }
 
 void Bootstrap::clean(const std::vector<std::vector<RankRecord>>& claimed) {

@@ -24,8 +24,9 @@ class Bootstrap {
                                                const std::vector<int>& own);
   /// In place of agree_on_hosts, when this rank leads a host and could not bind it together.
   void give_up(const Error& error) noexcept;
-  /// Throws the error with which the leader of our host gave up, if it said so.
-  void ask_why(int leader);
+  /// Throws the error with which the leader of our host gave up, if it said so, or Error(peer_dead) if it
+  /// died.
+  void ask_why(const RankRecord& leader);
 
   /// Removes what everybody has read. Rank 0 calls it when all ranks are known to be through.
   void clean(const std::vector<std::vector<RankRecord>>& claimed);
@@ -37,6 +38,7 @@ class Bootstrap {
   Store& store_;
   const CommunicatorConfig& config_;
   const Deadline& deadline_;
+  RankRecord own_;  // from meet() on
 };
 
 /// The sets of ranks whose records claim the same host, ordered by their lowest rank.

@@ -120,7 +120,7 @@ void GroupCommunicator::join(Store& store, const CommunicatorConfig& config, con
     if (leads) {
       bootstrap.give_up(error);
     } else {
-      bootstrap.ask_why(candidates.front().rank);
+      bootstrap.ask_why(candidates.front());
     }
     throw;
   }

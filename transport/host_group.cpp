@@ -19,7 +19,7 @@ using msgpack::Map;
 using msgpack::Value;
 
 constexpr int kVersion = 1;
-constexpr Milliseconds kLook{200};        // how often a wait looks whether its rank still lives
+constexpr Milliseconds kLook{200};        // how often a wait looks whether its ranks still live
 constexpr Milliseconds kGreeting{5'000};  // for a packet that follows the connection at once
 
 std::string reach_key(int rank) {
@@ -66,9 +66,7 @@ class Former {
 
  protected:
   const RankRecord& record(int rank) const;
-  /// What is known of a rank's process before its socket has vouched for it.
-  PeerProcess process_of(int rank) const;
-  [[noreturn]] void throw_died(int rank) const;
+  const RankRecord& us() const { return record(rank_); }
   /// Maps what a rank handed over and appends the rank to the group.
   void add_rank(int rank, const Handles& handles);
 
@@ -89,20 +87,6 @@ const RankRecord& Former::record(int rank) const {
   return *found;
 }
 
-PeerProcess Former::process_of(int rank) const {
-  const RankRecord& us = record(rank_);
-  const RankRecord& them = record(rank);
-  const auto pid = static_cast<pid_t>(them.pid);
-  if (us.pid_space != them.pid_space) return PeerProcess(FileDescriptor(), pid, false);
-  return us.pid == them.pid ? PeerProcess() : PeerProcess(open_pidfd(pid), pid, true);
-}
-
-void Former::throw_died(int rank) const {
-  throw Error(ErrorCode::peer_dead, "rank " + std::to_string(rank) + " (pid " +
-                                        std::to_string(record(rank).pid) + ") died while rank " +
-                                        std::to_string(rank_) + " shared memory with it to form the group");
-}
-
 void Former::add_rank(int rank, const Handles& handles) {
   std::vector<std::shared_ptr<Mapping>> regions;
   if (rank == rank_) {
@@ -113,10 +97,9 @@ void Former::add_rank(int rank, const Handles& handles) {
   } else {
     for (const FileDescriptor& fd : handles.regions) regions.push_back(map_segment(fd.get()));
   }
-  const RankRecord& us = record(rank_);
   const RankRecord& them = record(rank);
-  const bool visible = us.pid_space == them.pid_space;
-  const bool same_process = visible && us.pid == them.pid;
+  const bool visible = us().pid_space == them.pid_space;
+  const bool same_process = visible && us().pid == them.pid;
   group_.ranks.emplace_back(rank);
   group_.regions.push_back(std::move(regions));
   if (same_process) {
@@ -172,21 +155,11 @@ void Leader::make_control() {
   std::memcpy(header->nonce, nonce_.data(), nonce_.size());
 }
 
-/// Whether the rank could connect to us; looks now and then whether it still lives.
+/// Whether the rank could connect to us.
 bool Leader::reached(int rank) {
-  const PeerProcess process = process_of(rank);
-  while (true) {
-    const bool last = Deadline::in(kLook).at >= deadline_.at;
-    try {
-      const Value answer =
-          msgpack::decode(store_.get(reach_key(rank), last ? deadline_ : Deadline::in(kLook)));
-      store_.remove(reach_key(rank));
-      return answer.at("ok").as_bool();
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::timeout || last) throw;
-      if (process.dead()) throw_died(rank);
-    }
-  }
+  const Value answer = msgpack::decode(get_of(record(rank), us(), store_, reach_key(rank), deadline_));
+  store_.remove(reach_key(rank));
+  return answer.at("ok").as_bool();
 }
 
 void Leader::receive_members(Listener& listener) {
@@ -195,7 +168,7 @@ void Leader::receive_members(Listener& listener) {
   for (const RankRecord& candidate : candidates_) {
     if (candidate.rank == rank_ || !reached(candidate.rank)) continue;
     expected.push_back(candidate.rank);
-    processes.push_back(process_of(candidate.rank));
+    processes.push_back(process_of(candidate, us()));
   }
   std::vector<int> waiting = expected;
   while (!waiting.empty()) {
@@ -205,7 +178,7 @@ void Leader::receive_members(Listener& listener) {
       if (error.code() != ErrorCode::timeout) throw;
       for (std::size_t i = 0; i < expected.size(); ++i) {
         const bool missing = std::find(waiting.begin(), waiting.end(), expected[i]) != waiting.end();
-        if (missing && processes[i].dead()) throw_died(expected[i]);
+        if (missing && processes[i].dead()) throw died(record(expected[i]), us());
       }
       if (!deadline_.passed()) continue;
       throw Error(ErrorCode::timeout, "rank " + std::to_string(waiting.front()) +
@@ -308,7 +281,7 @@ std::optional<Channel> Member::reach() {
     channel = Channel::connect(candidates_.front().socket);
   } catch (const Error& error) {
     why = error.what();
-    if (process_of(candidates_.front().rank).dead()) throw_died(candidates_.front().rank);
+    if (process_of(candidates_.front(), us()).dead()) throw died(candidates_.front(), us());
   }
   // The leader waits for those who could connect, and for no other.
   store_.set(reach_key(rank_), msgpack::encode(Map{{"ok", channel.has_value()}, {"why", why}}));

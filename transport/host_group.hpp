@@ -8,20 +8,10 @@
 #include "transport/flags.hpp"
 #include "transport/handover.hpp"
 #include "transport/liveness.hpp"
+#include "transport/rank_record.hpp"
 #include "transport/segment.hpp"
-#include "transport/store.hpp"
 
 namespace vccl {
-
-/// What a rank tells everybody when it joins.
-struct RankRecord {
-  int rank = 0;
-  std::string machine;    // machine_key()
-  std::string host_id;    // VCCL_HOSTID: pretends several hosts on one machine
-  std::int64_t pid = 0;   // its own view
-  std::string pid_space;  // the namespace that number belongs to
-  std::string socket;     // name of its hand-over listener
-};
 
 /// The proven ranks of one host, in order; indices below are positions in `ranks`.
 struct HostGroup {

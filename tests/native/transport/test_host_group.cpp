@@ -129,24 +129,31 @@ TEST(who_cannot_be_reached_is_alone) {
   CHECK(groups[1].control != groups[0].control);
 }
 
-// The same through a whole group: rank 1 is shown a table in which rank 0's socket has another name.
+/// The store as one rank sees it: with another name for rank 0's socket in the table, or up to its own death.
+struct View final : Store {
+  Store& inner;
+  bool misled;
+  std::string dies_at_set;
+  View(Store& store, bool misled, std::string dies_at_set = "")
+      : inner(store), misled(misled), dies_at_set(std::move(dies_at_set)) {}
+  void set(const std::string& key, const std::string& value) override {
+    if (key == dies_at_set) kill(getpid(), SIGKILL);
+    inner.set(key, value);
+  }
+  void remove(const std::string& key) override { inner.remove(key); }
+  std::string get(const std::string& key, const Deadline& deadline) override {
+    std::string value = inner.get(key, deadline);
+    if (misled && key == "table") value[value.find("vccl-") + 5] ^= 1;
+    return value;
+  }
+};
+
+// The same through a whole group.
 TEST(a_group_with_an_unreachable_rank_uses_links) {
-  struct Tampered final : Store {
-    MemoryStore& inner;
-    bool tamper;
-    Tampered(MemoryStore& store, bool on) : inner(store), tamper(on) {}
-    void set(const std::string& key, const std::string& value) override { inner.set(key, value); }
-    void remove(const std::string& key) override { inner.remove(key); }
-    std::string get(const std::string& key, const Deadline& deadline) override {
-      std::string value = inner.get(key, deadline);
-      if (tamper && key == "table") value[value.find("vccl-") + 5] ^= 1;
-      return value;
-    }
-  };
   MemoryStore store;
   run_threads(3, [&](int rank) {
     find_zmq_for_tests();
-    Tampered view(store, rank == 1);
+    View view(store, rank == 1);
     CommunicatorConfig config = test_config(rank, 3);
     auto c = Communicator::create(view, config);
     CHECK_EQ(c->host_count(), 2);
@@ -159,6 +166,20 @@ TEST(a_group_with_an_unreachable_rank_uses_links) {
     c->left().release();
     operation.finish();
   });
+}
+
+// Who cannot reach the leader goes on alone. A leader that dies looks the same at first.
+TEST(a_leader_that_dies_while_some_rank_goes_on_alone) {
+  FileStore store;
+  Processes processes(2, [&](int rank) {
+    View view(store, rank == 1, rank == 0 ? "host/0" : "");
+    CommunicatorConfig config = test_config(rank, 2);
+    config.timeout = kLong;
+    const Error error = error_of([&] { Communicator::create(view, config); });
+    CHECK(error.code() == ErrorCode::peer_dead);
+    check_contains(error.what(), "rank 0 (pid ");
+  });
+  processes.check_ends(0);
 }
 
 }  // namespace

@@ -6,10 +6,13 @@ rendezvous to name, no OMP_NUM_THREADS to compute.
 """
 
 import argparse
+import contextlib
 import os
+import shutil
 import signal
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 
 from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing import SignalException
@@ -101,7 +104,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 def run_agent(args: argparse.Namespace) -> int:
     """One torchrun agent in this process; returns the exit status."""
     try:
-        with addresses.alike():
+        with log_folder(args), addresses.alike():
             torchrun.run(args)
     except ChildFailedError as error:
         print(error, file=sys.stderr)
@@ -112,6 +115,21 @@ def run_agent(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     return 0
+
+
+@contextlib.contextmanager
+def log_folder(args: argparse.Namespace) -> Iterator[None]:
+    """Where torchrun is not told the folder for its logs, one that goes again if nothing was logged there;
+    torchrun itself leaves one behind for every run."""
+    if args.log_dir is not None:
+        yield
+        return
+    args.log_dir = tempfile.mkdtemp(prefix="torchelastic_")
+    try:
+        yield
+    finally:
+        if not any(files for *_, files in os.walk(args.log_dir)):
+            shutil.rmtree(args.log_dir, ignore_errors=True)
 
 
 def default_cards(host_count: int) -> int:

@@ -97,7 +97,10 @@ def test_torchrun_options_pass_through(vrun, show, tmp_path):
 def test_exit_status_of_the_rank_that_failed(vrun, tmp_path, hosts):
     script = tmp_path / "fail.py"
     script.write_text('import os, sys, time\nif os.environ["RANK"] == "1": sys.exit(7)\ntime.sleep(600)\n')
-    vrun("--hosts", hosts, "--cards", 2 // hosts, script, status=7)
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    vrun("--hosts", hosts, "--cards", 2 // hosts, script, status=7, env={"TMPDIR": str(folder)})
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
@@ -109,7 +112,10 @@ def test_a_signal_ends_every_rank(start, tmp_path, hosts, number):
         "os.rename(f\"pid{os.environ['RANK']}.part\", f\"pid{os.environ['RANK']}\")\ntime.sleep(600)\n"
     )
     cards = 2 // hosts
-    child = start([sys.executable, "-m", "vccl.launch.vrun", "--hosts", hosts, "--cards", cards, script])
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    line = [sys.executable, "-m", "vccl.launch.vrun", "--hosts", hosts, "--cards", cards, script]
+    child = start(line, env={"TMPDIR": str(folder)})
     until = time.monotonic() + 60
     while not all((tmp_path / f"pid{rank}").exists() for rank in range(2)):
         assert time.monotonic() < until and child.poll() is None, child.output(1)
@@ -119,6 +125,14 @@ def test_a_signal_ends_every_rank(start, tmp_path, hosts, number):
     assert child.returncode == 128 + number, output
     for rank in range(2):
         assert not Path("/proc", (tmp_path / f"pid{rank}").read_text()).exists()
+    assert list(folder.iterdir()) == []
+
+
+def test_what_was_logged_is_kept(vrun, show, tmp_path):
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    vrun("--cards", 2, "--redirects", 1, show, env={"TMPDIR": str(folder)})
+    assert len(list(folder.rglob("stdout.log"))) == 2
 
 
 def test_help_is_short_and_ours(run):

@@ -340,10 +340,11 @@ TEST(strangers_are_not_let_in) {
 TEST(a_peer_that_breaks_the_protocol_fails_the_group) {
   for (const std::string what : {"want", "version", "frames"}) {
     Spy store;
+    std::promise<void> failed;
     two_hosts(store, [&](Communicator& c) {
       std::byte byte{};
       if (c.rank() == 1) {
-        // Speaks as rank 1 before that uses its messages.
+        // Speaks as rank 1, which uses its messages only when the visitor was let in: the first who comes is.
         Visitor visitor(store.doors, 0, 1);
         if (what == "want") visitor.say(about("want", 77));
         if (what == "version") visitor.socket.send(msgpack::encode(Map{{"v", 2}, {"t", "left"}}));
@@ -352,11 +353,13 @@ TEST(a_peer_that_breaks_the_protocol_fails_the_group) {
           visitor.socket.post({}, control("ping"), &payload);
           visitor.socket.send("no message");
         }
+        CHECK(failed.get_future().wait_for(kFar) == std::future_status::ready);
         // It may not be told why, as the visitor has its place.
         error_of([&] { receive(c, 0, 5, {&byte, 1}).get(); });
         return;
       }
       const Error error = error_of([&] { receive(c, kAnySource, 5, {&byte, 1}).get(); });
+      failed.set_value();
       CHECK(error.code() == ErrorCode::protocol);
       if (what == "want")
         check_contains(error.what(), "rank 1 asked for message 77, which it was not offered");

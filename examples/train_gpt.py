@@ -140,6 +140,9 @@ def decode(characters: Tensor, alphabet: str) -> str:
 def train(model: nn.Module, text: Text, context: int, device: torch.device, args: argparse.Namespace) -> None:
     """One rank's part: batches of its own, gradients averaged over all ranks."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
+    # Gone when this function returns: DDP must not be the last that holds the group. It frees the group with
+    # Python's lock held, for which threads of gloo may wait (docs/torch.md).
+    parallel = DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device.index])
     generator = torch.Generator().manual_seed(args.seed + rank)
     optimizer = torch.optim.AdamW(model.parameters(), args.learning_rate, betas=(0.9, 0.95), weight_decay=0.1)
     warmup = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.05, total_iters=20)
@@ -148,7 +151,7 @@ def train(model: nn.Module, text: Text, context: int, device: torch.device, args
 
     for step in range(1, args.steps + 1):
         inputs, targets = (part.to(device) for part in text.batch(args.batch_size, context, generator))
-        loss = F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+        loss = F.cross_entropy(parallel(inputs).flatten(0, 1), targets.flatten())
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -205,8 +208,7 @@ def main() -> None:
         print(f"{size:,} parameters, {len(text.characters):,} characters of text,", end=" ")
         print(f"{dist.get_world_size()} ranks on {device.type} over {args.backend}", flush=True)
 
-    parallel = DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device.index])
-    train(parallel, text, config.context, device, args)
+    train(model, text, config.context, device, args)
     dist.destroy_process_group()
 
     if leads:

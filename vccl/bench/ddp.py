@@ -96,20 +96,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     dist.init_process_group("gloo")
     try:
-        control = dist.group.WORLD
-        card = torch.device("vdev", dist.get_rank() % torch.accelerator.device_count())
-        torch.accelerator.set_device_index(card.index)
-        shape = (args.width, args.layers, args.batch)
-        trainees = [
-            Trainee("vccl", dist.new_group(backend="vccl"), card, *shape),
-            Trainee("gloo", dist.new_group(backend="gloo"), torch.device("cpu"), *shape),
-        ]
-        measure(trainees, args.steps, control)
-        if dist.get_rank() == 0:
-            report(trainees)
+        compare(args, dist.group.WORLD)
     finally:
         dist.destroy_process_group()
     return 0
+
+
+def compare(args: argparse.Namespace, control: dist.ProcessGroup) -> None:
+    """The trainees are gone when it returns: DDP must not be the last to hold a group of gloo."""
+    card = torch.device("vdev", dist.get_rank() % torch.accelerator.device_count())
+    torch.accelerator.set_device_index(card.index)
+    shape = (args.width, args.layers, args.batch)
+    trainees = [
+        Trainee("vccl", dist.new_group(backend="vccl"), card, *shape),
+        Trainee("gloo", dist.new_group(backend="gloo"), torch.device("cpu"), *shape),
+    ]
+    measure(trainees, args.steps, control)
+    if dist.get_rank() == 0:
+        report(trainees)
 
 
 def report(trainees: Sequence[Trainee]) -> None:

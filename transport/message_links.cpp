@@ -200,7 +200,7 @@ void MessageLinks::read_door(MessageSink& sink) {
   if (door_->hung_up()) {
     // It is not told whose connection has ended; perhaps only a stranger's.
     for (auto& link : links_) {
-      if (link && !link->route.empty() && !link->route_over) link->suspect = true;
+      if (link && !link->route.empty() && !link->route_over) suspect(*link);
     }
   }
   do {
@@ -238,7 +238,7 @@ void MessageLinks::greet(const ZmqSocket::Received& received) {
       link->route = received.route;
       routes_[received.route] = link->rank;
       // It may have ended before we knew whose it was.
-      link->suspect = true;
+      suspect(*link);
       return;
     }
   } catch (const Error&) {
@@ -248,6 +248,12 @@ void MessageLinks::greet(const ZmqSocket::Received& received) {
     group_.log.warn("somebody who is no rank of the group connected to where rank " +
                     std::to_string(group_.rank) + " listens for messages, and was not let in");
   }
+}
+
+void MessageLinks::suspect(Link& link) {
+  link.suspect = true;
+  link.pings = 0;
+  link.earlier_pongs = link.pongs_due;
 }
 
 bool MessageLinks::suspicious() const {
@@ -269,7 +275,9 @@ bool MessageLinks::probe() {
   for (auto& link : links_) {
     if (!link || !link->suspect || link->lost || (!all && link->pings >= kPings)) continue;
     ++link->pings;
-    if (door_->post(link->route, control("ping")) != ZmqSocket::Sent::unreachable) continue;
+    const ZmqSocket::Sent sent = door_->post(link->route, control("ping"));
+    link->pongs_due += sent == ZmqSocket::Sent::yes;
+    if (sent != ZmqSocket::Sent::unreachable) continue;
     link->suspect = false;
     link->route_ends = ended = true;
   }
@@ -292,7 +300,7 @@ void MessageLinks::read_own(Link& link, MessageSink& sink) {
   // Or it would connect anew, to whoever listens there now.
   disconnect(link, Milliseconds(0));
   // There may be a second connection, by which the peer spoke to us, and which tells when it has ended.
-  link.suspect = !link.route.empty() && !link.route_ends;
+  if (!link.route.empty() && !link.route_ends) suspect(link);
 }
 
 void MessageLinks::understand(Link& link, ZmqSocket::Received received, MessageSink& sink) {
@@ -304,8 +312,13 @@ void MessageLinks::understand(Link& link, ZmqSocket::Received received, MessageS
   if (type == "ping") {
     link.peer.say("pong");
   } else if (type == "pong") {
-    link.suspect = false;
-    link.pings = 0;
+    link.pongs_due = std::max(link.pongs_due - 1, 0);
+    if (link.earlier_pongs > 0) {
+      --link.earlier_pongs;
+    } else {
+      link.suspect = false;
+      link.pings = 0;
+    }
     // It lives, but does not get what we say.
     if (link.own_over) link.route_ends = link.route_over = true;
   } else if (type == "left") {

@@ -53,11 +53,13 @@ class MessageLinks final : public MessagePort {
     std::string route;               // its connection to our door
     bool route_ends = false;         // as above
     bool route_over = false;
-    bool suspect = false;  // that connection may have ended: a ping has not been answered
-    int pings = 0;         // since the last answer
-    bool left = false;     // it said so
-    bool told = false;     // of the group's failure, or that came from there
-    bool lost = false;     // its end was reported
+    bool suspect = false;   // that connection may have ended: no ping since then has been answered
+    int pings = 0;          // since the last answer
+    int pongs_due = 0;      // pings that it has yet to answer
+    int earlier_pongs = 0;  // of these, to pings from before the suspicion: they say nothing about it
+    bool left = false;      // it said so
+    bool told = false;      // of the group's failure, or that came from there
+    bool lost = false;      // its end was reported
   };
 
   void publish(Store& store, const std::string& address);
@@ -69,6 +71,7 @@ class MessageLinks final : public MessagePort {
 
   void read_door(MessageSink& sink);
   void greet(const ZmqSocket::Received& received);
+  void suspect(Link& link);
   bool probe();
   bool suspicious() const;
   bool expects_last_words() const;

@@ -1,0 +1,84 @@
+// The links themselves, moved on by hand: what is seen of a connection's end, in whichever order it comes.
+#include "transport/message_links.hpp"
+
+#include "tests/native/transport/message_traffic.hpp"
+#include "tests/native/transport/zmq_library.hpp"
+#include "transport/host.hpp"
+
+namespace vccl {
+namespace {
+
+using msgpack::Array;
+using msgpack::Map;
+using msgpack::Value;
+
+struct Reports final : MessageSink {
+  void offered(int, const Envelope&, std::optional<std::span<const std::byte>>) override { ++offers; }
+  void sent(std::uint64_t) override {}
+  void taken(int, std::uint64_t) override {}
+  void lost(int rank, ErrorCode code, const std::string&) override {
+    CHECK_EQ(rank, 1);
+    CHECK(code == ErrorCode::peer_dead);
+    lost_it = true;
+  }
+  int offers = 0;
+  bool lost_it = false;
+};
+
+/// Rank 0 of two hosts, and what the test says as rank 1, which has a connection to rank 0's door and none of
+/// rank 0's.
+struct Ends {
+  Ends() {
+    find_zmq_for_tests();
+    group.name = "test";
+    group.size = 2;
+    group.deadline = Deadline::in(kFar);
+    const RankRecord record{0, machine_key(), "", getpid(), pid_namespace(), listener.name()};
+    group.host = form_host_group(store, {record}, 0, {}, listener, group.deadline);
+    const Map nowhere{{"v", 1}, {"endpoint", "tcp://127.0.0.1:1"}, {"key", ""}, {"token", ""}};
+    store.set("messages/1", msgpack::encode(nowhere));
+    links = std::make_unique<MessageLinks>(group, store, "127.0.0.1");
+    links->start([] {});
+    const Value door = msgpack::decode(store.get("messages", group.deadline)).at("doors").as_array().at(0);
+    peer = std::make_unique<ZmqSocket>(ZmqSocket::Kind::dealer);
+    peer->connect(door.at("endpoint").as_string(), door.at("key").as_string());
+    peer->send(control("hello", {{"rank", 1}, {"token", door.at("token").as_string()}}));
+  }
+  ~Ends() { links->stop(); }
+
+  void progress_until(const std::function<bool()>& reached) {
+    const Deadline deadline = Deadline::in(kFar);
+    while (!reached()) {
+      CHECK(!deadline.passed());
+      if (!links->progress(reports)) usleep(500);
+    }
+  }
+  bool asks() {
+    const auto received = peer->receive();
+    return received && read_control(received->control, 0, 1).at("t") == Value("ping");
+  }
+
+  MemoryStore store;
+  Listener listener;
+  Group group;
+  std::unique_ptr<MessageLinks> links;
+  std::unique_ptr<ZmqSocket> peer;
+  Reports reports;
+};
+
+TEST(an_answer_is_no_news_of_what_happened_after_the_question) {
+  Ends ends;
+  int asked = 0;
+  ends.progress_until([&] { return asked += ends.asks(), asked == 3; });
+  while (ends.asks()) ++asked;
+  // Rank 0 finds the answers and the end of the connection at the same time.
+  for (int i = 0; i < asked; ++i) ends.peer->send(control("pong"));
+  ends.peer->close(Milliseconds(5'000));
+  usleep(200'000);
+  ends.progress_until([&] { return ends.reports.lost_it; });
+}
+
+}  // namespace
+}  // namespace vccl
+
+TEST_MAIN

@@ -40,6 +40,14 @@ def show(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    """An empty folder, for TMPDIR."""
+    path = tmp_path / "temporary"
+    path.mkdir()
+    return path
+
+
 def ranks(output: str) -> list[dict]:
     seen = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     return sorted(seen, key=lambda rank: int(rank["RANK"]))
@@ -94,28 +102,24 @@ def test_torchrun_options_pass_through(vrun, show, tmp_path):
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
-def test_exit_status_of_the_rank_that_failed(vrun, tmp_path, hosts):
+def test_exit_status_of_the_rank_that_failed(vrun, tmp_path, temporary, hosts):
     script = tmp_path / "fail.py"
     script.write_text('import os, sys, time\nif os.environ["RANK"] == "1": sys.exit(7)\ntime.sleep(600)\n')
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    vrun("--hosts", hosts, "--cards", 2 // hosts, script, status=7, env={"TMPDIR": str(folder)})
-    assert list(folder.iterdir()) == []
+    vrun("--hosts", hosts, "--cards", 2 // hosts, script, status=7, env={"TMPDIR": str(temporary)})
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_every_rank(start, tmp_path, hosts, number):
+def test_a_signal_ends_every_rank(start, tmp_path, temporary, hosts, number):
     script = tmp_path / "sleep.py"
     script.write_text(
         'import os, time\nopen(f"pid{os.environ[\'RANK\']}.part", "w").write(str(os.getpid()))\n'
         "os.rename(f\"pid{os.environ['RANK']}.part\", f\"pid{os.environ['RANK']}\")\ntime.sleep(600)\n"
     )
     cards = 2 // hosts
-    folder = tmp_path / "temporary"
-    folder.mkdir()
     line = [sys.executable, "-m", "vccl.launch.vrun", "--hosts", hosts, "--cards", cards, script]
-    child = start(line, env={"TMPDIR": str(folder)})
+    child = start(line, env={"TMPDIR": str(temporary)})
     until = time.monotonic() + 60
     while not all((tmp_path / f"pid{rank}").exists() for rank in range(2)):
         assert time.monotonic() < until and child.poll() is None, child.output(1)
@@ -125,14 +129,12 @@ def test_a_signal_ends_every_rank(start, tmp_path, hosts, number):
     assert child.returncode == 128 + number, output
     for rank in range(2):
         assert not Path("/proc", (tmp_path / f"pid{rank}").read_text()).exists()
-    assert list(folder.iterdir()) == []
+    assert list(temporary.iterdir()) == []
 
 
-def test_what_was_logged_is_kept(vrun, show, tmp_path):
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    vrun("--cards", 2, "--redirects", 1, show, env={"TMPDIR": str(folder)})
-    assert len(list(folder.rglob("stdout.log"))) == 2
+def test_what_was_logged_is_kept(vrun, show, temporary):
+    vrun("--cards", 2, "--redirects", 1, show, env={"TMPDIR": str(temporary)})
+    assert len(list(temporary.rglob("stdout.log"))) == 2
 
 
 def test_help_is_short_and_ours(run):

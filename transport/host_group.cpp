@@ -19,7 +19,6 @@ using msgpack::Map;
 using msgpack::Value;
 
 constexpr int kVersion = 1;
-constexpr Milliseconds kLook{200};        // how often a wait looks whether its ranks still live
 constexpr Milliseconds kGreeting{5'000};  // for a packet that follows the connection at once
 
 std::string reach_key(int rank) {
@@ -173,7 +172,7 @@ void Leader::receive_members(Listener& listener) {
   std::vector<int> waiting = expected;
   while (!waiting.empty()) {
     try {
-      admit(listener.accept(Deadline::in(kLook)), waiting);
+      admit(listener.accept(Deadline::in(kPeerLook)), waiting);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::timeout) throw;
       for (std::size_t i = 0; i < expected.size(); ++i) {

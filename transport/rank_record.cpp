@@ -3,11 +3,6 @@
 #include "transport/handover.hpp"
 
 namespace vccl {
-namespace {
-
-constexpr Milliseconds kLook{200};  // how often a wait looks whether its rank still lives
-
-}  // namespace
 
 PeerProcess process_of(const RankRecord& them, const RankRecord& us) {
   const auto pid = static_cast<pid_t>(them.pid);
@@ -29,7 +24,7 @@ std::string get_of(const RankRecord& them, const RankRecord& us, Store& store, c
   while (true) {
     // Looked at before the store: what they set while they lived is there, then.
     const bool dead = process.dead();
-    const Deadline look = Deadline::in(dead ? Milliseconds(0) : kLook);
+    const Deadline look = Deadline::in(dead ? Milliseconds(0) : kPeerLook);
     const bool last = look.at >= deadline.at;
     try {
       return store.get(key, last ? deadline : look);

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <random>
 
+#include "tests/native/transport/deadly_store.hpp"
 #include "tests/native/transport/harness.hpp"
 
 namespace vccl {
@@ -217,28 +218,6 @@ TEST(killed_while_the_group_forms) {
     processes.check_ends(round % 3);
   }
 }
-
-/// Kills its process at the given use of the store: "set reach/", "get table".
-class DeadlyStore final : public Store {
- public:
-  DeadlyStore(Store& inner, std::string where) : inner_(inner), where_(std::move(where)) {}
-  void set(const std::string& key, const std::string& value) override {
-    look("set " + key);
-    inner_.set(key, value);
-  }
-  std::string get(const std::string& key, const Deadline& deadline) override {
-    look("get " + key);
-    return inner_.get(key, deadline);
-  }
-  void remove(const std::string& key) override { inner_.remove(key); }
-
- private:
-  void look(const std::string& use) {
-    if (!where_.empty() && use.starts_with(where_)) kill(getpid(), SIGKILL);
-  }
-  Store& inner_;
-  std::string where_;
-};
 
 // From the moment that a rank has joined, its host sees it die, however long the timeout is.
 TEST(killed_in_the_middle_of_the_hand_over) {

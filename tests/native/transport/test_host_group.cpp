@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "tests/native/transport/deadly_store.hpp"
 #include "tests/native/transport/harness.hpp"
 #include "tests/native/transport/zmq_library.hpp"
 #include "transport/host.hpp"
@@ -129,17 +130,12 @@ TEST(who_cannot_be_reached_is_alone) {
   CHECK(groups[1].control != groups[0].control);
 }
 
-/// The store as one rank sees it: with another name for rank 0's socket in the table, or up to its own death.
-struct View final : Store {
+/// Shows a table in which rank 0's socket has another name, where it is `misled`.
+struct Tampered final : Store {
   Store& inner;
   bool misled;
-  std::string dies_at_set;
-  View(Store& store, bool misled, std::string dies_at_set = "")
-      : inner(store), misled(misled), dies_at_set(std::move(dies_at_set)) {}
-  void set(const std::string& key, const std::string& value) override {
-    if (key == dies_at_set) kill(getpid(), SIGKILL);
-    inner.set(key, value);
-  }
+  Tampered(Store& store, bool misled) : inner(store), misled(misled) {}
+  void set(const std::string& key, const std::string& value) override { inner.set(key, value); }
   void remove(const std::string& key) override { inner.remove(key); }
   std::string get(const std::string& key, const Deadline& deadline) override {
     std::string value = inner.get(key, deadline);
@@ -153,7 +149,7 @@ TEST(a_group_with_an_unreachable_rank_uses_links) {
   MemoryStore store;
   run_threads(3, [&](int rank) {
     find_zmq_for_tests();
-    View view(store, rank == 1);
+    Tampered view(store, rank == 1);
     CommunicatorConfig config = test_config(rank, 3);
     auto c = Communicator::create(view, config);
     CHECK_EQ(c->host_count(), 2);
@@ -172,7 +168,8 @@ TEST(a_group_with_an_unreachable_rank_uses_links) {
 TEST(a_leader_that_dies_while_some_rank_goes_on_alone) {
   FileStore store;
   Processes processes(2, [&](int rank) {
-    View view(store, rank == 1, rank == 0 ? "host/0" : "");
+    DeadlyStore deadly(store, rank == 0 ? "set host/0" : "");
+    Tampered view(deadly, rank == 1);
     CommunicatorConfig config = test_config(rank, 2);
     config.timeout = kLong;
     const Error error = error_of([&] { Communicator::create(view, config); });

@@ -1,16 +1,16 @@
 #include "csrc_device/runtime/prompter.hpp"
 
 #include <pthread.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
+#include <cerrno>
+#include <cstdint>
 #include <mutex>
 #include <system_error>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "csrc_device/runtime/fork.hpp"
 #include "csrc_device/runtime/queue.hpp"
@@ -19,72 +19,105 @@
 namespace vdev {
 namespace {
 
-// A tick takes a core from whoever computes there: measured, 37 microseconds of a collective's 8 where it
-// hits one. While every task finds its waiter the ticks become rarer; once one does not, they are frequent
-// again.
-constexpr auto kTick = std::chrono::milliseconds(1), kRareTick = std::chrono::milliseconds(4);
+// Nanoseconds. The longer one while every task finds its waiter; where one does not, the next few do not wait
+// so long.
+constexpr std::int64_t kLongest = 8'000'000, kShortest = 2'000'000;
 
+/// A timer that is put off as long as waiters come. A thread that looked at regular times would take a core
+/// from whoever computes there: with 16 processes on 2 cores, ticks of 4 ms took a fifth of their speed.
 class Prompter {
  public:
-  void watch(std::weak_ptr<Queue> queue);
+  void expect(std::int64_t now);
+  void forget() { waiting_.fetch_sub(1); }
   void stop();
 
   const int generation = fork_generation();
 
  private:
-  void run();
+  using Lock = std::lock_guard<std::mutex>;
 
+  void set(std::int64_t now);
+  bool start();
+  void run();
+  bool goes_off();
+
+  // How many queues have such a task; and when the timer goes off, in monotonic nanoseconds, or 0. A queue
+  // adds itself and then looks at due_, the thread clears due_ and then looks at waiting_, both in the one
+  // order of all such operations: so either it finds the queue, or the queue sets the timer.
+  std::atomic<int> waiting_{0};
+  std::atomic<std::int64_t> due_{0};
+  std::atomic<std::int64_t> patience_{kLongest};
+
+  // Held where the timer is set and due_ written, so that they agree.
   std::mutex mutex_;
-  std::condition_variable news_;
-  std::vector<std::weak_ptr<Queue>> watched_;
+  int timer_ = -1;
   bool stopped_ = false;
   std::thread thread_;
 };
 
-void Prompter::watch(std::weak_ptr<Queue> queue) {
-  std::unique_lock lock(mutex_);
+void Prompter::expect(std::int64_t now) {
+  const bool is_first = waiting_.fetch_add(1) == 0;
+  const std::int64_t due = due_.load();
+  // Seldom, as it is a system call. Not for the first one alone, as tasks that overlap would put it off for
+  // ever.
+  const bool is_set = is_first ? due - now > patience_.load() / 2 : due != 0;
+  if (is_set) return;
+  Lock lock(mutex_);
+  set(now);
+}
+
+/// Lock held.
+void Prompter::set(std::int64_t now) {
   if (stopped_) return;
-  watched_.push_back(std::move(queue));
-  if (!thread_.joinable()) {
-    SignalsBlocked blocked;
+  const std::int64_t patience = patience_.load();
+  // Also where there is no thread to be had, and then tried again.
+  due_.store(now + patience);
+  if (!thread_.joinable() && !start()) return;
+  const itimerspec once{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = patience}};
+  timerfd_settime(timer_, 0, &once, nullptr);
+}
+
+/// Lock held.
+bool Prompter::start() {
+  if (timer_ < 0) timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+  if (timer_ < 0) return false;
+  SignalsBlocked blocked;
+  try {
     thread_ = std::thread([this] { run(); });
-    pthread_setname_np(thread_.native_handle(), "vdev prompter");
+  } catch (const std::system_error&) {
+    return false;
   }
-  lock.unlock();
-  news_.notify_one();
+  pthread_setname_np(thread_.native_handle(), "vdev prompter");
+  return true;
 }
 
 void Prompter::run() {
-  std::unique_lock lock(mutex_);
-  auto tick = kTick;
-  while (!stopped_) {
-    if (watched_.empty()) {
-      tick = kTick;
-      news_.wait(lock);
-      continue;
-    }
-    news_.wait_for(lock, tick, [&] { return stopped_; });
-    auto looked_at = std::exchange(watched_, {});
-    lock.unlock();
-    // Without the lock: a queue that goes with the last pointer, taken here, may come back to us.
-    tick = std::min(2 * tick, kRareTick);
-    std::erase_if(looked_at, [&](const std::weak_ptr<Queue>& watched) {
-      const auto queue = watched.lock();
-      const auto found = queue ? queue->prompt() : Queue::Prompted::kQuiet;
-      if (found == Queue::Prompted::kLeftAlone) tick = kTick;
-      return found == Queue::Prompted::kQuiet;
-    });
-    lock.lock();
-    watched_.insert(watched_.end(), looked_at.begin(), looked_at.end());
+  while (goes_off()) {
+    const std::int64_t patience = patience_.load();
+    const bool left_alone = waiting_.load() > 0 && prompt_all_queues(patience / 2);
+    patience_.store(left_alone ? kShortest : std::min(2 * patience, kLongest));
+    Lock lock(mutex_);
+    if (waiting_.load() > 0 && due_.load() == 0) set(monotonic_ns());
   }
+}
+
+/// Waits for that. False when the thread is to end: also if somebody has closed all descriptors.
+bool Prompter::goes_off() {
+  std::uint64_t times = 0;
+  while (read(timer_, &times, sizeof times) < 0)
+    if (errno != EINTR) return false;
+  Lock lock(mutex_);
+  due_.store(0);
+  return !stopped_;
 }
 
 void Prompter::stop() {
   {
-    std::lock_guard lock(mutex_);
+    Lock lock(mutex_);
     stopped_ = true;
+    const itimerspec now{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = 1}};
+    if (timer_ >= 0) timerfd_settime(timer_, 0, &now, nullptr);
   }
-  news_.notify_one();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -102,12 +135,12 @@ Prompter& prompter() {
 
 }  // namespace
 
-void watch(std::weak_ptr<Queue> queue) noexcept {
-  try {
-    prompter().watch(std::move(queue));
-  } catch (const std::system_error&) {
-    // No thread to be had.
-  }
+void expect_waiter(std::int64_t now) noexcept {
+  prompter().expect(now);
+}
+
+void waiter_came() noexcept {
+  prompter().forget();
 }
 
 void stop_prompter() noexcept {

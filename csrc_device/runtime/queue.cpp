@@ -84,10 +84,6 @@ void Queue::enqueue(std::function<void()> task, Start start) {
   const bool inside = running_here();  // nobody can wait for it there
   const bool urgent = inside || (start == Start::kAtOnce && !blocking_);
   const std::uint64_t sequence = push(Kind::kTask, urgent, std::move(task), nullptr);
-  if (!urgent && !blocking_ && !watched_.load(std::memory_order_relaxed) &&
-      !watched_.exchange(true, std::memory_order_relaxed)) {
-    watch(weak_from_this());
-  }
   if (!blocking_ || inside) return;
   help_until(sequence);
   raise();
@@ -142,7 +138,18 @@ void Queue::append(Kind kind, bool urgent, std::function<void()> task, std::shar
                     std::move(point)});
   pushed_.store(sequence, std::memory_order_release);
   urgent_ += urgent;
-  promised_ += kind == Kind::kTask && !urgent;
+  if (kind == Kind::kTask && !urgent) count_promised(1);
+}
+
+/// Lock held.
+void Queue::count_promised(int change) {
+  const bool had_some = promised_ > 0;
+  promised_ += change;
+  const bool has_some = promised_ > 0;
+  if (has_some == had_some || blocking_) return;  // who enqueues in a blocking queue waits
+  if (!has_some) return waiter_came();
+  promised_at_ = monotonic_ns();
+  expect_waiter(promised_at_);
 }
 
 // --- running items ---
@@ -181,7 +188,7 @@ Queue::Item Queue::take(Trash& trash) {
   Item item = std::move(items_.front());
   items_.pop_front();
   urgent_ -= item.urgent;
-  promised_ -= item.kind == Kind::kTask && !item.urgent;
+  if (item.kind == Kind::kTask && !item.urgent) count_promised(-1);
   if (error_ && !is_live(error_, item.epoch)) trash.push_back(std::exchange(error_, nullptr));
   return item;
 }
@@ -339,7 +346,7 @@ void Queue::abandon(std::exception_ptr error) {
     }
     // An empty point keeps the numbering: who waits for this item still sees it finish, in order.
     auto& gone = dropped.emplace_back(std::move(item));
-    promised_ -= gone.kind == Kind::kTask && !gone.urgent;
+    if (gone.kind == Kind::kTask && !gone.urgent) count_promised(-1);
     item = {Kind::kPoint, gone.urgent, gone.sequence, gone.epoch, nullptr, nullptr};
   }
   if (!dropped.empty() && record && !error_) error_ = record;

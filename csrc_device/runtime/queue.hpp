@@ -66,11 +66,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   bool idle() const;
   /// Gets going what wakes nobody when it is enqueued: for those who poll, or wait without helping.
   void nudge();
-  /// What the prompter found: nothing, for so long that it need not look any more; nothing that it was needed
-  /// for; a task that nobody came for.
-  enum class Prompted { kQuiet, kHelped, kLeftAlone };
-  /// One tick of the prompter: wakes the worker for what has waited in vain since the tick before.
-  Prompted prompt();
+  /// Wakes the worker if a task left to a waiter has waited in vain for `nanoseconds`. True if one has.
+  bool prompt(std::int64_t nanoseconds);
   /// True once the Stream is gone and nothing is left to run.
   bool finished_for_good() const;
   /// Sequence number of the last item.
@@ -124,6 +121,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
 
   std::uint64_t push(Kind kind, bool urgent, std::function<void()> task, std::shared_ptr<Completion> point);
   void append(Kind kind, bool urgent, std::function<void()> task, std::shared_ptr<Completion> point);
+  void count_promised(int change);
   bool claim_worker(bool even_if_not_urgent = false);
   void start_worker();
   void request_stop();
@@ -144,18 +142,13 @@ class Queue : public std::enable_shared_from_this<Queue> {
   // Guarded by mutex_. The two counters are also read without it: acquire loads that pair with the release
   // stores made under the lock, so that who sees a number sees what the tasks up to it have written.
   std::deque<Item> items_;
-  std::size_t urgent_ = 0;    // how many are urgent. Waits are not: they can wait for a helper
-  std::size_t promised_ = 0;  // how many are tasks that were left to a waiter (Start::kByWaiter)
+  std::size_t urgent_ = 0;        // how many are urgent. Waits are not: they can wait for a helper
+  int promised_ = 0;              // how many are tasks that were left to a waiter (Start::kByWaiter)
+  std::int64_t promised_at_ = 0;  // since when there are any, in monotonic nanoseconds
   std::atomic<std::uint64_t> pushed_{0};
   std::atomic<std::uint64_t> finished_{0};
   std::atomic<bool> running_{false};  // somebody holds the run token
   std::shared_ptr<ErrorRecord> error_;
-
-  // For prompt(). `watched_` is cleared under mutex_ and looked at after a push, hence after the push's turn
-  // at mutex_: either the prompter saw that push, or the pusher sees the flag cleared.
-  std::atomic<bool> watched_{false};
-  std::uint64_t prompted_front_ = 0, prompted_pushed_ = 0;
-  int quiet_ticks_ = 0;
 
   std::condition_variable
       progress_;                    // for waiters; signalled when wake_at_ is passed or the token falls free
@@ -169,6 +162,9 @@ class Queue : public std::enable_shared_from_this<Queue> {
   bool closing_ = false;  // the worker ends once the queue is empty
   bool stopped_ = false;  // no worker may be started
 };
+
+/// Queue::prompt for every queue alive: whether any task had waited in vain.
+bool prompt_all_queues(std::int64_t nanoseconds);
 
 /// Queue::stop for every queue alive, within `nanoseconds` altogether; their items are dropped first.
 void stop_all_queues(std::int64_t nanoseconds) noexcept;

@@ -34,6 +34,17 @@ Registry& registry() {
   return *found;
 }
 
+std::vector<std::shared_ptr<Queue>> queues_alive() {
+  std::vector<std::shared_ptr<Queue>> alive;
+  Registry& all = registry();
+  std::lock_guard lock(all.mutex);
+  for (Queue* queue : all.queues) {
+    // Null for one whose last pointer is just going: it has no worker any more.
+    if (auto held = queue->weak_from_this().lock()) alive.push_back(std::move(held));
+  }
+  return alive;
+}
+
 }  // namespace
 
 std::shared_ptr<Queue> Queue::make(std::string name, bool blocking) {
@@ -45,6 +56,7 @@ std::shared_ptr<Queue> Queue::make(std::string name, bool blocking) {
 }
 
 Queue::~Queue() {
+  if (promised_ > 0 && !blocking_ && !orphaned()) waiter_came();
   Registry& all = registry();
   std::lock_guard lock(all.mutex);
   all.queues.erase(this);
@@ -94,25 +106,21 @@ void Queue::work() {
   progress_.notify_all();
 }
 
-Queue::Prompted Queue::prompt() {
-  // Quiet for so many ticks: what comes next may pay for being watched anew.
-  constexpr int kPatience = 50;
-  if (orphaned()) return Prompted::kQuiet;
+bool Queue::prompt(std::int64_t nanoseconds) {
+  if (orphaned()) return false;
   Lock lock(mutex_);
-  const std::uint64_t front = items_.empty() ? 0 : items_.front().sequence;
-  const bool stuck = front != 0 && front == prompted_front_;
-  prompted_front_ = front;
-  const std::uint64_t pushed = pushed_.load(std::memory_order_relaxed);
-  quiet_ticks_ = items_.empty() && std::exchange(prompted_pushed_, pushed) == pushed ? quiet_ticks_ + 1 : 0;
-  if (quiet_ticks_ >= kPatience) {
-    quiet_ticks_ = 0;
-    watched_.store(false, std::memory_order_relaxed);
-    return Prompted::kQuiet;
-  }
-  const bool wake = stuck && claim_worker(true);
+  const bool helped = promised_ == 0 || running_.load(std::memory_order_relaxed);
+  if (helped || monotonic_ns() - promised_at_ < nanoseconds) return false;
+  const bool wake = claim_worker(true);
   lock.unlock();
   if (wake) work_.notify_one();
-  return stuck ? Prompted::kLeftAlone : Prompted::kHelped;
+  return true;
+}
+
+bool prompt_all_queues(std::int64_t nanoseconds) {
+  bool any = false;
+  for (const auto& queue : queues_alive()) any |= queue->prompt(nanoseconds);
+  return any;
 }
 
 void Queue::close() {
@@ -174,15 +182,7 @@ bool Queue::stop(std::int64_t nanoseconds) {
 void stop_all_queues(std::int64_t nanoseconds) noexcept {
   const std::int64_t deadline = monotonic_ns() + nanoseconds;
   stop_prompter();
-  std::vector<std::shared_ptr<Queue>> alive;
-  {
-    Registry& all = registry();
-    std::lock_guard lock(all.mutex);
-    for (Queue* queue : all.queues) {
-      // Null for one whose last pointer is just going: it has no worker any more.
-      if (auto held = queue->weak_from_this().lock()) alive.push_back(std::move(held));
-    }
-  }
+  const auto alive = queues_alive();
   for (auto& queue : alive) {
     queue->abandon(nullptr);
     queue->request_stop();

@@ -260,12 +260,55 @@ TEST(tasks_for_the_waiter_run_without_one_for_as_long_as_they_come) {
   for (int i = 0; i < 5; ++i) {
     stream->enqueue([&] { ++ran; }, vdev::Start::kByWaiter);
     CHECK(eventually([&] { return ran == i + 1; }));
-    // From now and then to so rarely that the queue is no longer watched in between.
+    // From now and then to so rarely that nothing is expected in between.
     std::this_thread::sleep_for(std::chrono::milliseconds(30 * i));
   }
 }
 
-TEST(a_stream_that_is_watched_may_go) {
+TEST(a_task_left_alone_runs_while_other_streams_find_their_waiters) {
+  auto left = make(), busy = make();
+  for (int i = 0; i < 3; ++i) {
+    std::atomic<int> ran{0};
+    left->enqueue([&] { ++ran; }, vdev::Start::kByWaiter);
+    // However often others put the looking after off.
+    CHECK(eventually([&] {
+      for (int k = 0; k < 100; ++k) {
+        busy->enqueue([] {}, vdev::Start::kByWaiter);
+        busy->synchronize();
+      }
+      return ran == 1;
+    }));
+  }
+}
+
+TEST(tasks_left_alone_by_many_threads_all_run) {
+  constexpr int kThreads = 4, kRounds = 25;
+  std::vector<std::thread> threads;
+  std::atomic<int> ran{0}, expected{0}, late{0};
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(t);
+      auto stream = make();
+      for (int i = 0; i < kRounds; ++i) {
+        std::atomic<bool> done{false};
+        const int tasks = 1 + int(random() % 3);
+        for (int k = 0; k < tasks; ++k) {
+          stream->enqueue([&] { ++ran; }, vdev::Start::kByWaiter);
+          ++expected;
+        }
+        stream->enqueue([&] { done = true; }, vdev::Start::kByWaiter);
+        if (random() % 2 == 0) stream->synchronize();
+        if (random() % 8 == 0) stream = make();
+        if (!eventually([&] { return done.load(); })) ++late;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK_EQ(late.load(), 0);
+  CHECK_EQ(ran.load(), expected.load());
+}
+
+TEST(a_stream_with_a_task_left_alone_may_go) {
   for (int i = 0; i < 200; ++i) {
     std::atomic<int> ran{0};
     auto stream = make();

@@ -94,17 +94,37 @@ def test_counts():
     assert (gather.size, gather.count, gather.output.numel()) == (1024, 64, 256)
 
 
+LONG = 2 * cases.PERIOD + 100  # elements: some periods, and a part of one
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
 @pytest.mark.parametrize("op", ["sum", "min", "max"])
-def test_the_check_finds_what_is_wrong(dtype, op):
-    case = CASES["all_reduce"](setting(2, dtype, op=op), 64 * dtype.itemsize)
+@pytest.mark.parametrize("count", [64, LONG])
+def test_the_check_finds_what_is_wrong(dtype, op, count):
+    case = CASES["all_reduce"](setting(2, dtype, op=op), count * dtype.itemsize)
     reduce = {"sum": torch.Tensor.sum, "min": torch.Tensor.amin, "max": torch.Tensor.amax}[op]
-    inputs = torch.stack([case.pattern(rank).double() for rank in range(2)])
+    inputs = torch.stack([ramp(count, rank).double() for rank in range(2)])
     case.output.copy_(reduce(inputs, 0))
     assert case.wrong() == 0
     case.output[3] += 1
-    case.output[60] -= 1
+    case.output[count - 4] -= 1
     assert case.wrong() == 2
+
+
+def ramp(count, begin):
+    return torch.arange(count) % 8 + begin % 8
+
+
+@pytest.mark.parametrize("count", [1, 64, cases.PERIOD, LONG])
+def test_inputs_are_written_whole(count):
+    whole = CASES["all_reduce"](setting(), 4 * count)
+    parts = CASES["reduce_scatter"](setting(), 4 * 4 * count)
+    for case in (whole, parts):
+        case.input.fill_(-1)
+        case.reset()
+    assert torch.equal(whole.input.long(), ramp(count, 1))
+    expected = torch.cat([ramp(count, 1 + 3 * part) for part in range(4)])
+    assert torch.equal(parts.input.long(), expected)
 
 
 @pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter"])
@@ -227,11 +247,11 @@ def test_without_ranks_it_says_what_to_do(monkeypatch, capsys):
 def test_run(vrun, tmp_path, collective, backends, device):
     output = vrun(
         *("--cards", 2, "-m", "vccl.bench", collective, "--backend", backends, "--device", device),
-        *("--min", 64, "--max", "4K", "--factor", 8, "--iters", 3, "--warmup", 1, "--json", "out.json"),
+        *("--min", 64, "--max", 40000, "--factor", 25, "--iters", 3, "--warmup", 1, "--json", "out.json"),
     )
     figures = json.loads((tmp_path / "out.json").read_text())
     assert figures["ranks"] == 2 and figures["machine"]["torch"] == torch.__version__
-    expected = [0] if collective == "barrier" else [64, 512, 4096]
+    expected = [0] if collective == "barrier" else [64, 1600, 40000]
     assert [row["size"] for row in figures["rows"]] == expected
     for row in figures["rows"]:
         assert list(row["timings"]) == backends.split(",")

@@ -37,6 +37,7 @@ class Prompter {
   using Lock = std::lock_guard<std::mutex>;
 
   void set(std::int64_t now);
+  void set_timer(std::int64_t nanoseconds);
   bool start();
   void run();
   bool goes_off();
@@ -72,8 +73,12 @@ void Prompter::set(std::int64_t now) {
   const std::int64_t patience = patience_.load();
   // Also where there is no thread to be had, and then tried again.
   due_.store(now + patience);
-  if (!thread_.joinable() && !start()) return;
-  const itimerspec once{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = patience}};
+  if (thread_.joinable() || start()) set_timer(patience);
+}
+
+/// Lock held. To go off once, in less than a second.
+void Prompter::set_timer(std::int64_t nanoseconds) {
+  const itimerspec once{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = nanoseconds}};
   timerfd_settime(timer_, 0, &once, nullptr);
 }
 
@@ -115,8 +120,7 @@ void Prompter::stop() {
   {
     Lock lock(mutex_);
     stopped_ = true;
-    const itimerspec now{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = 1}};
-    if (timer_ >= 0) timerfd_settime(timer_, 0, &now, nullptr);
+    if (timer_ >= 0) set_timer(1);
   }
   if (thread_.joinable()) thread_.join();
 }

@@ -108,12 +108,12 @@ void Queue::work() {
 
 bool Queue::prompt(std::int64_t nanoseconds) {
   if (orphaned()) return false;
-  Lock lock(mutex_);
-  const bool helped = promised_ == 0 || running_.load(std::memory_order_relaxed);
-  if (helped || monotonic_ns() - promised_at_ < nanoseconds) return false;
-  const bool wake = claim_worker(true);
-  lock.unlock();
-  if (wake) work_.notify_one();
+  {
+    Lock lock(mutex_);
+    const bool helped = promised_ == 0 || running_.load(std::memory_order_relaxed);
+    if (helped || monotonic_ns() - promised_at_ < nanoseconds) return false;
+  }
+  nudge();
   return true;
 }
 

@@ -110,35 +110,36 @@ class Case(ABC):
         return self.setting.rank == self.setting.root
 
     def pattern(self, rank: int, part: int = 0) -> torch.Tensor:
-        """What `rank` puts in (for `part`), one period: small integers, so that every sum is exact in every
-        dtype."""
+        """What `rank` puts in (for `part`): one period, a row of small integers, so that every sum is exact
+        in every dtype."""
         ramp = torch.arange(min(self.count, PERIOD), dtype=torch.int32).remainder_(8)
-        return ramp.add_((rank + 3 * part) % 8).to(self.setting.dtype)
+        return ramp.add_((rank + 3 * part) % 8).to(self.setting.dtype)[None]
 
     def patterns(self, rank: int) -> torch.Tensor:
         """What `rank` puts in for all ranks, a row each."""
-        return torch.stack([self.pattern(rank, part) for part in range(self.setting.world_size)])
+        return torch.cat([self.pattern(rank, part) for part in range(self.setting.world_size)])
 
     def reduced(self, part: int = 0) -> torch.Tensor:
         """What the reduction makes of every rank's pattern, a row in float64."""
         inputs = torch.stack([self.pattern(rank, part).double() for rank in range(self.setting.world_size)])
         return {"sum": inputs.sum, "avg": inputs.mean, "min": inputs.amin, "max": inputs.amax}[
             self.setting.op
-        ](0, keepdim=True)
+        ](0)
 
     def on_device(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.setting.device)
 
-    def empty(self, count: int) -> torch.Tensor:
-        return torch.empty(count, dtype=self.setting.dtype, device=self.setting.device)
+    def empty(self, parts: int = 1) -> torch.Tensor:
+        """A buffer of so many parts."""
+        return torch.empty(parts * self.count, dtype=self.setting.dtype, device=self.setting.device)
 
 
 class Whole(Case):
     """One buffer a rank, which the collective overwrites."""
 
     def allocate(self) -> None:
-        self.source = self.on_device(self.pattern(self.setting.rank)[None])
-        self.input = self.output = self.empty(self.count)
+        self.source = self.on_device(self.pattern(self.setting.rank))
+        self.input = self.output = self.empty()
 
 
 class AllReduce(Whole):
@@ -161,7 +162,7 @@ class Broadcast(Whole):
         dist.broadcast(self.input, group_src=self.setting.root, group=self.setting.group)
 
     def expected(self) -> torch.Tensor:
-        return self.pattern(self.setting.root)[None]
+        return self.pattern(self.setting.root)
 
     def traffic(self) -> float:
         return 2.0 * (self.setting.world_size - 1) * self.size
@@ -187,16 +188,16 @@ class AllGather(Case):
     shares = in_place_too = True
 
     def allocate(self) -> None:
-        self.source = self.on_device(self.pattern(self.setting.rank)[None])
-        self.output = self.empty(self.count * self.setting.world_size)
+        self.source = self.on_device(self.pattern(self.setting.rank))
+        self.output = self.empty(self.setting.world_size)
         own = self.output.narrow(0, self.setting.rank * self.count, self.count)
-        self.input = own if self.setting.in_place else self.empty(self.count)
+        self.input = own if self.setting.in_place else self.empty()
 
     def call(self) -> None:
         dist.all_gather_single(self.output, self.input, group=self.setting.group)
 
     def expected(self) -> torch.Tensor:
-        return torch.stack([self.pattern(rank) for rank in range(self.setting.world_size)])
+        return torch.cat([self.pattern(rank) for rank in range(self.setting.world_size)])
 
 
 class ReduceScatter(Case):
@@ -206,9 +207,9 @@ class ReduceScatter(Case):
 
     def allocate(self) -> None:
         self.source = self.on_device(self.patterns(self.setting.rank))
-        self.input = self.empty(self.count * self.setting.world_size)
+        self.input = self.empty(self.setting.world_size)
         own = self.input.narrow(0, self.setting.rank * self.count, self.count)
-        self.output = own if self.setting.in_place else self.empty(self.count)
+        self.output = own if self.setting.in_place else self.empty()
 
     def call(self) -> None:
         op = REDUCE_OPS[self.setting.op]
@@ -227,9 +228,9 @@ class Gather(Case):
     shares = uses_root = True
 
     def allocate(self) -> None:
-        self.source = self.on_device(self.pattern(self.setting.rank)[None])
-        self.input = self.empty(self.count)
-        self.output = self.empty(self.count * self.setting.world_size if self.is_root else 0)
+        self.source = self.on_device(self.pattern(self.setting.rank))
+        self.input = self.empty()
+        self.output = self.empty(self.setting.world_size if self.is_root else 0)
         self.parts = list(self.output.split(self.count)) if self.is_root else None
 
     def call(self) -> None:
@@ -238,7 +239,7 @@ class Gather(Case):
     def expected(self) -> torch.Tensor | None:
         if not self.is_root:
             return None
-        return torch.stack([self.pattern(rank) for rank in range(self.setting.world_size)])
+        return torch.cat([self.pattern(rank) for rank in range(self.setting.world_size)])
 
     def traffic(self) -> float:
         return 2.0 * self.size
@@ -251,15 +252,15 @@ class Scatter(Case):
 
     def allocate(self) -> None:
         self.source = self.on_device(self.patterns(self.setting.rank))
-        self.input = self.empty(self.count * self.setting.world_size if self.is_root else 0)
-        self.output = self.empty(self.count)
+        self.input = self.empty(self.setting.world_size if self.is_root else 0)
+        self.output = self.empty()
         self.parts = list(self.input.split(self.count)) if self.is_root else None
 
     def call(self) -> None:
         dist.scatter(self.output, self.parts, group_src=self.setting.root, group=self.setting.group)
 
     def expected(self) -> torch.Tensor:
-        return self.pattern(self.setting.root, self.setting.rank)[None]
+        return self.pattern(self.setting.root, self.setting.rank)
 
     def traffic(self) -> float:
         return 2.0 * self.size
@@ -272,7 +273,7 @@ class AllToAll(Case):
 
     def allocate(self) -> None:
         self.source = self.on_device(self.patterns(self.setting.rank))
-        self.input = self.empty(self.count * self.setting.world_size)
+        self.input = self.empty(self.setting.world_size)
         self.output = torch.empty_like(self.input)
 
     def call(self) -> None:
@@ -280,7 +281,7 @@ class AllToAll(Case):
 
     def expected(self) -> torch.Tensor:
         own = self.setting.rank
-        return torch.stack([self.pattern(rank, own) for rank in range(self.setting.world_size)])
+        return torch.cat([self.pattern(rank, own) for rank in range(self.setting.world_size)])
 
 
 class SendRecv(Whole):
@@ -299,7 +300,7 @@ class SendRecv(Whole):
             work.wait()
 
     def expected(self) -> torch.Tensor:
-        return self.pattern((self.setting.rank - 1) % self.setting.world_size)[None]
+        return self.pattern((self.setting.rank - 1) % self.setting.world_size)
 
 
 class Barrier(Case):

@@ -1,19 +1,20 @@
 # Everything runs from a virtual environment of its own. Every target works on a fresh clone.
 #
 #   make train      a small GPT, trained with DDP on two virtual cards (about a minute)
-#   make test       the whole test suite
+#   make test       the whole test suite (SANITIZED=1: without the native tests that make sanitize SHORT=1 has run)
 #   make build      rebuild the compiled module after a change in C++ (seconds, for one file)
 #   make conformance  PyTorch's own suite of torch.distributed against vccl (about ten minutes)
-#   make bench      all_reduce, measured beside gloo (and an MPI where there is one): the README's table and figure
+#   make bench      all_reduce, measured beside gloo (and an MPI where there is one): the tables of README and
+#                   docs/measurements.md, and the figure
 #   make bench-check  whether the ratios of docs/bench/baseline.json are still reached
 #   make tune       measures every algorithm, and writes the table that the selector chooses by (some minutes)
-#   make lint       formatting, style, and that includes point downwards
+#   make lint       formatting, style, types, and that includes point downwards
 #   make sanitize   the torch-free tests under the thread and address sanitizers (SHORT=1: the short form)
 
 PYTHON ?= python3
 RANKS ?= 2
 WORKERS ?= 2
-TORCH := 2.13.0
+TORCH := $(shell sed -n 's/^TESTED = "\(.*\)"/\1/p' vccl/_torch_version.py)
 VENV := .venv
 comma := ,
 BUILD := build/RelWithDebInfo
@@ -49,7 +50,7 @@ build: install
 
 # One file is one worker's: tests of a file share started ranks and built executables.
 test: build
-	python -m pytest --numprocesses $(WORKERS) --dist loadfile
+	VCCL_TEST_SANITIZED=$(SANITIZED) python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
 # Ends with an error if the outcome is not the one in tests/conformance/expected.toml.
 conformance: build
@@ -69,7 +70,9 @@ bench: build $(VENV)/.bench
 	vrun --cards 2 -m vccl.bench all_reduce --backend vccl,$(OTHERS) --memory --json docs/bench/all_reduce-2.json
 	vrun --cards 4 -m vccl.bench all_reduce --backend vccl,$(OTHERS) --memory --json docs/bench/all_reduce-4.json
 	python -m vccl.bench plot docs/bench/all_reduce-2.json docs/bench/all_reduce-4.json --output docs/bench/all_reduce.png
-	python -m vccl.bench table docs/bench/all_reduce-2.json docs/bench/all_reduce-4.json --into README.md
+	python -m vccl.bench table docs/bench/all_reduce-2.json docs/bench/all_reduce-4.json --into docs/measurements.md
+	python -m vccl.bench table docs/bench/all_reduce-2.json docs/bench/all_reduce-4.json \
+		--sizes 4,1K,64K,1M,64M --into README.md
 
 bench-check: build
 	python -m vccl.bench check
@@ -79,12 +82,13 @@ tune: build $(VENV)/.bench
 	mkdir -p docs/bench
 	python -m vccl.bench tune --write $(TUNE)
 
-CPP = $(shell find csrc_device csrc_pg transport tests/native -name '*.[ch]pp')
+CPP = $(shell find base csrc_device csrc_pg transport tests/native -name '*.[ch]pp')
 
 lint: install
 	@clang-format --dry-run -Werror $(CPP)
 	ruff check
 	ruff format --check
+	mypy
 	python -m pytest tests/test_floors.py
 
 format: install
@@ -98,5 +102,5 @@ sanitize: install
 	VCCL_TEST_SANITIZE=address VCCL_TEST_SHORT=$(SHORT) python -m pytest --numprocesses $(WORKERS) tests/test_native.py
 
 clean:
-	rm -rf build $(VENV)/.vccl .pytest_cache .ruff_cache
+	rm -rf build $(VENV)/.vccl .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

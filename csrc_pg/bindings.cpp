@@ -10,21 +10,26 @@
 #include <pybind11/stl.h>
 
 #include "csrc_pg/collectives/algorithm.hpp"
-#include "csrc_pg/communicators.hpp"
+#include "csrc_pg/collectives/selector.hpp"
+#include "csrc_pg/communicators/blocked_threads.hpp"
+#include "csrc_pg/communicators/communicators.hpp"
+#include "csrc_pg/communicators/interruption.hpp"
 #include "csrc_pg/process_group.hpp"
 #include "transport/environment.hpp"
 #include "transport/host_barrier.hpp"
-#include "transport/zmq_api.hpp"
+#include "transport/zmq_library.hpp"
 
 namespace py = pybind11;
 using vccl::ProcessGroupVccl;
 
 namespace {
 
-c10::intrusive_ptr<ProcessGroupVccl> make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                          const c10::intrusive_ptr<vccl::Options>& options) {
-  return c10::make_intrusive<ProcessGroupVccl>(store, rank, size,
-                                               options ? options : c10::make_intrusive<vccl::Options>());
+c10::intrusive_ptr<ProcessGroupVccl> make(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+    const c10::intrusive_ptr<vccl::Options>& options,
+    const std::vector<c10::intrusive_ptr<ProcessGroupVccl>>& relatives) {
+  return c10::make_intrusive<ProcessGroupVccl>(
+      store, rank, size, options ? options : c10::make_intrusive<vccl::Options>(), relatives);
 }
 
 constexpr auto kSignalPeriod = std::chrono::milliseconds(100);
@@ -37,7 +42,7 @@ vccl::HostBarrier make_barrier(const py::buffer& page, int size) {
   return {*static_cast<vccl::HostBarrier::Words*>(info.ptr), size};
 }
 
-// Interrupts are handled on the way.
+// Passes the barrier. Signal handlers run meanwhile.
 void pass(vccl::HostBarrier& barrier, double look, double timeout) {
   using Seconds = std::chrono::duration<double>;
   const auto as_wait = [](double seconds) {
@@ -62,6 +67,8 @@ void pass(vccl::HostBarrier& barrier, double look, double timeout) {
 }  // namespace
 
 void init_process_group_bindings(py::module_& module) {
+  vccl::let_interruptions_reach_transport();
+  vccl::let_watch_ask_for_blocked_threads();
   const auto without_gil = py::call_guard<py::gil_scoped_release>();
 
   auto group = py::class_<ProcessGroupVccl, c10d::Backend, c10::intrusive_ptr<ProcessGroupVccl>>(
@@ -79,6 +86,10 @@ void init_process_group_bindings(py::module_& module) {
            py::arg("is_high_priority_stream") = false)
       .def_readwrite("is_high_priority_stream", &vccl::Options::is_high_priority_stream,
                      "Whether the communicator's stream is one of high priority.")
+      .def_property(
+          "group_desc", [](const vccl::Options& self) { return self.group_desc; },
+          [](vccl::Options& self, const std::string& description) { self.group_desc = description; },
+          "How the group is described, which errors call it by where it is not empty.")
       .def("__copy__", [](const vccl::Options& self) { return self.copy(); })
       .def(
           "__deepcopy__", [](const vccl::Options& self, const py::dict&) { return self.copy(); },
@@ -86,7 +97,11 @@ void init_process_group_bindings(py::module_& module) {
 
   group
       .def(py::init(&make), py::arg("store"), py::arg("rank"), py::arg("size"),
-           py::arg("options") = py::none(), without_gil)
+           py::arg("options") = py::none(),
+           py::arg("relatives") = std::vector<c10::intrusive_ptr<ProcessGroupVccl>>(), without_gil)
+      .def_property_readonly("_group_name", &ProcessGroupVccl::group_name, "What errors call the group.")
+      .def("_ended_ranks", &ProcessGroupVccl::ended_ranks,
+           "{rank: text} of the ranks of this group that are known to have died or left.", without_gil)
       .def_property_readonly("options", &ProcessGroupVccl::options, "The options the group was made with.")
       .def("get_error", &ProcessGroupVccl::getError, "Whether and how the group has failed, as an ErrorType.",
            without_gil)
@@ -94,7 +109,7 @@ void init_process_group_bindings(py::module_& module) {
            "How often the group was split. torch.distributed.split_group asks for it, and describes the "
            "group it makes with it.")
       .def(
-          // torch asks this of the ranks that a new group is without, as NCCL needs it.
+          // torch calls this on the ranks that are not in a new group, because NCCL needs it.
           "perform_nocolor_split", [](const ProcessGroupVccl&, const at::Device&) {}, py::arg("device"),
           "Does nothing: a new group of vccl takes its own ranks alone.")
       .def("_cancel_coalescing", &ProcessGroupVccl::cancel_coalescing,

@@ -1,27 +1,34 @@
-// The transport's errors as torch's, in one place.
+// Turns the transport's errors into torch's.
 #pragma once
 
 #include <exception>
+#include <string>
 #include <utility>
 
+#include "csrc_device/runtime/interruption.hpp"
 #include "transport/error.hpp"
 
 namespace vccl {
 
-/// Raises the torch form of `error`, text unchanged:
-///   unsupported -> NotImplementedError, invalid -> ValueError, everything else ->
-///   torch.distributed.DistBackendError.
+/// Raises the torch form of `error`, with the same text: unsupported becomes NotImplementedError, invalid
+/// becomes ValueError, and everything else becomes torch.distributed.DistBackendError.
 [[noreturn]] void throw_torch_error(const Error& error);
 
-/// The same as an object, for what runs on a stream and is raised later by somebody else.
+/// Returns the exception that throw_torch_error() raises. Call this when another thread raises the error
+/// later.
 std::exception_ptr torch_error(const Error& error) noexcept;
 
-/// Runs `call` and turns an Error that leaves it into torch's.
+/// Returns the text of an exception, without a backtrace.
+std::string text_of(const std::exception_ptr& error);
+
+/// Runs `call`. Turns an Error that leaves `call` into torch's form, or, if the calling thread was
+/// interrupted during `call`, into the interruption.
 template <typename Call>
 decltype(auto) with_torch_errors(Call&& call) {
   try {
     return std::forward<Call>(call)();
   } catch (const Error& error) {
+    vdev::raise_interruption();
     throw_torch_error(error);
   }
 }

@@ -1,4 +1,4 @@
-// What a user may choose for a group.
+// The options that a user may choose for a group.
 #pragma once
 
 #include <chrono>
@@ -7,12 +7,13 @@
 
 namespace vccl {
 
-/// torch.distributed hands these over as `pg_options`. Copyable: split_group copies the parent's.
+/// Holds what torch.distributed passes as `pg_options`. Copyable, because split_group copies the parent's
+/// options.
 struct Options : c10d::Backend::Options {
   explicit Options(std::chrono::milliseconds timeout = kBackendDefaultTimeout)
       : c10d::Backend::Options("vccl", timeout) {}
 
-  /// The communicator's stream is one of high priority, as ProcessGroupNCCL.Options has it.
+  /// Gives the communicator's stream high priority, as in ProcessGroupNCCL.Options.
   bool is_high_priority_stream = false;
 
   c10::intrusive_ptr<Options> copy() const { return c10::make_intrusive<Options>(*this); }

@@ -1,6 +1,7 @@
 #include "csrc_pg/process_group.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -8,11 +9,12 @@
 
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/gil.hpp"
-#include "csrc_pg/callback_pool.hpp"
-#include "csrc_pg/checks.hpp"
+#include "csrc_pg/arguments/checks.hpp"
+#include "csrc_pg/arguments/torch_types.hpp"
 #include "csrc_pg/errors.hpp"
-#include "csrc_pg/task.hpp"
-#include "csrc_pg/types.hpp"
+#include "csrc_pg/handles/callback_pool.hpp"
+#include "csrc_pg/tasks/collective_task.hpp"
+#include "transport/deadlock_watch.hpp"
 
 namespace vccl {
 
@@ -22,7 +24,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The groups of the process that still hold communicators, for shutdown_all().
+// Holds the groups of the process that still have communicators, for shutdown_all().
 struct Living {
   std::mutex mutex;
   std::set<ProcessGroupVccl*> groups;
@@ -33,33 +35,61 @@ Living& living() {
   return *all;
 }
 
+// Returns the group's description if a person gave one, otherwise the name that torch numbers the group with.
+std::string name_from(const Options& options) {
+  if (!options.group_desc.empty() && options.group_desc != "undefined") return options.group_desc;
+  return options.group_name.empty() ? "unnamed" : options.group_name;
+}
+
+std::vector<std::uint64_t> ranks_from(const Options& options, int size) {
+  if (static_cast<int>(options.global_ranks_in_group.size()) == size) return options.global_ranks_in_group;
+  std::vector<std::uint64_t> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 }  // namespace
 
 ProcessGroupVccl::ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                                   c10::intrusive_ptr<Options> options)
+                                   c10::intrusive_ptr<Options> options,
+                                   const std::vector<c10::intrusive_ptr<ProcessGroupVccl>>& relatives)
     : Backend(rank, size),
       store_(std::move(store)),
       options_(std::move(options)),
+      name_(name_from(*options_)),
       timeout_(options_->timeout),
-      communicators_(store_, {rank, size, options_->is_high_priority_stream}) {
+      communicators_(store_,
+                     {name_, rank, size, options_->is_high_priority_stream, ranks_from(*options_, size)},
+                     communicators_of(relatives)) {
   init();
   WithoutGil without_gil;
-  // Messages need it between any two ranks, at a time when the others may do something else for long.
-  with_torch_errors([&] { communicators_.get(c10::kCPU, group_name(), timeout_.load()); });
+  // Messages need this communicator between any two ranks, while the other ranks may do something else for
+  // long.
+  with_torch_errors([&] { communicators_.get(c10::kCPU, timeout_.load()); });
   std::lock_guard lock(living().mutex);
   living().groups.insert(this);
 }
 
+std::vector<Relative> ProcessGroupVccl::communicators_of(
+    const std::vector<c10::intrusive_ptr<ProcessGroupVccl>>& groups) {
+  std::vector<Relative> result;
+  for (const auto& group : groups) {
+    const auto theirs = group->communicators_.relatives(false);
+    result.insert(result.end(), theirs.begin(), theirs.end());
+  }
+  return result;
+}
+
 ProcessGroupVccl::~ProcessGroupVccl() {
-  // Without shutdown() nobody waits for what is still under way.
+  // Without shutdown(), nobody waits for operations that are still under way.
   leave(milliseconds(0));
 }
 
 void ProcessGroupVccl::leave(milliseconds patience) noexcept {
   WithoutGil without_gil;
   {
-    // shutdown_all() holds the lock while it is at a group: past this line it is not, and will not be, at
-    // ours.
+    // shutdown_all() holds the lock while it closes a group. After this line it is not closing this group,
+    // and it will not.
     std::lock_guard lock(living().mutex);
     living().groups.erase(this);
   }
@@ -67,33 +97,44 @@ void ProcessGroupVccl::leave(milliseconds patience) noexcept {
 }
 
 void ProcessGroupVccl::close(milliseconds patience) noexcept {
+  // This comes first, because the program does not know yet of failures while the group closes.
+  failures_->close();
   communicators_.close(patience);
-  // Everything has ended: the hook hears of all of it.
+  // Everything has ended, so the hook is called for every operation.
   if (auto* hook = watching_.load(std::memory_order_acquire)) hook->close(patience);
 }
 
 void ProcessGroupVccl::shutdown() {
   leave(timeout_.load());
+  vdev::raise_interruption();
 }
 
 void ProcessGroupVccl::shutdown_all(milliseconds patience) {
   WithoutGil without_gil;
-  // Under the lock, so that no group is destroyed meanwhile: its destructor takes the lock first.
+  // shutdown_all() keeps the lock, so that no group is destroyed meanwhile: the destructor takes the lock
+  // first.
   std::lock_guard lock(living().mutex);
   for (auto* group : living().groups) group->close(patience);
   living().groups.clear();
   wait_for_callbacks(patience);
+  DeadlockWatch::of_this_process().stop(patience);
 }
 
 void ProcessGroupVccl::abort() {
   WithoutGil without_gil;
+  failures_->settle();
   communicators_.abort("rank " + std::to_string(rank_) + " aborted the group " + group_name());
 }
 
-std::string ProcessGroupVccl::group_name() const {
-  // torch numbers its groups; the description is what a person called it.
-  if (!pg_desc_.empty() && pg_desc_ != "undefined") return pg_desc_;
-  return options_->group_name.empty() ? pg_uid_ : options_->group_name;
+std::map<int, std::string> ProcessGroupVccl::ended_ranks() const {
+  std::map<int, std::string> ended;
+  for (const auto& entry : communicators_.all()) {
+    for (int rank = 0; rank < size_; ++rank) {
+      const auto end = entry->communicator()->end_of(rank);
+      if (end) ended.emplace(rank, end->text(rank));
+    }
+  }
+  return ended;
 }
 
 milliseconds ProcessGroupVccl::effective(milliseconds timeout) const {
@@ -116,7 +157,7 @@ void ProcessGroupVccl::record_for_profiler(const Request& request, std::uint64_t
   const auto first = ranks.empty() ? 0 : static_cast<int>(ranks.front());
   const auto stride = ranks.size() > 1 ? static_cast<int>(ranks[1] - ranks[0]) : 1;
   const auto& moved = request.outputs.empty() ? request.inputs : request.outputs;
-  // The profiler takes the rank of a message for its other end, as ProcessGroupNCCL has it.
+  // For a message, the profiler wants the rank at the other end, as ProcessGroupNCCL gives it.
   const int rank = request.is_message() ? request.peer : rank_;
   RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
       std::make_tuple(static_cast<std::int64_t>(sequence), request.is_message()),
@@ -126,28 +167,45 @@ void ProcessGroupVccl::record_for_profiler(const Request& request, std::uint64_t
       first, stride, size_, request.async);
 }
 
-ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, Plan plan) {
+// The other ranks wait on the communicator of the card that was named at the start. A tensor on another card
+// is usually due to a forgotten set_device(), and that card's communicator would wait for ranks that never
+// come. ProcessGroupNCCL raises in this case, too.
+void ProcessGroupVccl::check_bound_card(const Request& request) const {
+  if (request.device.is_cpu() || !bound_device_id_ || *bound_device_id_ == request.device) return;
+  TORCH_CHECK_VALUE(false, request.name, ": the tensor is on ", request.device, ", and rank ", rank_,
+                    " of group ", group_name(), " is bound to ", *bound_device_id_,
+                    " (device_id of init_process_group). Move the tensor there; torch.vdev.set_device(",
+                    static_cast<int>(bound_device_id_->index()), ") makes that card the current one.");
+}
+
+ProcessGroupVccl::BegunOperation ProcessGroupVccl::begin_operation(c10d::OpType type,
+                                                                   std::span<const Request> requests,
+                                                                   std::atomic<std::uint64_t>& count) {
+  BegunOperation begun{++count, std::make_shared<Outcome>()};
+  for (const auto& request : requests) record_for_profiler(request, begun.sequence);
+  watch_completion(begun.outcome, type, begun.sequence);
+  return begun;
+}
+
+ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePlan plan) {
+  check_bound_card(request);
   request.timeout = effective(request.timeout);
   if (coalescing_.active()) return coalescing_.add(std::move(request), std::move(plan));
   WithoutGil without_gil;
   return with_torch_errors([&]() -> WorkPtr {
-    const auto where = communicators_.get(request.device, group_name(), request.timeout);
-    const auto sequence = ++sequence_;
-    record_for_profiler(request, sequence);
+    const auto where = communicators_.get(request.device, request.timeout, request.name);
+    const auto [sequence, outcome] = begin_operation(request.type, {&request, 1}, sequence_);
     if (!request.async) profile_launch(rank_, request.type, request.name, request.inputs, request.outputs);
 
     const bool on_card = !request.device.is_cpu();
-    auto outcome = std::make_shared<Outcome>();
-    std::vector<Plan> plans;
+    std::vector<CollectivePlan> plans;
     plans.push_back(std::move(plan));
     auto task = std::make_shared<CollectiveTask>(where->communicator(), request.name, std::move(plans),
-                                                 request.timeout, outcome,
-                                                 /*throws=*/on_card);
+                                                 request.timeout, outcome, failures_on(request.device));
     auto body = [task = std::move(task)] { task->run(); };
-    watch_completion(outcome, request.type, sequence);
     if (on_card && !request.async) {
       where->launch_on_current_stream(std::move(body));
-      return nullptr;  // there is nothing to wait for: the caller is on that stream
+      return nullptr;  // the caller's stream runs the task, so there is nothing to wait for
     }
     const auto start = request.async ? vdev::Start::kAtOnce : vdev::Start::kByWaiter;
     const auto end = where->launch(std::move(body), start, request.after);
@@ -155,13 +213,14 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, Plan plan) {
       end.wait();
       if (auto error = end.error()) std::rethrow_exception(error);
       if (auto error = outcome->error()) std::rethrow_exception(error);
+      if (request.blocks_host) end.synchronize();  // operations before a barrier may have failed
       return nullptr;
     }
     return c10::make_intrusive<WorkVccl>(
         WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
                               std::move(request.outputs), sequence, request.blocks_host,
                               group_for_profiler()},
-        WorkVccl::Place(*where), end, std::move(outcome));
+        WorkVccl::Place(*where, failures_), end, outcome);
   });
 }
 
@@ -181,7 +240,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::barrier(const c10d::BarrierOptions& 
     if (!entry->device().is_cpu()) request.after.push_back(entry->last());
   if (vdev::card_used(card)) request.after.push_back(vdev::current_stream(card)->record());
 
-  Plan plan;
+  CollectivePlan plan;
   plan.add(Call{.collective = Collective::barrier});
   return launch(std::move(request), std::move(plan));
 }
@@ -191,14 +250,14 @@ void ProcessGroupVccl::setTimeout(milliseconds timeout) {
   options_->timeout = timeout;
 }
 
-// Every rank counts from zero, and what a group counts is the same on every rank: nothing to agree on.
+// Every rank counts from zero and has the same calls, so the ranks need not agree on a number.
 void ProcessGroupVccl::setSequenceNumberForGroup() {}
 
 std::uint64_t ProcessGroupVccl::getSequenceNumberForGroup() {
   return sequence_.load();
 }
 
-// Durations cost two looks at the clock: they are always measured.
+// Durations are always measured, because they only cost two readings of the clock.
 void ProcessGroupVccl::enableCollectivesTiming() {}
 
 c10d::ErrorType ProcessGroupVccl::getError() {

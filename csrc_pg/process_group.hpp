@@ -1,4 +1,4 @@
-// The c10d backend: what torch.distributed calls.
+// The c10d backend, which torch.distributed calls.
 #pragma once
 
 #include <atomic>
@@ -6,30 +6,32 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "csrc_pg/coalescing.hpp"
-#include "csrc_pg/communicators.hpp"
-#include "csrc_pg/completion_hook.hpp"
+#include "csrc_device/runtime/failure.hpp"
+#include "csrc_pg/communicators/communicators.hpp"
+#include "csrc_pg/handles/completion_hook.hpp"
+#include "csrc_pg/handles/work.hpp"
 #include "csrc_pg/options.hpp"
-#include "csrc_pg/plan.hpp"
-#include "csrc_pg/request.hpp"
-#include "csrc_pg/work.hpp"
+#include "csrc_pg/tasks/coalescing.hpp"
+#include "csrc_pg/tasks/collective_plan.hpp"
+#include "csrc_pg/tasks/request.hpp"
 
 namespace vccl {
 
-/// Checks arguments and says what each collective is; communicators, streams, handles and algorithms are
-/// elsewhere. Its methods are in process_group.cpp (life, launch, barrier), process_group_reductions.cpp,
-/// process_group_moves.cpp, process_group_messages.cpp (messages, coalescing), process_group_members.cpp
-/// (groups from groups, hooks), and unsupported.cpp (what it refuses).
+/// Checks the arguments of each collective and says what the collective does. Communicators, streams, handles
+/// and algorithms are elsewhere. The methods are in process_group.cpp (creation and end of a group, launch,
+/// barrier) and in the folder process_group/: reductions.cpp, moves.cpp, messages.cpp (messages, coalescing),
+/// members.cpp (groups made from groups, hooks) and unsupported.cpp (methods that raise NotImplementedError).
 ///
-/// Serves tensors on cards and on the CPU, contiguous or not, of any size. Arguments that are wrong on this
-/// rank alone raise at the call (ValueError, TypeError, NotImplementedError) and leave the group as it was.
-/// What goes wrong between ranks raises DistBackendError where the collective is waited for, and at every
-/// later call. Thread-safe; ranks must issue the collectives of a group in the same order.
+/// Takes tensors on cards and on the CPU, contiguous or not, of any size. Arguments that are wrong on this
+/// rank alone raise at the call (ValueError, TypeError, NotImplementedError) and leave the group as it was. A
+/// failure between ranks raises DistBackendError where the collective is waited for, and at every later call.
+/// Thread-safe, but all ranks must issue the collectives of a group in the same order.
 class ProcessGroupVccl final : public c10d::Backend {
  public:
   using Options = vccl::Options;
@@ -37,23 +39,34 @@ class ProcessGroupVccl final : public c10d::Backend {
   using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<std::vector<at::Tensor>>;
 
-  /// Returns when every rank of the group has called it, and raises DistBackendError if one has not within
-  /// the timeout. The communicators of cards are made at their first collective.
+  /// Makes the group. Returns when every rank of the group has called the constructor, and raises
+  /// DistBackendError if a rank has not within the timeout. The communicator of a card is made at the card's
+  /// first collective.
+  ///
+  /// `relatives` are other groups of this process. The constructor does not wait for ranks that these groups
+  /// know to be dead.
   ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                   c10::intrusive_ptr<Options> options);
+                   c10::intrusive_ptr<Options> options,
+                   const std::vector<c10::intrusive_ptr<ProcessGroupVccl>>& relatives = {});
   ~ProcessGroupVccl() override;
 
   const std::string getBackendName() const override { return "vccl"; }
-  /// A copy.
+  /// Returns a copy.
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
   c10::intrusive_ptr<Options> options() const { return options_; }
+  /// Returns the name that errors give the group. It does not change after the group was made. It is the
+  /// group's description if a person gave one, otherwise the name that torch numbers the group with.
+  const std::string& group_name() const { return name_; }
+  /// Returns the ranks that are known to have died or left, each with the text that says so: "rank 1 (pid 77)
+  /// died".
+  std::map<int, std::string> ended_ranks() const;
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
-  /// Sparse COO tensors on the CPU: their sum, coalesced, in place.
+  /// Replaces a sparse COO tensor, on the CPU or on a card, by the coalesced sum (or mean) over all ranks.
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
-  /// The parts of one list may differ in size; all ranks have to have the same sizes in mind.
+  /// Takes lists whose chunks may differ in size. All ranks must give the same sizes.
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& lists,
                          const c10d::ReduceScatterOptions& options) override;
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -61,7 +74,7 @@ class ProcessGroupVccl final : public c10d::Backend {
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& options) override;
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
-  /// As with reduce_scatter, sizes may differ from rank to rank.
+  /// Takes chunks whose sizes may differ from rank to rank, as reduce_scatter does.
   WorkPtr allgather(TensorLists& lists, Tensors& inputs, const c10d::AllgatherOptions& options) override;
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
                           const c10d::AllgatherOptions& options) override;
@@ -71,71 +84,77 @@ class ProcessGroupVccl final : public c10d::Backend {
                               const c10d::AllgatherOptions& options) override;
   WorkPtr gather(TensorLists& lists, Tensors& inputs, const c10d::GatherOptions& options) override;
   WorkPtr scatter(Tensors& outputs, TensorLists& lists, const c10d::ScatterOptions& options) override;
-  /// Splits are rows of the first dimension. They are given on every rank or on none.
+  /// Takes splits in rows of the first dimension. Either every rank gives splits, or none does.
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
                         std::vector<std::int64_t>& input_splits,
                         const c10d::AllToAllOptions& options) override;
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
-  /// Ranks meet in CPU memory whatever device the group uses, so that they agree on where; the collectives
-  /// launched before, and the current stream of the device, come first.
+  /// Launches a barrier, which ends when every rank has called it. The ranks meet in CPU memory even if the
+  /// group uses cards, so that all ranks use the same communicator. The barrier comes after the collectives
+  /// that were launched before, and after what is queued on the current stream of the device.
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 
-  // Messages between two ranks (process_group_messages.cpp). A receive takes the first message with its tag,
-  // in the order of the sender's calls. No call waits for another, nor for a collective: a rank may send to
-  // itself, and two ranks may send to each other first and receive then.
+  // Messages between two ranks (process_group/messages.cpp). A receive takes the first message with its tag,
+  // in the order of the sender's calls. No call waits for another message or for a collective. So a rank may
+  // send to itself, and two ranks may both send to each other before they receive.
 
-  /// On a card the message goes once the current stream has come to this point.
+  /// Sends a tensor. On a card, the message goes once the current stream has come to this point.
   WorkPtr send(Tensors& tensors, int to, int tag) override;
   WorkPtr recv(Tensors& tensors, int from, int tag) override;
-  /// The sender is Work::sourceRank(). On a card, too, wait() blocks the host, which is to ask for it.
+  /// Receives from any rank; Work::sourceRank() is the sender. wait() blocks the host on a card, too, because
+  /// the caller then asks for the sender.
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
-  // What a thread calls in between is collected and launched together: messages, then collectives in order,
-  // all on one device. Each of those calls returns a Work that cannot be waited for before the end, or none.
+  // Coalescing: what a thread calls between startCoalescing() and endCoalescing() is collected and launched
+  // together, first the messages and then the collectives in order. All calls must be on one device. Each
+  // asynchronous call returns a Work that cannot be waited for before endCoalescing(), and any other call
+  // returns none.
 
   bool supportsCoalescing() const override { return true; }
-  /// Drops what the thread has collected so far: an exception has kept it from the end.
+  /// Begins to collect. Drops what the thread has collected so far, because an exception has kept the thread
+  /// from endCoalescing().
   void startCoalescing() override;
-  /// The Work of them all; null where nothing was called.
+  /// Launches the collected calls and returns one Work for all, or null if nothing was called.
   WorkPtr endCoalescing() override;
-  /// Collects no more, and launches nothing.
+  /// Stops collecting, and launches nothing.
   void cancel_coalescing();
 
-  // Not offered: each raises NotImplementedError naming the operation (unsupported.cpp).
+  // Each of these raises NotImplementedError, which names the operation (unsupported.cpp).
   void monitoredBarrier(const c10d::BarrierOptions&, bool) override;
   void suspend() override;
   void resume() override;
   std::unordered_map<std::string, std::uint64_t> getMemoryStats() override;
 
-  // Groups from this one (process_group_members.cpp). No communicator is made yet, and none is shared: the
-  // child works whatever becomes of its parent.
+  // Groups made from this one (process_group/members.cpp). The new group has its own communicators, so that
+  // it works whatever becomes of its parent.
 
-  /// The group of `ranks` of this one, numbered in the order given; null on a rank that is not among them,
-  /// which need not call. Groups with the same ranks and name are paired between ranks in the order in which
-  /// they are made.
+  /// Returns the group of `ranks` of this one, numbered in the order given. Returns null on a rank that is
+  /// not among `ranks`; such a rank need not call. If there are several groups with the same ranks and name,
+  /// the n-th that one rank makes is the n-th that every other rank makes.
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                           const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
-  /// A group of `size` ranks that meet at `store`, whichever groups they come from.
+  /// Returns a group of `size` ranks that meet at `store`, whichever groups they come from.
   c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
                                           const c10::intrusive_ptr<c10d::Backend::Options>& options,
                                           const int& rank, const int& size) override;
-  /// The group without `excluded`, which may be gone and must not call. SHRINK_ABORT aborts this group first.
-  /// Connects at once where a device is bound.
+  /// Returns the group without the ranks `excluded`, which may be gone and must not call. SHRINK_ABORT aborts
+  /// this group first. If a device is bound, the call also connects the new group's communicator of the
+  /// device.
   c10::intrusive_ptr<c10d::Backend> shrink(
       const std::vector<std::int64_t>& excluded, int flags,
       const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
   bool supportsSplitting() const override { return true; }
   bool supportsShrinking() const override { return true; }
-  /// How often this group was split.
+  /// Returns how often this group was split.
   int split_count() const;
-  /// Makes the communicator of `device`, which takes all ranks.
+  /// Makes the communicator of `device`. All ranks must call this.
   void eagerConnectSingleDevice(at::Device device) override;
 
-  /// One hook a group; see CompletionHook. The group waits for it when it is shut down.
+  /// Sets the group's only hook; see CompletionHook. The group waits for the hook when it is shut down.
   void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
-  /// Until everything launched has ended and the hook has returned for it. Raises DistBackendError when the
-  /// hook does not return within the group's timeout.
+  /// Blocks until everything launched has ended and the hook has returned for it. Raises DistBackendError if
+  /// the hook does not return within the group's timeout.
   void waitForPendingWorks() override;
 
   bool supportsTensorAlloc(c10::DeviceIndex index) override;
@@ -148,52 +167,77 @@ class ProcessGroupVccl final : public c10d::Backend {
   void enableCollectivesTiming() override;
   c10d::ErrorType getError() override;
 
-  /// Frees every waiter of this group, here and on the other ranks; the group stays failed. From any thread.
+  /// Ends the waits for this group, here and on the other ranks; the group stays failed. May be called from
+  /// any thread. The program counts as knowing what has failed so far, so that reading tensors of those
+  /// operations no longer raises. The failures that the abort itself causes are raised until shutdown().
   void abort() override;
-  /// Lets launched collectives come to their end (their timeouts bound that) and leaves the group.
-  /// Idempotent.
+  /// Waits until the launched collectives have ended, which their timeouts bound, and leaves the group.
+  /// Further calls do nothing.
   void shutdown() override;
 
-  /// For the interpreter's exit: shuts down every group of the process that is still there, within `patience`
-  /// each.
+  /// Call this when the interpreter exits. Shuts down every group of the process that is still there, within
+  /// `patience` each.
   static void shutdown_all(std::chrono::milliseconds patience);
 
  private:
-  WorkPtr launch(Request request, Plan plan);
+  WorkPtr launch(Request request, CollectivePlan plan);
   WorkPtr launch_message(Request request, MessageCall call);
   WorkPtr launch_batch(Batch batch);
-  /// The end of the messages `calls`, and of `more` parts besides; the messages are under way.
+  /// Begins the messages `calls`. Returns an end that is reached when these messages and `more` other parts
+  /// have ended.
   std::shared_ptr<JointEnd> begin_messages(MessageLane& lane, const char* name,
                                            std::vector<MessageCall> calls, int more, Milliseconds timeout,
                                            std::shared_ptr<Outcome> outcome);
   std::shared_ptr<const WorkVccl::Group> group_for_profiler() const;
+  /// Returns the owner of failures of operations on `device`, or null for the CPU, where only the handle
+  /// raises errors.
+  std::shared_ptr<vdev::FailureOwner> failures_on(c10::Device device) const {
+    return device.is_cpu() ? nullptr : failures_;
+  }
+  struct BegunOperation {
+    std::uint64_t sequence;
+    std::shared_ptr<Outcome> outcome;
+  };
+  /// Begins an operation; every operation of the group calls this, on the calling thread and in the order of
+  /// the calls. Takes the operation's number from `count`, shows its calls to the profiler, and makes its
+  /// outcome, which the completion hook watches. `requests` are several calls if they were coalesced.
+  BegunOperation begin_operation(c10d::OpType type, std::span<const Request> requests,
+                                 std::atomic<std::uint64_t>& count);
   void record_for_profiler(const Request& request, std::uint64_t sequence) const;
+  /// Raises ValueError for a card other than the one that the group is bound to, if it is bound to one.
+  void check_bound_card(const Request& request) const;
   std::chrono::milliseconds effective(std::chrono::milliseconds timeout) const;
-  std::string group_name() const;
+  static std::vector<Relative> communicators_of(
+      const std::vector<c10::intrusive_ptr<ProcessGroupVccl>>& groups);
   void leave(std::chrono::milliseconds patience) noexcept;
   void close(std::chrono::milliseconds patience) noexcept;
 
+  /// Returns this group, as `relatives` of a group that is made from it.
+  std::vector<c10::intrusive_ptr<ProcessGroupVccl>> itself();
   c10::intrusive_ptr<Options> options_of_child(const c10::intrusive_ptr<c10d::Backend::Options>& given) const;
   std::vector<std::uint64_t> global_ranks(const std::vector<int>& ranks) const;
   c10::intrusive_ptr<c10d::Store> store_of_child(const c10::intrusive_ptr<c10d::Store>& store,
                                                  const std::string& purpose);
   void count_split(const std::string& name);
-  /// Tells the hook, if there is one, once `outcome` is finished. For whatever is launched, before it can
-  /// end.
+  /// Calls the hook, if there is one, once `outcome` is finished. Call this before the operation can end.
   void watch_completion(const std::shared_ptr<Outcome>& outcome, c10d::OpType type, std::uint64_t sequence);
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
+  const std::string name_;
+  // The failures on cards. Tasks keep this object, because they may outlive the group.
+  const std::shared_ptr<vdev::FailureOwner> failures_ = std::make_shared<vdev::FailureOwner>();
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> sequence_{0};
-  std::atomic<std::uint64_t> message_sequence_{0};  // which ranks have no reason to agree on
+  std::atomic<std::uint64_t> message_sequence_{0};  // the ranks' numbers need not agree
   Coalescing coalescing_;
-  mutable std::mutex children_mutex_;    // of the next three
-  std::map<std::string, int> children_;  // how many were made for each purpose
+  mutable std::mutex children_mutex_;    // guards the next three members
+  std::map<std::string, int> children_;  // the number of children made for each purpose
   int splits_ = 0;
-  std::string last_split_;  // its name
+  std::string last_split_;  // the name of the last split
   std::unique_ptr<CompletionHook> hook_;
-  std::atomic<CompletionHook*> watching_{nullptr};  // hook_, once it is there; stored with release
+  std::atomic<CompletionHook*> watching_{nullptr};  // hook_, once it is there; the release store pairs with
+                                                    // the acquire loads of its readers
   Communicators communicators_;
 };
 

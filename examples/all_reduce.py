@@ -1,4 +1,4 @@
-"""The smallest program: every rank puts in its number, and all get the sum.
+"""Adds the numbers of all ranks. This is the smallest program with a collective.
 
 vrun --cards 2 examples/all_reduce.py
 """

@@ -1,12 +1,13 @@
-"""Trains a character-level GPT with DDP on Python's own standard library, and lets it write some.
+"""Trains a character-level GPT with DDP on the sources of Python's standard library, and lets it write some.
 
     vrun --cards 2 examples/train_gpt.py
     torchrun --nproc-per-node 2 examples/train_gpt.py --backend gloo --device cpu     # the same without cards
 
-Nothing here is written for virtual cards, but for two defaults: a backend and a device are names.
+Only two defaults are made for virtual cards: the names of the backend and of the device.
 """
 
 import argparse
+import itertools
 import math
 import os
 import sysconfig
@@ -70,14 +71,16 @@ class GPT(nn.Module):
         self.config = config
         self.embedding = nn.Embedding(config.characters, config.width)
         self.position = nn.Embedding(config.context, config.width)
-        self.blocks = nn.Sequential(*(Block(config) for _ in range(config.layers)))
+        blocks = [Block(config) for _ in range(config.layers)]
+        self.blocks = nn.Sequential(*blocks)
         self.norm = nn.LayerNorm(config.width)
         self.head = nn.Linear(config.width, config.characters, bias=False)
         self.head.weight = self.embedding.weight
         self.apply(self.initialize)
-        # What the residual stream sums up should not grow with the depth.
-        for block in self.blocks:
+        # These layers add to the residual stream. Their sum should not grow with the depth.
+        for block in blocks:
             for last in (block.attention.output, block.mlp[-1]):
+                assert isinstance(last, nn.Linear)
                 nn.init.normal_(last.weight, std=0.02 / math.sqrt(2 * config.layers))
 
     @staticmethod
@@ -88,14 +91,14 @@ class GPT(nn.Module):
             nn.init.zeros_(module.bias)
 
     def forward(self, characters: Tensor) -> Tensor:
-        """(batch, length) character numbers -> (batch, length, alphabet) logits of the next one."""
+        """Returns logits (batch, length, alphabet) of the next character after each of (batch, length)."""
         positions = torch.arange(characters.shape[1], device=characters.device)
         x = self.embedding(characters) + self.position(positions)
         return self.head(self.norm(self.blocks(x)))
 
     @torch.no_grad()
     def generate(self, characters: Tensor, count: int, temperature: float = 0.8) -> Tensor:
-        """Continues (batch, length) character numbers by `count` more."""
+        """Returns the (batch, length) characters continued by `count` more."""
         for _ in range(count):
             logits = self(characters[:, -self.config.context :])[:, -1]
             chosen = torch.multinomial(F.softmax(logits / temperature, dim=-1), 1)
@@ -108,7 +111,7 @@ class GPT(nn.Module):
 
 
 class Text:
-    """The standard library's sources as one row of characters."""
+    """Holds the sources of the standard library as one row of characters."""
 
     def __init__(self, limit: int = 4_000_000) -> None:
         files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
@@ -118,7 +121,7 @@ class Text:
         self.characters = encode(text, self.alphabet)
 
     def batch(self, size: int, context: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Random pieces (size, context), and the same moved on by one character: what is to be predicted."""
+        """Returns random pieces (size, context), and the same one character later, which is predicted."""
         starts = torch.randint(len(self.characters) - context, (size, 1), generator=generator)
         pieces = self.characters[starts + torch.arange(context + 1)]
         return pieces[:, :-1], pieces[:, 1:]
@@ -138,18 +141,18 @@ def decode(characters: Tensor, alphabet: str) -> str:
 
 
 def train(model: nn.Module, text: Text, context: int, device: torch.device, args: argparse.Namespace) -> None:
-    """One rank's part: batches of its own, gradients averaged over all ranks."""
+    """Trains as one rank, with batches of its own and gradients that are averaged over all ranks."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    # Gone when this function returns: DDP must not be the last that holds the group. It frees the group with
-    # Python's lock held, for which threads of gloo may wait (docs/torch.md).
+    # This object is gone when the function returns, because DDP must not be the last that holds the group. It
+    # frees the group while it holds Python's lock, for which threads of gloo may wait (docs/torch.md).
     parallel = DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device.index])
     generator = torch.Generator().manual_seed(args.seed + rank)
     optimizer = torch.optim.AdamW(model.parameters(), args.learning_rate, betas=(0.9, 0.95), weight_decay=0.1)
     warmup = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.05, total_iters=20)
-    progress = tqdm(total=args.steps, unit="step", disable=rank != 0)
-    begin, losses = time.perf_counter(), []
+    progress = progress_bar(args, disable=rank != 0)
+    begin, losses, next_look = time.perf_counter(), [], 1
 
-    for step in range(1, args.steps + 1):
+    for step in itertools.count(1):
         inputs, targets = (part.to(device) for part in text.batch(args.batch_size, context, generator))
         loss = F.cross_entropy(parallel(inputs).flatten(0, 1), targets.flatten())
         loss.backward()
@@ -158,31 +161,64 @@ def train(model: nn.Module, text: Text, context: int, device: torch.device, args
         optimizer.zero_grad()
         warmup.step()
         losses.append(loss.detach())  # not .item(), which would wait for the device at every step
-        progress.update()
+        elapsed = time.perf_counter() - begin
+        progress.update(1 if args.steps else min(elapsed, args.seconds) - progress.n)
 
-        if step % args.report_every == 0 or step == args.steps:
-            elapsed = time.perf_counter() - begin
-            mean_loss, mean_elapsed = averaged_over_ranks(torch.stack(losses).mean(), elapsed)
+        if step < next_look:
+            continue
+        mean_loss, elapsed = agreed_figures(torch.stack(losses).mean(), elapsed)
+        left = steps_left(step, elapsed, args)
+        next_look = step + steps_to_next_look(step, left, args.report_every)
+        if left == 0 or step % args.report_every == 0:
             losses.clear()
             speed = step * args.batch_size * context * ranks / elapsed
             progress.set_postfix_str(f"loss {mean_loss:.3f}, {speed:,.0f} tokens/s")
             if rank == 0:
                 progress.write(f"step {step:5d}  loss {mean_loss:.4f}  {speed:9,.0f} tokens/s")
-            # All ranks see the same figure, and decide alike: one that stopped alone would leave the
-            # others waiting for it.
-            if mean_elapsed > args.seconds:
-                break
+        if left == 0:
+            break
     progress.close()
 
 
-def averaged_over_ranks(loss: Tensor, elapsed: float) -> list[float]:
-    figures = torch.stack([loss, torch.tensor(elapsed, device=loss.device)]) / dist.get_world_size()
+def progress_bar(args: argparse.Namespace, disable: bool) -> tqdm:
+    """Returns a bar that counts steps if their number was given, and seconds otherwise."""
+    if args.steps:
+        return tqdm(total=args.steps, unit="step", disable=disable)
+    layout = "{percentage:3.0f}%|{bar}| {n:.0f} of {total:g} s{postfix}"
+    return tqdm(total=args.seconds, bar_format=layout, disable=disable)
+
+
+def agreed_figures(loss: Tensor, elapsed: float) -> list[float]:
+    """Returns the mean loss of all ranks and the time of rank 0, which are the same on every rank."""
+    ranks = dist.get_world_size()
+    time_of_rank_0 = elapsed if dist.get_rank() == 0 else 0.0
+    figures = torch.stack([loss / ranks, torch.tensor(time_of_rank_0, device=loss.device)])
     dist.all_reduce(figures)
     return figures.tolist()
 
 
+def steps_left(step: int, elapsed: float, args: argparse.Namespace) -> int:
+    """Returns how many more steps there will be, at the pace of the `step` steps in `elapsed` seconds.
+
+    All ranks have the same `elapsed`, so they end at the same step. A rank that stopped alone would leave the
+    others waiting for it.
+    """
+    if args.steps:
+        return args.steps - step
+    return max(0, int((args.seconds - elapsed) / (elapsed / step)))
+
+
+def steps_to_next_look(step: int, left: int, report_every: int) -> int:
+    """Returns after how many steps the ranks compare figures again, which makes the host wait for the device.
+
+    They compare at the next report at the latest. Half of the steps that are left is early enough to notice
+    that the pace has changed.
+    """
+    return max(1, min((left + 1) // 2, report_every - step % report_every))
+
+
 def sample(checkpoint: Path, device: torch.device, prompt: str, count: int) -> str:
-    """What a model writes that knows nothing but the checkpoint."""
+    """Returns what a model writes that is made from the checkpoint alone."""
     saved = torch.load(checkpoint, map_location=device)
     model = GPT(Config(**saved["config"])).to(device)
     model.load_state_dict(saved["model"])
@@ -228,8 +264,9 @@ def parse_arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--backend", default="vccl")
     add("--device", default="vdev", help="vdev, cpu, cuda, ...; rank i of a host takes card i")
-    add("--steps", type=int, default=2000, help="at most so many (default: 2000)")
-    add("--seconds", type=float, default=60, help="and no longer than this (default: 60)")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--seconds", type=float, default=60, help="of training (default: 60)")
+    length.add_argument("--steps", type=int, help="of training, however long they take")
     add("--batch-size", type=int, default=8, help="pieces of text a step and rank (default: 8)")
     add("--learning-rate", type=float, default=1e-3)
     add("--seed", type=int, default=1)
@@ -238,6 +275,8 @@ def parse_arguments() -> argparse.Namespace:
     add("--prompt", default="def ")
     add("--sample", type=int, default=400, metavar="CHARACTERS", help="how much to write in the end")
     args = parser.parse_args()
+    if args.seconds <= 0 or (args.steps is not None and args.steps < 1):
+        parser.error("--seconds and --steps take a number above 0")
     if "LOCAL_RANK" not in os.environ:
         parser.error("start it with vrun or torchrun, as in: vrun --cards 2 examples/train_gpt.py")
     return args

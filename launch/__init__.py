@@ -1,1 +1,1 @@
-"""vrun: torchrun with defaults that suit virtual cards, and with pretended hosts."""
+"""Holds vrun, which is torchrun with defaults that suit virtual cards, and with pretended hosts."""

@@ -1,7 +1,8 @@
-"""Several pretended hosts on this machine: one torchrun agent each, and a parent that watches them.
+"""Pretends several hosts on this machine, with one torchrun agent for each and a parent that watches them.
 
-Each agent gets a VCCL_HOSTID of its own, so that vccl treats its ranks as those of another machine. The
-parent keeps the rendezvous store, starts the agents, passes signals on, and ends all of them when one fails.
+Each agent gets its own VCCL_HOSTID, so that vccl treats its ranks as those of another machine. The parent
+keeps the rendezvous store, starts the agents, passes signals on to them, and ends all of them when one
+fails.
 """
 
 import argparse
@@ -22,12 +23,14 @@ PR_SET_PDEATHSIG = 1
 
 
 def run(argv: Sequence[str], host_count: int) -> int:
-    """Runs `argv` (a vrun command line) on `host_count` pretended hosts. Returns the exit status of the agent
-    that failed first, or 0."""
+    """Runs a command line of vrun on `host_count` pretended hosts.
+
+    Returns the exit status of the agent that failed first, or 0.
+    """
     import torch.distributed as dist
 
-    # The store lives in this process, which outlives the agents: none of them sees the store vanish because
-    # another one has ended. Port 0: nobody can take it in between.
+    # The store lives in this process, which outlives the agents, so that no agent sees the store vanish
+    # because another agent has ended. Port 0 lets the system choose a free port.
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     group = AgentGroup([agent_command(argv, host, store.port) for host in range(host_count)])
     with group.forwarding_signals():
@@ -36,13 +39,13 @@ def run(argv: Sequence[str], host_count: int) -> int:
 
 
 def agent_command(argv: Sequence[str], host: int, port: int) -> list[str]:
-    """The same command line again, told which host it is."""
+    """Returns the command line of the agent of one host, which is that of vrun with the host added."""
     return [sys.executable, "-m", "vccl.launch.vrun", "--host", str(host), "--port", str(port), *argv]
 
 
 def become(args: argparse.Namespace) -> None:
-    """In the agent of pretended host ``args.host``: fills in the rendezvous and the identity."""
-    # The parent cannot clean up after a SIGKILL of its own.
+    """Fills in the rendezvous and the identity of host ``args.host``. Its agent calls this."""
+    # A parent that gets SIGKILL cannot end its agents, so the kernel does.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     os.environ["VCCL_HOSTID"] = f"host{args.host}"
     args.nnodes = str(args.hosts)
@@ -55,7 +58,7 @@ def become(args: argparse.Namespace) -> None:
 
 
 class AgentGroup:
-    """The agents' processes: started together, ended together."""
+    """Starts the processes of the agents, and ends all of them together."""
 
     def __init__(self, commands: Sequence[Sequence[str]]) -> None:
         self.commands = commands
@@ -65,7 +68,7 @@ class AgentGroup:
 
     @contextmanager
     def forwarding_signals(self) -> Iterator[None]:
-        """While entered, signals that would end this process go to the agents."""
+        """Passes signals that would end this process on to the agents, inside a ``with`` block."""
 
         def forward(number: int, frame: FrameType | None) -> None:
             self.signalled = number
@@ -80,14 +83,14 @@ class AgentGroup:
 
     def start(self) -> None:
         for command in self.commands:
-            # A session of its own: Ctrl-C reaches an agent through us, not a second time from the terminal.
+            # An agent has its own session, so that Ctrl-C reaches it through this process alone.
             self.agents.append(subprocess.Popen(command, start_new_session=True))
             if self.signalled is not None:  # the handler may have run before the agent was on the list
                 self.end(self.signalled)
                 return
 
     def wait(self) -> int:
-        """Until every agent has ended. The first that fails ends the others."""
+        """Blocks until every agent has ended. If one fails, ends the others. Returns the exit status."""
         status = 0
         while running := [agent for agent in self.agents if agent.poll() is None]:
             status = status or self.first_failure()
@@ -108,7 +111,7 @@ class AgentGroup:
         return 0
 
     def end(self, number: int) -> None:
-        """Sends the signal to every agent and bounds how long they may take. A second call means now."""
+        """Sends a signal to every agent. They get GRACE_SECONDS to end, and no more time at a second call."""
         self.kill_at = time.monotonic() + (GRACE_SECONDS if self.kill_at is None else 0)
         for agent in self.agents:
             with suppress(ProcessLookupError):
@@ -116,7 +119,7 @@ class AgentGroup:
 
 
 def kill_tree(pid: int) -> None:
-    """SIGKILL for a process and all it started: an agent's ranks have their own sessions and would stay."""
+    """Kills a process and all that it started. The ranks of an agent have their own sessions."""
     for child in descendants(pid):
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
@@ -125,7 +128,7 @@ def kill_tree(pid: int) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """Children, their children, and so on."""
+    """Returns the children of a process, their children, and so on."""
     found: list[int] = []
     with suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):

@@ -1,8 +1,8 @@
-"""The command line of vrun, and its run on one host.
+"""Reads the command line of vrun, and runs it on one host.
 
-vrun is torchrun: the same agent starts the ranks, and every torchrun option is accepted. What it adds is
-``--cards``, ``--hosts`` (launch/hosts.py), ranks at the same addresses (launch/addresses.py) and defaults: no
-rendezvous to name, no OMP_NUM_THREADS to compute.
+vrun is torchrun: the same agent starts the ranks, and vrun accepts every option of torchrun. It adds
+``--cards``, ``--hosts`` (launch/hosts.py), a note if no card was used (launch/card_use.py), and ranks at
+the same addresses (launch/addresses.py). Its defaults choose the rendezvous and OMP_NUM_THREADS.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from vccl.launch import addresses, hosts
+from . import addresses, card_use, hosts
 
 DESCRIPTION = """\
 Starts a script once per card: torchrun with defaults that suit virtual cards.
@@ -31,12 +31,14 @@ Starts a script once per card: torchrun with defaults that suit virtual cards.
 EPILOG = """\
 Every option of torchrun may be given too, before the script (torchrun --help lists them). Without one that
 concerns the rendezvous (--nnodes, --rdzv-*, --master-*, --node-rank) the run is a standalone one.
-OMP_NUM_THREADS is set to cores / ranks, and VDEV_DEVICE_COUNT to N where N is more than 8, unless they are
-set already. Ranks start without address space randomization (setarch -R) where that is permitted: those that
-share a core run Python twice as fast when their code lies at the same addresses. The exit status is that of
-the first rank that failed, and 128 + n where signal n ended it.
+OMP_NUM_THREADS is set to cores / ranks, VDEV_DEVICE_COUNT to N where N is more than 8, and
+VDEV_MACHINE_RANKS to N x H where H is more than 1, unless they are set already. Ranks start without address
+space randomization (setarch -R) where that is permitted: those that share a core run Python twice as fast
+when their code lies at the same addresses. Where --cards was given and no rank used a card, vrun says so on
+stderr when the job has succeeded. The exit status is that of the first rank that failed, and 128 + n where
+signal n ended it.
 """
-USUAL_CARDS = 8  # of a machine, where VDEV_DEVICE_COUNT is not set
+USUAL_CARDS = 8  # what a machine has if VDEV_DEVICE_COUNT is not set
 RENDEZVOUS = ("nnodes", "node_rank", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "master_addr", "master_port")
 
 
@@ -47,20 +49,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // (args.cards * args.hosts))))
     if args.cards > USUAL_CARDS:
         os.environ.setdefault("VDEV_DEVICE_COUNT", str(args.cards))
-    if args.hosts == 1:
+    if args.hosts > 1:  # pretended hosts share the memory of this one
+        os.environ.setdefault("VDEV_MACHINE_RANKS", str(args.cards * args.hosts))
+    if args.host is not None:
+        hosts.become(args)
         return run_agent(args)
-    if args.host is None:
-        return hosts.run(argv, args.hosts)
-    hosts.become(args)
-    return run_agent(args)
+    with card_use.watched() as used:
+        status = run_agent(args) if args.hosts == 1 else hosts.run(argv, args.hosts)
+        # A job that failed has printed more important things, and may have failed before it used a card.
+        if args.asked_for_cards and status == 0 and not used():
+            print(card_use.NONE_USED, file=sys.stderr)
+    return status
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """torchrun's namespace with ``cards`` (ranks a host) and ``hosts``, the defaults filled in; ``host`` and
-    ``port`` are set in the agent of a pretended host only."""
+    """Returns torchrun's namespace with the defaults of vrun, and with these attributes.
+
+    ``cards`` is the number of ranks of a host, ``hosts`` that of hosts, and ``asked_for_cards`` tells whether
+    --cards was given. ``host`` and ``port`` are set in the agent of a pretended host only.
+    """
     parser = torchrun.get_args_parser()
     parser.prog = "vrun"
-    # Else argparse takes the script's own --max for an abbreviation of --max-restarts, and refuses it.
+    # Otherwise argparse takes the script's own --max for an abbreviation of --max-restarts, and refuses it.
     parser.allow_abbrev = False
     own = argparse.ArgumentParser(
         prog="vrun",
@@ -78,8 +88,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         )
         each.add_argument("--host", type=int, help=argparse.SUPPRESS)
         each.add_argument("--port", type=int, help=argparse.SUPPRESS)
-    # Forty options of torchrun would bury ours.
-    parser.print_help = own.print_help
+    # The forty options of torchrun would bury those of vrun.
+    parser.print_help = own.print_help  # type: ignore[method-assign]
     parser.usage = own.usage
     args = parser.parse_args(argv)
 
@@ -90,6 +100,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if not chosen:
         args.standalone = args.hosts == 1
 
+    args.asked_for_cards = args.cards is not None
     given = args.nproc_per_node if args.nproc_per_node != parser.get_default("nproc_per_node") else None
     if args.cards and given and given != str(args.cards):
         parser.error(f"--cards {args.cards} and --nproc-per-node {given} contradict each other")
@@ -102,7 +113,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def run_agent(args: argparse.Namespace) -> int:
-    """One torchrun agent in this process; returns the exit status."""
+    """Runs one torchrun agent in this process. Returns the exit status."""
     try:
         with log_folder(args), addresses.alike():
             torchrun.run(args)
@@ -119,8 +130,10 @@ def run_agent(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def log_folder(args: argparse.Namespace) -> Iterator[None]:
-    """Where torchrun is not told the folder for its logs, one that goes again if nothing was logged there;
-    torchrun itself leaves one behind for every run."""
+    """Makes a folder for the logs if the command line names none, and removes it if nothing was logged there.
+
+    torchrun itself leaves a folder behind for every run.
+    """
     if args.log_dir is not None:
         yield
         return
@@ -133,7 +146,7 @@ def log_folder(args: argparse.Namespace) -> Iterator[None]:
 
 
 def default_cards(host_count: int) -> int:
-    """As many ranks a host as there are cards, but no more than its share of the cores."""
+    """Returns how many ranks a host gets: one for each card, but no more than its part of the cores."""
     import torch
 
     share = max(1, cores() // host_count)
@@ -142,12 +155,12 @@ def default_cards(host_count: int) -> int:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Returns how many cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def positive(text: str) -> int:
-    """An argparse type."""
+    """Reads a number above 0, as a type of argparse."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is not a positive number")

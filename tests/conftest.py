@@ -71,7 +71,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
 def run(start: Callable[..., Process]) -> Callable[..., str]:
     """run(command, timeout=..., status=0) returns the output of a child that has to end with that status."""
 
-    def run(command: Sequence[str | os.PathLike], timeout: float = 120, status: int = 0, **options) -> str:
+    def run(command: Sequence[str | os.PathLike], timeout: float = 600, status: int = 0, **options) -> str:
         child = start(command, **options)
         output = child.output(timeout)
         assert child.returncode == status, f"{child.args} ended with {child.returncode}:\n{output}"

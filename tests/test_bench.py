@@ -3,9 +3,11 @@
 import json
 import mmap
 import os
+import re
 import shutil
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +19,8 @@ from vccl.bench.measure import Timing
 from vccl.bench.mpi import Mpi
 from vccl.bench.report import Row, read_json, write_json
 from vccl.bench.sizes import format_size, parse_size, series
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.parametrize(
@@ -49,9 +53,14 @@ def test_the_barrier_ends_its_wait():
 
 def test_the_barrier_can_be_interrupted():
     barrier = _C._HostBarrier(mmap.mmap(-1, mmap.PAGESIZE), 2)
-    with pytest.raises(KeyboardInterrupt):
-        threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-        barrier.wait(look=0.0, timeout=60.0)
+    # A shell starts what runs in the background with the signal ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+            barrier.wait(look=0.0, timeout=300.0)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_the_barrier_wants_a_page():
@@ -169,6 +178,32 @@ def test_the_table_goes_between_the_marks(tmp_path, capsys):
     document.write_text("no marks")
     with pytest.raises(ValueError, match="has no <!-- bench: begin"):
         cli.main(["table", str(tmp_path / "f.json"), "--into", str(document)])
+
+
+def test_the_short_table_has_the_medians_of_all_files(tmp_path, capsys):
+    figures(tmp_path / "a.json", vccl=100.0, gloo=2000.0)
+    figures(tmp_path / "b.json", vccl=300.0, gloo=4000.0)
+    files = [str(tmp_path / "a.json"), str(tmp_path / "b.json")]
+    assert cli.main(["table", *files, "--sizes", "1M"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == "| size | vccl, 2 ranks | gloo, 2 ranks | vccl, 2 ranks | gloo, 2 ranks |"
+    assert lines[4:] == ["| 1M | 100.0 | 2,000.0 | 300.0 | 4,000.0 |"]
+    with pytest.raises(SystemExit):
+        cli.main(["table", *files, "--sizes", "1M,2M"])
+    assert "the figures of 2 ranks have no row for 2M" in capsys.readouterr().err
+
+
+def test_the_pages_have_the_figures_of_the_last_make_bench(tmp_path):
+    """Runs the commands of the Makefile that write tables, on copies of the pages."""
+    commands = re.findall(r"vccl\.bench (table .*)", (ROOT / "Makefile").read_text().replace("\\\n", ""))
+    assert len(commands) == 2
+    for command in commands:
+        *arguments, page = command.split()
+        copy = tmp_path / Path(page).name
+        copy.write_text((ROOT / page).read_text())
+        here = [str(ROOT / word) if word.startswith("docs/") else word for word in arguments]
+        assert cli.main([*here, str(copy)]) == 0
+        assert copy.read_text() == (ROOT / page).read_text(), f"{page}: run python -m vccl.bench {command}"
 
 
 def test_the_plot_is_a_picture(tmp_path):

@@ -21,7 +21,7 @@ from vccl.bench.tuned_table import (
 )
 
 ROOT = Path(__file__).resolve().parent.parent
-TABLE = ROOT / "csrc_pg" / "collectives" / "tuned_table.hpp"
+TABLE = ROOT / "csrc_pg" / "collectives" / "selection" / "tuned_table.hpp"
 JSON = ROOT / "docs" / "bench" / "tune.json"
 MACHINE = {"cpu": "A Made-Up Processor", "cores": 2}
 SIZES = (1024, 4096, 16384, 65536)
@@ -138,7 +138,7 @@ EXPECTED = """\
 // with 2 and 4 ranks on 2 cores of A Made-Up Processor.
 #pragma once
 
-#include "csrc_pg/collectives/tuned_range.hpp"
+#include "csrc_pg/collectives/selection/tuned_range.hpp"
 
 namespace vccl {
 

@@ -1,13 +1,23 @@
 """The documentation says what the sources say."""
 
+import json
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "tests/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+ROOMS = json.loads((ROOT / "rooms.json").read_text())
+FOLDERS = {".ci", "docs", "examples", "tests", *(room.split("/")[0] for room in ROOMS)}
+FILES = [path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
 READERS = [ROOT / "csrc_device" / "runtime" / "environment.cpp", ROOT / "transport" / "environment.cpp"]
 SOURCES = [
     path
-    for folder in ("csrc_device", "csrc_pg", "transport", "vccl", "launch")
+    for folder in {room.split("/")[0] for room in ROOMS}
     for path in (ROOT / folder).rglob("*")
     if path.suffix in (".cpp", ".hpp", ".py")
 ]
@@ -54,6 +64,69 @@ def test_the_readme_shows_the_example_as_it_is():
 
 
 def test_links_lead_somewhere():
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
-        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
-            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+    for path in PAGES:
+        for file, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]+))?\)", prose(path)):
+            target = path.parent / file if file else path
+            assert target.exists(), f"{path.name} links to {file}"
+            if anchor and target.suffix == ".md":
+                assert anchor in anchors(target), f"{path.name} links to {file}#{anchor}"
+
+
+def prose(path: Path) -> str:
+    """Returns a page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(path: Path) -> set[str]:
+    """Returns the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", prose(path), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_files_that_a_page_names_exist():
+    """Pages name a file from the top of the repository, or by the end of its path: `ring/ring.hpp`."""
+    suffixes = "cpp|hpp|py|c|md|json|toml|txt"
+    for path in PAGES:
+        for name in re.findall(rf"`([\w./]+/[\w.]+\.(?:{suffixes}))`", prose(path)):
+            found = [file for file in FILES if f"/{file}".endswith(f"/{name}")]
+            assert found, f"{path.name} names {name}, which does not exist"
+
+
+def test_files_that_a_comment_names_exist():
+    """Files of other projects stand in angle brackets."""
+    for path in SOURCES:
+        code = re.sub(r"^ *#include.*", "", path.read_text(), flags=re.MULTILINE)
+        for name in re.findall(r"(?<![\w/.*{}<-])([\w/]+\.[ch]pp)\b", code):
+            found = [file for file in FILES if f"/{file}".endswith(f"/{name}")]
+            assert found, f"{path.relative_to(ROOT)} names {name}, which does not exist"
+
+
+@pytest.mark.parametrize("name", ["architecture.md", "algorithms.md", "performance.md", "security.md"])
+def test_types_and_functions_that_a_page_names_exist(name):
+    """Checks the last part of `Type`, `Type::method`, `function()` and the like."""
+    sources = [*SOURCES, *(ROOT / "tests").rglob("*.py")]
+    words = {word for path in sources for word in re.findall(r"\w+", path.read_text())}
+    named = re.findall(r"`(?:\w+(?:::|\.))*([A-Za-z_]\w*)(?:\([^`]*\))?`", prose(ROOT / "docs" / name))
+    assert [word for word in named if word not in words] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "least"), [("CONTRIBUTING.md", 25), ("docs/architecture.md", 20)], ids=lambda value: str(value)
+)
+def test_tables_of_files_name_what_is_there(name, least):
+    """Checks rows with a file and a name in it. A method counts as C++ defines it: `Type::method`."""
+    rows = re.findall(r"^\|.*?`([\w./]+/[\w.]+)` \| `([^`]+)` \|", (ROOT / name).read_text(), re.MULTILINE)
+    assert len(rows) >= least
+    for path, symbol in rows:
+        assert (ROOT / path).is_file(), f"{name}: there is no {path}"
+        found = re.search(rf"(?<!\w){re.escape(symbol)}", (ROOT / path).read_text())
+        assert found, f"{name}: {path} has no {symbol}"
+
+
+def test_every_row_about_files_is_checked():
+    """A row whose file or name is not written as the others are would not be looked at."""
+    for name in ("CONTRIBUTING.md", "docs/architecture.md"):
+        text = (ROOT / name).read_text()
+        for table in re.findall(r"^\|[^\n]*\bfile \|[^\n]*\n\|[-|]+\n((?:\|[^\n]*\n)+)", text, re.MULTILINE):
+            for row in table.splitlines():
+                assert re.match(r"^\|.*?`[\w./]+/[\w.]+` \| `[^`]+` \|", row), f"{name}: {row}"

@@ -8,10 +8,21 @@ from pathlib import Path
 import pytest
 
 import vccl
-from vccl import launch
+from vccl import _torch_version, launch
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = {".ci", "csrc_device", "csrc_pg", "docs", "examples", "launch", "tests", "transport", "vccl"}
+FOLDERS = {
+    ".ci",
+    "base",
+    "csrc_device",
+    "csrc_pg",
+    "docs",
+    "examples",
+    "launch",
+    "tests",
+    "transport",
+    "vccl",
+}
 
 
 def test_torch_finds_the_backend_by_its_entry_point():
@@ -40,7 +51,7 @@ def test_version_and_requirements():
     about = metadata.metadata("vccl")
     assert about["Version"] == vccl.__version__
     assert about["License-Expression"] == "MIT"
-    assert "torch==2.13.*" in about.get_all("Requires-Dist")
+    assert f"torch=={_torch_version.REQUIRED}.*" in about.get_all("Requires-Dist")
 
 
 def test_top_level():

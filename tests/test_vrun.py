@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vccl.launch import addresses
+from vccl.launch import addresses, card_use
 from vccl.launch import vrun as command
 
 VARIABLES = (
@@ -21,6 +21,7 @@ VARIABLES = (
     "OMP_NUM_THREADS",
     "VCCL_HOSTID",
     "VDEV_DEVICE_COUNT",
+    "VDEV_MACHINE_RANKS",
 )
 SHOW = f"""
 import ctypes, json, os, sys
@@ -29,7 +30,7 @@ seen = {{name: os.environ.get(name) for name in {VARIABLES!r}}} | {{"argv": sys.
 seen["address"] = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_Py_NoneStruct"))
 os.write(1, (json.dumps(seen) + "\\n").encode())
 """
-CLEAN = {"OMP_NUM_THREADS": None, "VCCL_HOSTID": None, "VDEV_DEVICE_COUNT": None}
+CLEAN = {name: None for name in ("OMP_NUM_THREADS", "VCCL_HOSTID", "VDEV_DEVICE_COUNT", "VDEV_MACHINE_RANKS")}
 
 
 @pytest.fixture
@@ -62,6 +63,7 @@ def test_one_host(vrun, show):
         assert rank["OMP_NUM_THREADS"] == threads
         assert rank["VCCL_HOSTID"] is None
         assert rank["VDEV_DEVICE_COUNT"] is None
+        assert rank["VDEV_MACHINE_RANKS"] is None
         assert rank["argv"] == ["--cards", "3"]  # what follows the script is the script's
 
 
@@ -93,6 +95,7 @@ def test_pretended_hosts(vrun, show):
         assert rank["WORLD_SIZE"] == "4"
         assert rank["LOCAL_WORLD_SIZE"] == "2"
         assert rank["OMP_NUM_THREADS"] == "5"  # set before: kept
+        assert rank["VDEV_MACHINE_RANKS"] == "4"  # both hosts lie in this machine's memory
 
 
 def test_torchrun_options_pass_through(vrun, show, tmp_path):
@@ -104,7 +107,7 @@ def test_torchrun_options_pass_through(vrun, show, tmp_path):
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_exit_status_of_the_rank_that_failed(vrun, tmp_path, temporary, hosts):
     script = tmp_path / "fail.py"
-    script.write_text('import os, sys, time\nif os.environ["RANK"] == "1": sys.exit(7)\ntime.sleep(600)\n')
+    script.write_text('import os, sys, time\nif os.environ["RANK"] == "1": sys.exit(7)\ntime.sleep(3600)\n')
     vrun("--hosts", hosts, "--cards", 2 // hosts, script, status=7, env={"TMPDIR": str(temporary)})
     assert list(temporary.iterdir()) == []
 
@@ -115,17 +118,17 @@ def test_a_signal_ends_every_rank(start, tmp_path, temporary, hosts, number):
     script = tmp_path / "sleep.py"
     script.write_text(
         'import os, time\nopen(f"pid{os.environ[\'RANK\']}.part", "w").write(str(os.getpid()))\n'
-        "os.rename(f\"pid{os.environ['RANK']}.part\", f\"pid{os.environ['RANK']}\")\ntime.sleep(600)\n"
+        "os.rename(f\"pid{os.environ['RANK']}.part\", f\"pid{os.environ['RANK']}\")\ntime.sleep(3600)\n"
     )
     cards = 2 // hosts
     line = [sys.executable, "-m", "vccl.launch.vrun", "--hosts", hosts, "--cards", cards, script]
     child = start(line, env={"TMPDIR": str(temporary)})
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while not all((tmp_path / f"pid{rank}").exists() for rank in range(2)):
         assert time.monotonic() < until and child.poll() is None, child.output(1)
         time.sleep(0.05)
     child.send_signal(number)
-    output = child.output(60)
+    output = child.output(300)
     assert child.returncode == 128 + number, output
     for rank in range(2):
         assert not Path("/proc", (tmp_path / f"pid{rank}").read_text()).exists()
@@ -135,6 +138,36 @@ def test_a_signal_ends_every_rank(start, tmp_path, temporary, hosts, number):
 def test_what_was_logged_is_kept(vrun, show, temporary):
     vrun("--cards", 2, "--redirects", 1, show, env={"TMPDIR": str(temporary)})
     assert len(list(temporary.rglob("stdout.log"))) == 2
+
+
+USE = """
+import os, signal, sys
+import torch
+if len(sys.argv) > 1 and os.environ["RANK"] == "1":
+    torch.ones(1, device=sys.argv[1])
+    os._exit(0)  # as a rank that ends without Python's exit
+"""
+NOTE = "vrun: no rank used a card"
+
+
+@pytest.mark.parametrize("options", [["--cards", 2], ["--cards", 1, "--hosts", 2]], ids=["1_host", "2_hosts"])
+def test_a_job_that_used_no_card_is_told_so(vrun, tmp_path, temporary, options):
+    script = tmp_path / "use.py"
+    script.write_text(USE)
+    env = {"TMPDIR": str(temporary), card_use.VARIABLE: None}
+    assert vrun(*options, script, "cpu", env=env).count(NOTE) == 1
+    assert NOTE not in vrun(*options, script, "vdev", env=env)
+    assert list(temporary.iterdir()) == []
+
+
+def test_only_who_asks_for_cards_is_told(vrun, show, tmp_path):
+    env = {card_use.VARIABLE: None}
+    assert NOTE in vrun("--cards", 1, show, env=env)
+    assert NOTE not in vrun("--nproc-per-node", 1, show, env=env)
+    assert NOTE not in vrun("--cards", 1, show, env={card_use.VARIABLE: str(tmp_path / "used")})
+    failing = tmp_path / "fail.py"
+    failing.write_text("raise SystemExit(3)")
+    assert NOTE not in vrun("--cards", 1, failing, env=env, status=3)
 
 
 def test_help_is_short_and_ours(run):

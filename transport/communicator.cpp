@@ -7,14 +7,19 @@
 #include <mutex>
 #include <optional>
 
-#include "transport/bootstrap.hpp"
-#include "transport/host.hpp"
-#include "transport/interface.hpp"
-#include "transport/mapped_link.hpp"
-#include "transport/mapped_peers.hpp"
-#include "transport/message_engine.hpp"
-#include "transport/message_links.hpp"
-#include "transport/remote_links.hpp"
+#include "base/cores.hpp"
+#include "base/fork.hpp"
+#include "transport/bootstrap/bootstrap.hpp"
+#include "transport/bootstrap/interface.hpp"
+#include "transport/bootstrap/meeting.hpp"
+#include "transport/deadlock_watch.hpp"
+#include "transport/host/machine.hpp"
+#include "transport/host/mapped_link.hpp"
+#include "transport/host/mapped_peers.hpp"
+#include "transport/messages/message_engine.hpp"
+#include "transport/messages/message_links.hpp"
+#include "transport/remote/remote_links.hpp"
+#include "transport/support/descriptors.hpp"
 
 namespace vccl {
 namespace {
@@ -26,6 +31,9 @@ void check_config(const CommunicatorConfig& config) {
     throw Error(ErrorCode::invalid, "rank " + std::to_string(config.rank) + " of a group of " +
                                         std::to_string(config.size) + " ranks");
   }
+}
+
+void check_regions(const CommunicatorConfig& config) {
   if (config.regions.size() > kMaxRegions) {
     throw Error(ErrorCode::invalid, std::to_string(config.regions.size()) + " regions were given; at most " +
                                         std::to_string(kMaxRegions) + " can be shared");
@@ -55,97 +63,137 @@ class GroupCommunicator final : public Communicator {
   void abort(const std::string& reason) noexcept override;
   bool failed() const noexcept override { return group_.failure().happened(); }
   void check() override;
+  std::optional<RankEnd> end_of(int rank) const noexcept override { return group_.end_of(rank); }
+  void leave_because(const std::string& reason) noexcept override;
+  std::string leave_reason() const override;
+  std::shared_ptr<void> announce_meeting(const std::string& what) override {
+    return std::make_shared<LastingWait>(group_, what);
+  }
   std::uint64_t sequence() const noexcept override { return group_.sequence.load(std::memory_order_relaxed); }
+  bool busy() const noexcept override { return busy_.load(std::memory_order_relaxed); }
 
  private:
   void begin(const Announcement& announcement, const Deadline& deadline) override;
   void finish() override;
   void cut_short() noexcept override;
 
-  void join(Store& store, const CommunicatorConfig& config, const Environment& environment);
+  void join(Meeting& meeting, const CommunicatorConfig& config);
+  void share_memory(Meeting& meeting, const CommunicatorConfig& config, Listener& listener,
+                    const std::vector<RankRecord>& candidates);
   void order_ranks(const std::vector<std::vector<int>>& hosts);
-  void connect(Store& store, const std::vector<RankRecord>& records, const std::string& interface);
-  void meet();
+  void connect(Meeting& meeting, const std::vector<RankRecord>& records, const std::string& interface);
+  void check_descriptors(bool left, bool right) const;
+  void meet(Meeting& meeting);
   void count_cores();
 
   Group group_;
   std::optional<Waiter> waiter_;
-  std::optional<Gate> gate_;
-  std::optional<MappedPeers> peers_;  // where all ranks are on this host
+  std::optional<OperationStart> start_;
+  std::optional<MappedPeers> peers_;  // if all ranks are on this host
   std::string algorithm_choice_;
   std::vector<std::vector<int>> hosts_;
   std::vector<int> host_of_;
   std::vector<int> ring_;
   int position_ = 0;
-  std::unique_ptr<RemoteLinks> remote_;  // where a neighbour is on another host
+  std::unique_ptr<RemoteLinks> remote_;  // if a neighbour is on another host
   std::unique_ptr<Outbox> right_;
   std::unique_ptr<Inbox> left_;
   MappedInbox* mapped_left_ = nullptr;
   int left_index_ = 0;
   std::atomic<bool> busy_{false};
+  mutable std::mutex leave_reason_mutex_;
   std::mutex messages_mutex_;
-  std::unique_ptr<MessagePort> remote_messages_;  // where there are other hosts
+  std::unique_ptr<MessagePort> remote_messages_;  // if there are other hosts
   std::unique_ptr<MessageEngine> messages_;
-  const pid_t owner_ = getpid();
+  // This is destroyed first, because until then the watch of this process reads the control segment.
+  std::optional<Watched> watched_;
+  const base::ProcessMark made_;
 };
 
-GroupCommunicator::GroupCommunicator(Store& store, const CommunicatorConfig& config) {
-  check_config(config);
-  const Environment environment = read_environment();
+GroupCommunicator::GroupCommunicator(Store& store, const CommunicatorConfig& given) {
+  CommunicatorConfig config = given;
   group_.name = config.name;
+  group_.device = config.device;
   group_.rank = config.rank;
   group_.size = config.size;
   group_.describe = config.describe;
+  group_.earlier = config.earlier;
+  group_.deadline = Deadline::in(config.timeout);
+  check_config(config);
+  Meeting meeting(store, config, group_.deadline);
+  try {
+    if (config.prepare) config.prepare(config);
+    join(meeting, config);
+    group_.meeting = nullptr;
+  } catch (...) {
+    // The failure is announced in shared memory and in the store, because some ranks wait in one and some in
+    // the other.
+    const bool shared = group_.host.control != nullptr;
+    const Error error = meeting.give_up(shared ? &group_ : nullptr);
+    if (shared) group_.fail(error.code(), error.what());
+    throw error;
+  }
+}
+
+void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config) {
+  const Environment environment = read_environment();
   group_.log = Log(environment.debug, config.rank, config.name);
   algorithm_choice_ = config.algorithms.empty() ? environment.algorithms : config.algorithms;
   group_.regions = config.regions;
-  group_.deadline = Deadline::in(config.timeout);
-  join(store, config, environment);
-}
+  check_regions(config);
 
-void GroupCommunicator::join(Store& store, const CommunicatorConfig& config, const Environment& environment) {
-  Bootstrap bootstrap(store, config, group_.deadline);
+  Bootstrap bootstrap(meeting, config, group_.deadline);
   Listener listener;
   const std::vector<RankRecord> records = bootstrap.meet(
       {config.rank, machine_key(), config.host_id.empty() ? environment.host_id : config.host_id, getpid(),
        pid_namespace(), listener.name()});
   const auto claimed = claimed_hosts(records);
-  const auto& candidates = *std::find_if(claimed.begin(), claimed.end(), [&](const auto& claim) {
-    return std::any_of(claim.begin(), claim.end(), [&](auto& record) { return record.rank == config.rank; });
-  });
-  const bool leads = candidates.front().rank == config.rank;
-  try {
-    group_.host = form_host_group(store, candidates, config.rank, config.regions, listener, group_.deadline);
-  } catch (const Error& error) {
-    if (leads) {
-      bootstrap.give_up(error);
-    } else {
-      bootstrap.ask_why(candidates.front());
-    }
-    throw;
-  }
+  share_memory(meeting, config, listener,
+               *std::find_if(claimed.begin(), claimed.end(), [&](const auto& claim) {
+                 return std::any_of(claim.begin(), claim.end(),
+                                    [&](auto& record) { return record.rank == config.rank; });
+               }));
   order_ranks(bootstrap.agree_on_hosts(claimed, group_.host.ranks));
   waiter_.emplace(group_);
-  gate_.emplace(group_, *waiter_);
-  if (host_count() == 1) peers_.emplace(group_, *waiter_, *gate_);
-  group_.own_line().cores = UsableCores::of_this_process();
+  start_.emplace(group_, *waiter_);
+  if (host_count() == 1) peers_.emplace(group_, *waiter_, *start_);
+  group_.own_line().cores = base::UsableCores::of_this_process();
+  watched_.emplace(group_);
   group_.own_line().state.store(RankState::present);
-  try {
-    connect(store, records, environment.socket_interface);
-    meet();
-    count_cores();
-  } catch (const Error& error) {
-    group_.fail(error.code(), error.what());
-    throw;
-  }
+  group_.meeting = &meeting;
+  connect(meeting, records, environment.socket_interface);
+  meet(meeting);
+  count_cores();
+  group_.elsewhere = meeting.take_processes();
+  std::erase_if(group_.elsewhere, [&](const auto& entry) {
+    return std::ranges::find(group_.host.ranks, entry.first) != group_.host.ranks.end();
+  });
   if (config.rank == 0) {
     bootstrap.clean(claimed);
-    if (remote_messages_) MessageLinks::clean(store);
+    if (remote_messages_) MessageLinks::clean(meeting);
   }
   group_.log.info("joined " + std::to_string(group_.size) + " ranks on " + std::to_string(host_count()) +
                   " host(s) at position " + std::to_string(position_) + " of the ring " +
                   numbers_text(ring_) + "; " + std::to_string(group_.host.ranks.size()) + " ranks on " +
                   std::to_string(group_.cores) + " usable cores here");
+}
+
+void GroupCommunicator::share_memory(Meeting& meeting, const CommunicatorConfig& config, Listener& listener,
+                                     const std::vector<RankRecord>& candidates) {
+  try {
+    group_.host =
+        form_host_group(meeting, candidates, config.rank, config.regions, listener, group_.deadline);
+  } catch (const Error& error) {
+    if (meeting.heard()) throw;
+    // A rank hung up or died. It may have announced why it could not go on, or other ranks may have died
+    // before.
+    if (error.code() == ErrorCode::bootstrap || error.code() == ErrorCode::peer_dead)
+      meeting.look_for_reason();
+    if (error.code() != ErrorCode::timeout) throw;
+    throw Error(ErrorCode::timeout, std::string(error.what()) + " while group " + config.name +
+                                        " was put together. Look for a rank that is stuck or slow, or raise "
+                                        "the timeout.");
+  }
 }
 
 void GroupCommunicator::order_ranks(const std::vector<std::vector<int>>& hosts) {
@@ -167,7 +215,7 @@ void GroupCommunicator::order_ranks(const std::vector<std::vector<int>>& hosts) 
   }
 }
 
-void GroupCommunicator::connect(Store& store, const std::vector<RankRecord>& records,
+void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>& records,
                                 const std::string& interface) {
   const int count = static_cast<int>(ring_.size());
   const int right = ring_[static_cast<std::size_t>((position_ + 1) % count)];
@@ -184,13 +232,14 @@ void GroupCommunicator::connect(Store& store, const std::vector<RankRecord>& rec
                                          [&](auto& record) { return record.machine == records[0].machine; });
     return interface_address(interface, one_machine);
   };
+  if (hosts_.size() > 1) check_descriptors(left_index_ < 0, right_index < 0);
   if (right_index < 0 || left_index_ < 0) {
     remote_ = std::make_unique<RemoteLinks>(group_);
     group_.pump = [this] { remote_->pump(); };
     group_.spread_failure = [this] { remote_->spread_failure(); };
-    remote_->connect(store, left_index_ < 0 ? left : -1, right_index < 0 ? right : -1, address());
+    remote_->connect(meeting, left_index_ < 0 ? left : -1, right_index < 0 ? right : -1, address());
   }
-  if (hosts_.size() > 1) remote_messages_ = std::make_unique<MessageLinks>(group_, store, address());
+  if (hosts_.size() > 1) remote_messages_ = std::make_unique<MessageLinks>(group_, meeting, address());
   if (right_index < 0) {
     right_ = std::make_unique<RemoteOutbox>(*remote_);
   } else {
@@ -205,9 +254,23 @@ void GroupCommunicator::connect(Store& store, const std::vector<RankRecord>& rec
   }
 }
 
-/// A token goes round the ring twice: back at the start for the first time it says that everybody has come
-/// this far and every link works, for the second time that everybody knows.
-void GroupCommunicator::meet() {
+/// Checks, before the first link is made, that the process can open the descriptors of all links, and of the
+/// strangers that each listener may hold. Connections to ranks that this rank sends messages to are made
+/// later, and checked then.
+void GroupCommunicator::check_descriptors(bool left, bool right) const {
+  const auto remote = static_cast<std::size_t>(group_.size) - group_.host.ranks.size();
+  const std::size_t listening = ZmqSocket::kListeningDescriptors + ZmqSocket::kStrangers;
+  std::size_t needed = ZmqContext::exists() ? 0 : ZmqContext::kDescriptors;
+  needed += listening + remote;
+  if (left) needed += listening + 1;
+  if (right) needed += ZmqSocket::kConnectingDescriptors;
+  require_descriptors(needed, "the links of rank " + std::to_string(group_.rank) + " of group " +
+                                  group_.name + " to other hosts");
+}
+
+/// Sends a token round the ring twice. When the token is back at the start for the first time, every rank has
+/// come this far and every link works. When it is back for the second time, every rank knows that.
+void GroupCommunicator::meet(Meeting& meeting) {
   const auto pass_on = [&] {
     std::copy(std::begin(kAliveToken), std::end(kAliveToken), reinterpret_cast<char*>(right_->reserve()));
     right_->commit(sizeof kAliveToken);
@@ -216,40 +279,48 @@ void GroupCommunicator::meet() {
     const auto* token = reinterpret_cast<const char*>(left_->take_committed(sizeof kAliveToken));
     const bool right_one = std::equal(std::begin(kAliveToken), std::end(kAliveToken), token);
     left_->release();
-    if (!right_one) throw Error(ErrorCode::protocol, "the ring's first message is not what it has to be");
+    if (!right_one) {
+      const int count = static_cast<int>(ring_.size());
+      throw Error(ErrorCode::protocol, "rank " + std::to_string(ring_rank((position_ + count - 1) % count)) +
+                                           " sent rank " + std::to_string(group_.rank) +
+                                           " what no rank sends, in " + group_.operation_text() +
+                                           ": the ring's first message is not what it has to be");
+    }
   };
   for (int round = 0; round < 2; ++round) {
+    if (round == 1) meeting.all_connected();
     if (position_ == 0) pass_on();
     receive();
     if (position_ != 0) pass_on();
   }
 }
 
-/// When all have met. Ranks may be bound to cores of their own: what counts is the cores of all of them. And
-/// only what they wrote, so that all come to the same result: of ranks that disagreed, one would do a share
-/// that another has claimed.
+/// Call this when all ranks have met. Ranks may be bound to cores of their own, so the cores of all ranks
+/// count. Only what the ranks have written counts, so that all ranks come to the same result. If ranks
+/// disagreed, one of them would do a work item that another has claimed.
 void GroupCommunicator::count_cores() {
   const HostGroup& host = group_.host;
-  std::vector<UsableCores> cores;
+  std::vector<base::UsableCores> cores;
   for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
-    // Pairs with the store in join(), which comes after the cores.
+    // This load pairs with the store in join(), which comes after the cores were written.
     (void)read(host.line(i).state);
     cores.push_back(host.line(i).cores);
   }
-  group_.crowded = are_crowded(cores);
-  group_.cores = all_of(cores).count();
+  group_.oversubscribed = base::are_oversubscribed(cores);
+  group_.cores = base::all_of(cores).count();
 }
 
 GroupCommunicator::~GroupCommunicator() {
-  // A forked child holds a copy of the object but is no rank: it must not speak for its parent.
-  if (getpid() != owner_) {
+  // A forked child holds a copy of the object but is no rank, so it must not act for its parent.
+  if (made_.inherited()) {
     (void)messages_.release();
     (void)remote_messages_.release();
     (void)remote_.release();
+    watched_->forget();
     return;
   }
-  // Said before the messages that are under way end: a peer that still reads such a message looks here when
-  // it is through.
+  // The state is set before messages under way end: a peer that still reads such a message checks the state
+  // when it has finished reading.
   group_.own_line().state.store(RankState::left);
   for (int i = 0; i < static_cast<int>(group_.host.ranks.size()); ++i) {
     wake(group_.host.line(i));
@@ -267,7 +338,7 @@ Messages& GroupCommunicator::messages() {
 }
 
 void GroupCommunicator::add_region(const Region& region) {
-  if (getpid() != owner_) return;  // a forked child is no rank
+  if (made_.inherited()) return;  // a forked child is no rank
   for (const Region& known : group_.regions) {
     if (known.base == region.base) return;
   }
@@ -293,6 +364,18 @@ void GroupCommunicator::abort(const std::string& reason) noexcept {
                                (reason.empty() ? "" : ": " + reason));
 }
 
+void GroupCommunicator::leave_because(const std::string& reason) noexcept {
+  if (made_.inherited()) return;  // a forked child is no rank
+  std::lock_guard lock(leave_reason_mutex_);
+  LeaveReason& own = group_.own_line().leave_reason;
+  if (own.length == 0) own.write(reason);
+}
+
+std::string GroupCommunicator::leave_reason() const {
+  std::lock_guard lock(leave_reason_mutex_);
+  return group_.own_line().leave_reason.read();
+}
+
 void GroupCommunicator::begin(const Announcement& announcement, const Deadline& deadline) {
   check();
   if (busy_.exchange(true)) {
@@ -304,14 +387,15 @@ void GroupCommunicator::begin(const Announcement& announcement, const Deadline& 
   group_.deadline = deadline;
   group_.sequence.store(group_.sequence.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   try {
-    // Announced before the host's own meeting, so that it travels meanwhile; compared as the answers come.
+    // The remote announcement goes out before the ranks of this host meet, so that it travels meanwhile. The
+    // signatures are compared as the neighbours' announcements arrive.
     if (remote_) remote_->begin();
     if (peers_) peers_->begin(announcement);
-    gate_->pass(announcement);
+    start_->pass(announcement);
     if (mapped_left_) {
       mapped_left_->begin(is_inline(announcement)
                               ? PeerWindow()
-                              : gate_->window_of(left_index_, &OperationSlot::Windows::ring));
+                              : start_->window_of(left_index_, &OperationSlot::Windows::ring));
     }
   } catch (const Error& error) {
     fail(error.code(), error.what());

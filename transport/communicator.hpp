@@ -1,227 +1,281 @@
-// A group of ranks that move bytes: what an algorithm sees of the transport.
+// The communicator: what an algorithm sees of the transport.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "transport/deadline.hpp"
+#include "transport/earlier.hpp"
 #include "transport/error.hpp"
 #include "transport/messages.hpp"
 #include "transport/store.hpp"
 
 namespace vccl {
 
-/// What every rank must agree on for one operation. Compared field by field between ranks; the names of the
-/// numbers belong to the floor above (CommunicatorConfig::describe).
+/// What every rank must agree on for one operation. Ranks compare it field by field. The transport does not
+/// know what the numbers mean: CommunicatorConfig::describe turns them into text.
 struct Signature {
   std::uint8_t collective = 0;
   std::uint8_t dtype = 0;
   std::uint8_t op = 0;
   std::int32_t root = -1;
   std::uint64_t count = 0;
-  std::uint64_t extra = 0;  // whatever else must be equal (a hash of split sizes, a factor's bits)
+  std::uint64_t extra = 0;  // anything else that must be equal (a hash of split sizes, a factor's bits)
 
   bool operator==(const Signature&) const = default;
 };
 
-/// Memory that peers on this host may map: a card's arena. `base` shows the file from its first byte on.
+/// Memory that peers on this host may map: a card's arena. `base` is the address of the file's first byte.
 struct Region {
   int fd = -1;
   std::byte* base = nullptr;
   std::size_t size = 0;
 };
 
-/// Of one rank in one communicator.
+/// The largest number of regions that one rank may have in one communicator.
 inline constexpr std::size_t kMaxRegions = 8;
 
 struct CommunicatorConfig {
-  std::string name;  // of the group, for messages: "default_pg", "mesh_dp"
+  std::string name;    // the group's name in messages: "default_pg", "mesh_dp"
+  std::string device;  // the device's name in messages: "cpu", "vdev:1"; may be empty
   int rank = 0;
   int size = 1;
-  std::vector<Region> regions;  // at most kMaxRegions; the same number on every rank is not required
+  std::vector<Region> regions;  // at most kMaxRegions; ranks may have different numbers of regions
   std::string (*describe)(const Signature&) = nullptr;  // "all_reduce(float32, 1024 elements, SUM)"
-  Milliseconds timeout{600'000};                        // for putting the group together
-  // Ranks with different ids count as ranks on different hosts; an equal id alone joins nothing. Empty:
-  // VCCL_HOSTID.
+  Milliseconds timeout{600'000};                        // how long the making of the communicator may take
+  // Ranks with different ids count as ranks on different hosts. An equal id alone does not make ranks share a
+  // host. If this is empty, VCCL_HOSTID applies.
   std::string host_id;
-  std::string algorithms;  // Communicator::algorithm_choice(). Empty: VCCL_ALGO.
+  std::string algorithms;  // see Communicator::algorithm_choice(); if empty, VCCL_ALGO applies
+  // Called first. Does what else a rank needs before it can join, such as checking its settings or filling in
+  // the rest of this struct. If this throws, the rank does not join, and all ranks raise an error with its
+  // text.
+  std::function<void(CommunicatorConfig&)> prepare;
+  std::shared_ptr<Earlier> earlier;  // what this process already knows of the ranks; may be null
 };
 
-/// What a rank says and shows at the beginning of an operation.
+/// What a rank publishes at the beginning of an operation.
 struct Announcement {
   Signature signature;
-  std::span<std::byte> window = {};  // what post() and take() address; may be empty
-  // What the peers on this host may address through Peers, reading and writing. All ranks show, or none does.
+  std::span<std::byte> window = {};  // what post() and take() refer to; may be empty
+  // Whether the peers on this host may read and write `input` and `output` through Peers. The value must be
+  // the same on all ranks.
   bool shows = false;
-  std::uint32_t algorithm = 0;  // compared on one host: ranks might be told different things (VCCL_ALGO)
+  std::uint32_t algorithm = 0;  // compared on one host, as VCCL_ALGO might differ between ranks
   std::span<std::byte> input = {}, output = {};
-  std::uint64_t note = 0;  // a number for the peers, which nobody compares
-  // Bytes that travel with the announcement, so that nobody has to wait for their being read. Their number is
-  // the same on every rank and at most Peers::kPayloadBytes; the parts lie one after the other in them, and
-  // may be shorter. Where nothing is shown, a payload takes the place of the window.
+  std::uint64_t factor = 0;  // a number for the peers, which is not compared
+  // Bytes that travel with the announcement, so that the sender does not wait until the peers have read them.
+  // Every rank must give the same payload_bytes, at most Peers::kPayloadBytes. The two spans are placed one
+  // after the other and may be shorter together. If `shows` is false, a short payload takes the place of the
+  // windows in the announcement.
   std::size_t payload_bytes = 0;
   std::span<const std::byte> payload[2] = {};
 };
 
-/// Every rank's memory at once, inside an operation, where all ranks share one host: for algorithms that are
-/// no ring. Used by the operation's thread.
+/// Gives access to every rank's memory at once during an operation. Exists where all ranks share one host,
+/// for the algorithms that do not use the ring. Only the operation's thread may use it.
 class Peers {
  public:
   static constexpr std::size_t kPayloadBytes = 64 * 1024;
   static constexpr std::size_t kScratchBytes = 1024 * 1024;
-  /// Phases of an operation are counted from 1; this is the last one of every operation that shows memory.
+  /// The last phase of every operation that shows memory. The phases of an operation are counted from 1.
   static constexpr std::uint32_t kDone = (1u << 20) - 1;
 
   virtual ~Peers() = default;
-  /// Whether every rank handed over memory when the group was made; nothing can be mapped otherwise. The same
-  /// on every rank, at any time.
+  /// Returns whether every rank handed over memory when the communicator was made. Otherwise nothing can be
+  /// mapped. The result is the same on every rank at any time.
   virtual bool mappable() const = 0;
-  /// Whether all memory that was shown is mapped on this host. The same on every rank. Throws Error(protocol)
-  /// for a window outside of its rank's regions.
+  /// Returns whether all memory that was shown is mapped on this host. The result is the same on every rank.
+  /// Throws Error(protocol) for a window that lies outside of its rank's regions.
   virtual bool all_mapped() = 0;
-  /// A rank's buffers, where all_mapped(); as long as it announced. What it wrote before the operation is
-  /// there.
+  /// Returns the input, or output, buffer of `rank` with the length that the rank announced. Call this only
+  /// after all_mapped() has returned true. What the rank wrote before the operation is visible.
   virtual std::span<std::byte> input(int rank) = 0;
   virtual std::span<std::byte> output(int rank) = 0;
-  virtual std::uint64_t note(int rank) = 0;
-  /// The payload that a rank announced. Stays until this rank begins its next operation.
+  virtual std::uint64_t factor(int rank) = 0;
+  /// Returns the payload that `rank` announced. The bytes stay valid until this rank begins its next
+  /// operation.
   virtual const std::byte* payload(int rank) = 0;
-  /// kScratchBytes of shared memory of each rank, its slots: while nothing is under way on the ring.
+  /// Returns the slots of `rank`, which are kScratchBytes of shared memory. Use them only while no block is
+  /// under way on the ring.
   virtual std::byte* scratch(int rank) = 0;
 
-  /// This rank has come to `phase`: what it wrote before is there for whoever awaits that. Phases ascend.
-  /// With kDone it touches the peers' memory no more.
+  /// Announces that this rank has come to `phase`. Every rank that awaits the phase then sees what this rank
+  /// wrote before. A rank's phases must ascend. After kDone this rank does not touch the peers' memory any
+  /// more.
   virtual void arrive(std::uint32_t phase) = 0;
   virtual void await(int rank, std::uint32_t phase) = 0;
   virtual void await_all(std::uint32_t phase) = 0;
 
-  /// Whether ranks outnumber the cores that they, or some of them, may run on. The same on every rank.
-  virtual bool crowded() const = 0;
-  /// An operation's work in shares, one a rank, which any rank may do: claims one that nobody has begun, this
-  /// rank's own if it is free. Returns the rank whose share it is, or -1 when none is left.
-  virtual int claim_share() = 0;
-  /// The share that this rank has claimed is done: what it wrote is there for whoever awaits the shares.
-  virtual void deliver_share() = 0;
-  /// When none is left to claim: waits until all shares are done. Nobody touches this rank's memory any more
-  /// then: a rank that comes late finds nothing to claim. A rank that holds no share is not waited for.
-  virtual void await_shares() = 0;
+  /// Returns whether ranks outnumber the cores that they, or some of them, may run on. The result is the same
+  /// on every rank.
+  virtual bool oversubscribed() const = 0;
+  /// Claims a work item that no rank has begun: this rank's own item if it is free. An operation has one work
+  /// item for each rank, and any rank may do it. Returns the rank whose item it is, or -1 when no item is
+  /// left.
+  virtual int claim_work_item() = 0;
+  /// Call this when the claimed work item is done. Every rank that awaits the work items then sees what this
+  /// rank wrote.
+  virtual void deliver_work_item() = 0;
+  /// Call this when no work item is left to claim. Blocks until all items are done, but does not wait for a
+  /// rank that holds no item. Afterwards no rank touches this rank's memory, because a rank that comes late
+  /// finds no item to claim.
+  virtual void await_work_items() = 0;
 };
 
-/// Blocks that go to the right neighbour of the ring. Used by one thread at a time.
+/// Sends blocks to the right neighbour of the ring. Only one thread may use it at a time.
 ///
-/// Both ends know from the algorithm which blocks come in which order and how long they are; nothing about a
+/// Both ends know from the algorithm which blocks come in which order and how long they are. Nothing about a
 /// block's length or place is taken from the peer. At most kSlots blocks may be posted ahead of the
-/// neighbour's releases before post() or reserve() waits, so an algorithm takes turns: post one, take one.
+/// neighbour's releases. Then post() and reserve() block, so an algorithm must alternate: post one block,
+/// take one block.
 class Outbox {
  public:
   virtual ~Outbox() = default;
-  /// Sends `bytes` bytes of the operation's window at `offset`. The bytes stay as they are until drain() (or
-  /// until the algorithm knows by other means that the neighbour has them). bytes <= kBlockBytes.
+  /// Sends `bytes` bytes at `offset` in the operation's window. The bytes must not change until drain() has
+  /// returned, or until the algorithm knows by other means that the neighbour has read them. `bytes` is at
+  /// most kBlockBytes.
   virtual void post(std::size_t offset, std::size_t bytes) = 0;
-  /// A slot of kBlockBytes to write a block into that is not part of the window (64-byte aligned)...
+  /// Returns a slot of kBlockBytes, aligned to 64 bytes, for a block that is not part of the window. Blocks
+  /// until a slot is free.
   virtual std::byte* reserve() = 0;
-  /// ...and its sending.
+  /// Sends the block that was written to the slot from reserve().
   virtual void commit(std::size_t bytes) = 0;
-  /// Waits until the neighbour has everything: the window may be overwritten.
+  /// Blocks until the neighbour has read all blocks. The window may be overwritten afterwards.
   virtual void drain() = 0;
 };
 
-/// Blocks that come from the left neighbour. Used by one thread at a time.
+/// Receives blocks from the left neighbour of the ring. Only one thread may use it at a time.
 class Inbox {
  public:
   virtual ~Inbox() = default;
-  /// The next block, which the neighbour sent with post(offset, bytes): `offset` is in its window. Valid
-  /// until release(). Any alignment. Reads the neighbour's memory directly where that is mapped.
+  /// Blocks until the next block has come, and returns it. The neighbour sent it with post(offset, bytes), so
+  /// `offset` refers to the neighbour's window. The result is valid until release() and may have any
+  /// alignment. It points into the neighbour's memory where that is mapped.
   virtual const std::byte* take(std::size_t offset, std::size_t bytes) = 0;
-  /// The next block, which the neighbour sent with commit(bytes).
+  /// Blocks until the next block has come, and returns it. The neighbour sent it with commit(bytes).
   virtual const std::byte* take_committed(std::size_t bytes) = 0;
-  /// The block last taken has been read.
+  /// Call this when the block last taken has been read.
   virtual void release() = 0;
 };
 
-/// The ranks of a group, bound together: shared memory and flag lines inside a host, ZeroMQ between hosts.
-/// Operations run one at a time, from any thread; abort(), failed() and failure() may be called at any time
-/// from any thread. After a failure every operation on every rank throws the same Error; the group has to be
-/// made anew.
+/// Binds the ranks of a group on one device: with shared memory and flags inside a host, and with ZeroMQ
+/// between hosts. Operations run one at a time, from any thread. fail(), abort() and failed() may be called
+/// at any time from any thread. After a failure every operation on every rank throws the same Error, and the
+/// communicator has to be made anew.
 class Communicator {
  public:
-  /// Largest block, and how many may be under way.
+  /// The largest size of a block, and how many blocks may be under way.
   static constexpr std::size_t kBlockBytes = 256 * 1024;
   static constexpr int kSlots = 4;
 
-  /// Puts the group together over the store; every rank calls it. Proves which ranks share a host by mapping
-  /// and reading back a nonce, hands over regions and control memory, connects links between hosts.
-  /// Throws Error(bootstrap | timeout | protocol | system) within config.timeout, and leaves nothing behind.
+  /// Makes the communicator over the store. Every rank must call this. Proves which ranks share a host by
+  /// mapping memory and reading a nonce in it, hands over regions and control memory, and connects the links
+  /// between hosts. Throws Error(bootstrap | timeout | protocol | system | peer_dead | peer_left) within
+  /// config.timeout, and leaves nothing behind. If one rank cannot join, all ranks throw within a second,
+  /// with that rank's number and its error text. An error that only that rank can be blamed for
+  /// (Error(invalid | unsupported)) is an Error(bootstrap) on the other ranks.
   static std::unique_ptr<Communicator> create(Store& store, const CommunicatorConfig& config);
-  /// Tells the peers that we left; frees everything. Never blocks for long.
+  /// Announces to the peers that this rank leaves, and frees everything. Does not block for long.
   virtual ~Communicator() = default;
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual const std::string& name() const = 0;
 
-  /// The ring goes through the ranks of one host before it goes on to the next. `ring_rank(ring_position())`
-  /// == rank(); the right neighbour of position p is p + 1, cyclically.
+  /// Returns this rank's position on the ring. The ring visits all ranks of one host before it goes on to the
+  /// next host. `ring_rank(ring_position())` == rank(). The right neighbour of position p is p + 1,
+  /// cyclically.
   virtual int ring_position() const = 0;
   virtual int ring_rank(int position) const = 0;
-  /// Number of hosts, and the hosts' number of each rank.
+  /// The number of hosts, and the number of the host that `rank` is on.
   virtual int host_count() const = 0;
   virtual int host_of(int rank) const = 0;
 
   virtual Outbox& right() = 0;
   virtual Inbox& left() = 0;
-  /// Null where the ranks are on several hosts.
+  /// Returns null if the ranks are on several hosts.
   virtual Peers* peers() { return nullptr; }
-  /// Which algorithms were asked for when the group was put together, in the words of VCCL_ALGO.
+  /// Returns the choice of algorithms that was given when the communicator was made, in the syntax of
+  /// VCCL_ALGO.
   virtual const std::string& algorithm_choice() const;
 
-  /// Point-to-point, beside the operations. Its thread and links are made at first use.
+  /// Returns the point-to-point messages, which run beside the operations. Their connections and thread are
+  /// made when they are first needed.
   virtual Messages& messages() { throw Error(ErrorCode::unsupported, "this communicator has no messages"); }
-  /// Memory that was not there yet when the group was made: from now on peers on this host read messages that
-  /// lie in it in place, where the system lets them open the descriptor. For messages alone: windows of
-  /// operations there are staged. At any time, from any thread; does nothing for a base that is a region
-  /// already, nor beyond kMaxRegions in all: messages from there are staged. The memory stays mapped and the
-  /// descriptor open for as long as the communicator lives, and those of other ranks in this process. Throws
-  /// Error(protocol) for a file that may shrink, Error(invalid) for a region longer than its file,
+  /// Adds a region that did not exist when the communicator was made. From then on peers on this host read
+  /// messages that lie in the region in place, if the system lets them open the descriptor. This serves
+  /// messages only: an operation's window that lies there is staged. May be called at any time from any
+  /// thread.
+  /// Does nothing if `base` belongs to a region already, or if there are kMaxRegions regions: messages from
+  /// there are staged. The memory must stay mapped and the descriptor open for as long as this communicator
+  /// lives, and for as long as those of other ranks in this process live. Throws Error(protocol) for a file
+  /// that peers would not map (segment.hpp), Error(invalid) for a region longer than its file, and
   /// Error(system).
   virtual void add_region(const Region& region) { (void)region; }
 
-  /// Marks the group as failed, here and at every peer that can be reached; everybody who waits, throws. The
-  /// first failure wins. Never blocks, never throws.
+  /// Marks the communicator as failed, here and at every peer that can be reached. Every waiting thread then
+  /// throws. Only the first failure counts. Never blocks and never throws.
   virtual void fail(ErrorCode code, const std::string& what) noexcept = 0;
-  /// fail(aborted, ...).
+  /// Calls fail() with ErrorCode::aborted.
   virtual void abort(const std::string& reason) noexcept = 0;
   virtual bool failed() const noexcept = 0;
-  /// Throws the failure if there is one. Cheap.
+  /// Throws the failure if there is one. This is cheap enough for hot paths.
   virtual void check() = 0;
-  /// Number of operations begun.
+  /// Returns how `rank`, if it is on this machine, has ended. Returns nothing while the rank lives or if its
+  /// end cannot be observed from here. May be called from any thread. Costs a system call.
+  virtual std::optional<RankEnd> end_of(int rank) const noexcept {
+    (void)rank;
+    return std::nullopt;
+  }
+  /// Sets the reason for which this rank is going to leave, if the reason lies outside of this communicator.
+  /// Peers that wait for this rank then report the reason. Only the first reason counts, and it is cut to 320
+  /// bytes. May be called from any thread. Never throws.
+  virtual void leave_because(const std::string& reason) noexcept { (void)reason; }
+  /// Returns the reason given to leave_because(), or an empty string.
+  virtual std::string leave_reason() const { return {}; }
+  /// Announces to the ranks of this host that the calling thread is about to meet all ranks of the group in
+  /// another way. The announcement lasts until the result is destroyed, which must happen before the
+  /// communicator is. Every rank must announce the same meetings in the same order. `what` is for messages:
+  /// "its first all_reduce on vdev:1 of group default_pg". If a rank waits for this rank in an operation that
+  /// this rank begins only after the meeting, this communicator fails with a mismatch.
+  virtual std::shared_ptr<void> announce_meeting(const std::string& what) {
+    (void)what;
+    return nullptr;
+  }
+  /// Returns the number of operations that have begun.
   virtual std::uint64_t sequence() const noexcept = 0;
+  /// Returns whether an operation has begun and not yet ended.
+  virtual bool busy() const noexcept = 0;
 
  private:
   friend class Operation;
   virtual void begin(const Announcement& announcement, const Deadline& deadline) = 0;
   virtual void finish() = 0;
-  /// The operation ends in the middle: fails the group, and returns when nothing reads the window any more,
-  /// and nobody writes to what we showed.
+  /// Call this when the operation ends before finish(). Fails the communicator, and blocks until libzmq reads
+  /// no block of the window and no peer writes to the memory that this rank showed, or for a few seconds.
   virtual void cut_short() noexcept = 0;
 };
 
-/// One collective call on a communicator. Making it announces our signature and window, waits for the peers
-/// on this host to arrive at the same operation, and compares; throws Error(mismatch) naming both sides, on
-/// every rank.
+/// One collective call on a communicator. The constructor publishes this rank's announcement, blocks until
+/// the peers on this host have begun the same operation, and compares. Throws Error(mismatch), which names
+/// both sides, on every rank.
 class Operation {
  public:
-  /// `window` is what post() and take() address; it may be empty. Where it lies in one of the communicator's
-  /// regions, peers read it in place; elsewhere blocks are staged through shared slots.
+  /// `window` is what post() and take() refer to. It may be empty. Peers read it in place if it lies in one
+  /// of the communicator's regions. Otherwise blocks are staged through slots.
   Operation(Communicator& communicator, const Signature& signature, std::span<std::byte> window,
             const Deadline& deadline)
       : Operation(communicator, Announcement{.signature = signature, .window = window}, deadline) {}
   Operation(Communicator& communicator, const Announcement& announcement, const Deadline& deadline);
-  /// Without finish(), the operation was cut short: fails the communicator, so that no peer waits for us.
+  /// If finish() was not called, the operation was cut short: the destructor then fails the communicator, so
+  /// that no peer waits for this rank.
   ~Operation();
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;

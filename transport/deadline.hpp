@@ -1,4 +1,4 @@
-// The end of a wait.
+// The time at which a wait gives up.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,7 @@ namespace vccl {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-/// A point on the monotonic clock and the length it was made from, which error messages name.
+/// A point on the monotonic clock. `length` is the timeout that it was made from, which error messages name.
 struct Deadline {
   Clock::time_point at;
   Milliseconds length;

@@ -1,11 +1,11 @@
-// Every VCCL_* variable that the transport knows, read here and nowhere else (docs/environment.md).
+// Every VCCL_* variable that the transport knows. They are read here and nowhere else (docs/environment.md).
 #pragma once
 
 #include <string>
 
 namespace vccl {
 
-/// How much the transport tells on stderr.
+/// How much the transport logs to stderr.
 enum class LogLevel { none, warn, info };
 
 struct Environment {
@@ -16,11 +16,11 @@ struct Environment {
   LogLevel debug = LogLevel::none;  // VCCL_DEBUG: WARN or INFO
 };
 
-/// Reads the variables anew. Throws Error(invalid) naming the variable, its value and what is allowed.
+/// Reads the variables anew. Throws Error(invalid), which names the variable, its value and what is allowed.
 Environment read_environment();
 
-/// VCCL_SHARE_CPU: whether large CPU tensors come from shared memory. Asked for before there is a group,
-/// hence by itself. Throws as read_environment().
+/// Returns VCCL_SHARE_CPU: whether large CPU tensors are allocated in shared memory. This is a function of
+/// its own because it is needed before a group exists. Throws what read_environment() throws.
 bool read_share_cpu();
 
 }  // namespace vccl

@@ -1,6 +1,13 @@
 #include "transport/error.hpp"
 
+#include <cerrno>
+#include <cstring>
+
+#include "transport/support/text.hpp"
+
 namespace vccl {
+
+Error::Error(ErrorCode code, const std::string& what) : std::runtime_error(valid_text(what)), code_(code) {}
 
 const char* to_string(ErrorCode code) noexcept {
   switch (code) {
@@ -26,6 +33,14 @@ const char* to_string(ErrorCode code) noexcept {
       return "system";
   }
   return "unknown";
+}
+
+void throw_system(const std::string& what) {
+  const int number = errno;
+  std::string text = what + " failed: " + std::strerror(number);
+  if (number == ENOMEM) text += ". The limit on address space (ulimit -v) or on memory may be too low";
+  if (number == EMFILE) text += ". The limit on open files (ulimit -n) may be too low";
+  throw Error(ErrorCode::system, text);
 }
 
 }  // namespace vccl

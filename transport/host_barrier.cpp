@@ -1,18 +1,21 @@
 #include "transport/host_barrier.hpp"
 
-#include "transport/futex.hpp"
-#include "transport/wait.hpp"
+#include "base/cpu_pause.hpp"
+#include "transport/host/futex.hpp"
+#include "transport/host/waiter.hpp"
 
 namespace vccl {
 
 std::uint32_t HostBarrier::arrive() noexcept {
-  // Does not change before we have arrived.
+  // The turn cannot change before this process has arrived.
   const std::uint32_t turn = words_.turn.load();
-  // Each arrival is a read-modify-write of the one before, so the last one has seen what all did before.
+  // Each arrival is a read-modify-write of the one before, so the last one sees what every process did
+  // before.
   if (words_.arrived.fetch_add(1) + 1 == size_) {
-    // Before the turn: whoever sees that it is over may arrive again.
+    // This store comes before the turn's: a process that sees the turn end may arrive again.
     words_.arrived.store(0);
-    // Pairs with the loads in await: what was done before anybody arrived is seen by all.
+    // This store pairs with the loads in await(): every process sees what was done before any process
+    // arrived.
     words_.turn.store(turn + 1);
     futex_wake(words_.turn);
   }
@@ -22,7 +25,7 @@ std::uint32_t HostBarrier::arrive() noexcept {
 bool HostBarrier::await(std::uint32_t turn, std::chrono::nanoseconds look,
                         Clock::time_point deadline) const noexcept {
   const auto is_over = [&] { return words_.turn.load() != turn; };
-  for (const auto begin = Clock::now(); Clock::now() - begin < look; relax())
+  for (const auto begin = Clock::now(); Clock::now() - begin < look; base::cpu_pause())
     if (is_over()) return true;
   while (!is_over()) {
     const std::chrono::nanoseconds left = deadline - Clock::now();

@@ -1,4 +1,4 @@
-// A barrier of the processes of one host, for measurements.
+// A barrier for the processes of one host, for measurements.
 #pragma once
 
 #include <atomic>
@@ -9,22 +9,23 @@
 
 namespace vccl {
 
-/// Lets processes that map the same memory go at the same moment, and costs those who come early, or late,
-/// as little of the cores as it can: the last one wakes the others with one call, and a sleeper's way back is
-/// a few instructions.
+/// Releases processes that map the same memory at the same moment. Processes that come early or late use as
+/// little of the cores as possible: the last process wakes the others with one system call, and a woken
+/// process returns after a few instructions.
 class HostBarrier {
  public:
-  /// What the processes share; zero at first.
+  /// What the processes share. All of it must be zero at first.
   struct Words {
     alignas(64) std::atomic<std::uint32_t> arrived;
-    alignas(64) std::atomic<std::uint32_t> turn;  // futex word: how often everybody has arrived
+    alignas(64) std::atomic<std::uint32_t> turn;  // futex word: how often all processes have arrived
   };
 
   HostBarrier(Words& words, int size) : words_(words), size_(static_cast<std::uint32_t>(size)) {}
 
-  /// Says that this process has come. Returns the turn that it waits for the end of.
+  /// Announces that this process has arrived. Returns the turn for await().
   std::uint32_t arrive() noexcept;
-  /// Returns whether everybody has come. Looks at the word for `look`, and sleeps then until `deadline`.
+  /// Blocks until all processes have arrived. Spins on the word for `look`, and then sleeps until `deadline`.
+  /// Returns whether all processes have arrived.
   bool await(std::uint32_t turn, std::chrono::nanoseconds look, Clock::time_point deadline) const noexcept;
 
  private:

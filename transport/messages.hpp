@@ -1,7 +1,8 @@
-// Messages between any two ranks of a group, matched by source and tag: send and receive.
+// Messages between any two ranks of a group: send and receive, matched by source and tag.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 
@@ -12,36 +13,45 @@ namespace vccl {
 
 struct Signature;
 
-/// Of receive(): whoever sends first.
+/// The source of a receive() that takes a message from any rank.
 inline constexpr int kAnySource = -1;
+/// The largest number of messages that a receiver keeps for one sender while no receive was called for them.
+inline constexpr std::uint64_t kMostUnreceived = 16 * 1024;
 
-/// Point-to-point operations of one communicator, beside its collectives: any number under way, none waits
-/// for another, so a group of sends and receives in any order cannot deadlock.
+/// Point-to-point operations of one communicator, beside its collectives. Any number of them may be under
+/// way, and none waits for another, so a group of sends and receives in any order cannot deadlock.
 ///
-/// A receive takes the first message, in the order of the sender's calls, whose tag is its own and whose
-/// source fits; receives that fit the same message take turns in the order of their calls. Thread-safe.
+/// A receive takes the first message, in the order of the sender's calls, whose tag and source fit. Receives
+/// that fit the same message take turns in the order of their calls. All members are thread-safe.
 ///
-/// Short messages are on their way when send() returns, long ones once the receiver asks for them. A send is
-/// done when its memory may be written again, a receive when its memory holds the message. At its deadline,
-/// or when the peer dies or leaves, an operation fails, and the communicator with it, as a collective would.
-/// A receive from any source fails so when every other rank is gone, unless this rank has sent to itself
-/// before.
+/// A short message is on its way when send() returns. A long one is sent when the receiver asks for it. For
+/// each sender, the receiver keeps a bounded amount of messages for which no receive was called: 16 MiB of
+/// short messages' bytes on one host, 256 KiB between hosts, and kMostUnreceived messages. Beyond the limit
+/// of bytes, short messages stay with the sender as long ones do. Beyond the limit of messages, further
+/// messages are not even announced, unless the receiver waits for a message that was not announced yet. An
+/// order of calls that works within these limits therefore does not block beyond them, except for a send that
+/// must complete before its receive is called.
+/// A send completes when its memory may be written again, and a receive when its memory holds the message. If
+/// the deadline passes, or the peer dies or leaves, the operation fails, and the communicator fails with it,
+/// as with a collective. A receive from any source fails in this way when every other rank is gone, unless
+/// this rank has sent to itself before.
 class Messages {
  public:
-  /// Called once, with the sender's rank (-1 after an error), and null after success. On any thread, also
-  /// within send() and receive(), with no lock held; it must not block.
+  /// Called exactly once. `source` is the sender's rank, or -1 after an error. `error` is null after success.
+  /// The call comes on any thread, also within send() and receive(), with no lock held. The function must not
+  /// block.
   using Done = std::function<void(int source, const Error* error)>;
 
   virtual ~Messages() = default;
 
-  /// `signature`: what both sides must have in common (the kind of element and their number); a difference is
-  /// Error(mismatch) naming both sides, on both. The memory stays as it is, and alive, until `done`. Memory
-  /// in one of the communicator's regions is read and written in place by a peer on this host, elsewhere it
-  /// is staged. The rank itself is a peer like any other. Never blocks, and throws nothing: what goes wrong,
-  /// also before anything is sent, goes to `done`.
+  /// Sends a message. `signature` is what both sides must have in common (the kind of element and their
+  /// number). A difference is an Error(mismatch) on both sides, which names both. The memory must stay alive
+  /// and unchanged until `done` is called. A peer on this host reads and writes memory in one of the
+  /// communicator's regions in place. Other memory is staged. A rank may send to itself. Never blocks and
+  /// never throws: every error goes to `done`, also one that happens before anything is sent.
   virtual void send(int to, int tag, const Signature& signature, std::span<const std::byte> bytes,
                     const Deadline& deadline, Done done) = 0;
-  /// `from`: a rank, or kAnySource.
+  /// Receives a message from `from`, which is a rank or kAnySource. Otherwise as send().
   virtual void receive(int from, int tag, const Signature& signature, std::span<std::byte> bytes,
                        const Deadline& deadline, Done done) = 0;
 };

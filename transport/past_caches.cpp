@@ -14,7 +14,7 @@ namespace {
 
 #if defined(__x86_64__)
 
-// `bytes` are whole lines.
+// Copies whole lines. `bytes` is a multiple of kLineBytes.
 using CopyLines = void (*)(char* to, const char* from, std::size_t bytes);
 
 void copy_lines(char* to, const char* from, std::size_t bytes) {
@@ -30,7 +30,7 @@ void copy_lines(char* to, const char* from, std::size_t bytes) {
   }
 }
 
-// With half as many instructions for a line the core looks further ahead.
+// With half as many instructions for a line, the core runs ahead over more lines.
 __attribute__((target("avx2"))) void copy_lines_avx2(char* to, const char* from, std::size_t bytes) {
 #pragma GCC unroll 2
   for (std::size_t at = 0; at < bytes; at += kLineBytes) {
@@ -43,7 +43,7 @@ __attribute__((target("avx2"))) void copy_lines_avx2(char* to, const char* from,
 }
 
 CopyLines widest() {
-  // Asked for before main() perhaps.
+  // This may run before main(), so the processor's features must be initialized first.
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx2") ? copy_lines_avx2 : copy_lines;
 }
@@ -62,7 +62,7 @@ void store_past_caches(void* to, const void* from, std::size_t bytes) noexcept {
     static const CopyLines copy = widest();
     auto* out = static_cast<char*>(to);
     const auto* in = static_cast<const char*>(from);
-    // Only whole lines are worth streaming. Mostly there are only those, and the calls are short.
+    // Only whole lines bypass the caches. Usually there is nothing else, and the memcpy() calls are short.
     const std::size_t head = std::min(bytes_to_line(to), bytes),
                       lines = (bytes - head) / kLineBytes * kLineBytes;
     if (head > 0) std::memcpy(out, in, head);
@@ -76,7 +76,8 @@ void store_past_caches(void* to, const void* from, std::size_t bytes) noexcept {
 
 void finish_stores() noexcept {
 #if defined(__x86_64__)
-  // Streaming stores are not ordered by a release store: the neighbour could see the flag first.
+  // A release store does not order streaming stores before itself: without a fence, a peer could see the flag
+  // first.
   if constexpr (kStreamingStores) _mm_sfence();
 #endif
 }

@@ -12,17 +12,18 @@ namespace {
 
 using Time = std::chrono::steady_clock;
 
-// Below what a core copies within its caches or from memory, above what it stores to lines that another
-// core's cache has.
+// This is below the rate of copies within a core's caches or from memory, and above the rate of stores to
+// lines that another core's cache has.
 constexpr double kSlowBytesPerNanosecond = 3;
-// How much is copied between two looks at the clock, and how many slow looks in a row it takes: one may be
-// slow because the thread was off its core.
+// How many bytes are copied between two reads of the clock, and how many slow measurements in a row are
+// needed. One may be slow because the thread was not running.
 constexpr std::size_t kObservedBytes = 16 * 1024;
 constexpr int kSlowLooks = 3;
-// Streamed before plain stores are tried again, which costs a fiftieth where they are slow still.
+// How many bytes are streamed before plain stores are tried again. If plain stores are still slow, the trial
+// costs a fiftieth.
 constexpr std::size_t kStreamedBytes = 16 * 1024 * 1024;
 
-/// What one thread has seen of its copies.
+/// What one thread has measured of its copies.
 class Observer {
  public:
   void copy(char* to, const char* from, std::size_t bytes) {
@@ -48,8 +49,8 @@ class Observer {
     left_ = kStreamedBytes;
   }
 
-  int slow_ = 0;          // looks in a row
-  std::size_t left_ = 0;  // to be streamed before the next trial
+  int slow_ = 0;          // slow measurements in a row
+  std::size_t left_ = 0;  // bytes to stream before the next trial of plain stores
 };
 
 }  // namespace

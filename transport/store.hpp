@@ -1,4 +1,4 @@
-// The rendezvous: an abstract key-value store, as c10d::Store offers it.
+// The rendezvous store: an abstract key-value store with what c10d::Store offers.
 #pragma once
 
 #include <string>
@@ -7,15 +7,15 @@
 
 namespace vccl {
 
-/// Shared by all ranks of a group; keys are private to the group (the caller prefixes them). Values are
-/// bytes. Implementations are thread-safe.
+/// A store that all ranks of a group share. The keys belong to the group, because the caller prefixes them.
+/// Values are bytes. Implementations are thread-safe.
 class Store {
  public:
   virtual ~Store() = default;
   virtual void set(const std::string& key, const std::string& value) = 0;
-  /// Waits for the key. Throws Error(timeout) naming the key.
+  /// Blocks until the key has a value, and returns the value. Throws Error(timeout), which names the key.
   virtual std::string get(const std::string& key, const Deadline& deadline) = 0;
-  /// Best effort: stores that cannot delete do nothing.
+  /// Removes the key. Stores that cannot delete do nothing.
   virtual void remove(const std::string& key) = 0;
 };
 

@@ -1,8 +1,8 @@
-"""vccl: virtual cards for PyTorch (device ``vdev``) and a collective backend for them (``vccl``).
+"""Adds virtual cards (device ``vdev``) and a collective backend for them (``vccl``) to PyTorch.
 
-Nothing has to be imported: ``import torch`` finds this package through its entry point and brings both.
-``import vccl`` does the same where that is switched off (``TORCH_DEVICE_BACKEND_AUTOLOAD=0``). Either way no
-memory is reserved and no thread started before a card is used, or CPU memory shared.
+A program need not import this package: ``import torch`` finds it through its entry point. ``import vccl``
+does the same where TORCH_DEVICE_BACKEND_AUTOLOAD=0 switches that off. Either way the import reserves no
+memory and starts no thread. That happens when a card is first used, or CPU memory is shared.
 """
 
 __version__ = "0.1.0"
@@ -11,7 +11,7 @@ _loaded = False
 
 
 def _autoload() -> None:
-    """Adds the device and the backend to torch; the entry point that ``import torch`` calls. Idempotent.
+    """Adds the device and the backend to torch. ``import torch`` calls it; further calls do nothing.
 
     Raises:
         ImportError: the installed torch is not of the version that this package was built for.
@@ -32,13 +32,13 @@ def _autoload() -> None:
 
 
 def __getattr__(name: str) -> object:
-    """``vccl.Options``: what ``init_process_group`` and ``new_group`` take as ``pg_options``.
+    """Returns ``vccl.Options``, ``vccl.monitored_barrier`` or ``vccl.share_cpu_memory``.
 
-    ``vccl.monitored_barrier``: a barrier that names the ranks that did not come.
-
-    ``vccl.share_cpu_memory``: large CPU tensors in memory that the peers of the host can map.
+    ``init_process_group`` and ``new_group`` take Options as ``pg_options``. monitored_barrier names the
+    ranks that did not come. share_cpu_memory puts large CPU tensors into memory that the peers of the host
+    can map.
     """
-    # Not at import, which may come in the midst of torch's own.
+    # They are not imported at the top, because torch may import this package before its own import has ended.
     if name == "Options":
         from vccl._C import ProcessGroupVccl
 
@@ -58,7 +58,7 @@ def __dir__() -> list[str]:
     return [*globals(), "Options", "monitored_barrier", "share_cpu_memory"]
 
 
-# Defined before torch is imported: that import calls _autoload() while this module is only half run.
+# This import may call _autoload() while this module is only half run, so it comes after the definitions.
 import torch as _torch  # noqa: E402, F401
 
 _autoload()

@@ -1,29 +1,29 @@
-"""CPU tensors that the peers of a host read and write in place, as they do a card's."""
+"""Lets the peers of a host read and write CPU tensors in place, as they do with the tensors of cards."""
 
 _MIN_BYTES = 64 * 1024
 
 
 def share_cpu_memory(min_bytes: int = _MIN_BYTES) -> None:
-    """From now on, large CPU tensors of this process lie in memory that the ranks of its host can map.
+    """Puts large CPU tensors that are made from now on into memory that the ranks of the host can map.
 
     Collectives and messages of such tensors need no staging, and are nearly as fast as those of card tensors.
     Nothing else about the tensors changes. ``VCCL_SHARE_CPU=1`` does the same at import.
 
-    Only groups and tensors made from now on profit. Other tensors are staged, as without this, and so is a
-    collective for which the tensor of any rank is not shared. Ranks need not all call it. Calling it again
-    changes `min_bytes`.
+    Only groups and tensors that are made from now on profit. Other tensors are staged, as without this
+    call. A collective is staged if the tensor of any rank is not shared. Not all ranks need to call this
+    function. A second call changes `min_bytes`.
 
-    A forked process gets a copy of what is shared at that moment, which takes it half a second a GiB, and
-    shares nothing itself until it calls this function: neither it nor its parent sees what the other writes.
-    Processes that are spawned, and commands that are run, have nothing of it.
+    A forked process gets a copy of the memory that is shared at that moment. The copy takes half a second for
+    each GiB, and neither process sees what the other writes. The forked process shares no memory itself until
+    it calls this function. Processes that are spawned, and commands that are run, get no copy.
 
     Args:
         min_bytes: storages of at least so many bytes are shared. Memory is handed out in pages of 4 KiB.
 
     Raises:
         ValueError: `min_bytes` is below 1.
-        RuntimeError: a group of several ranks was made before this process shared memory, and is still there:
-            it would go on staging. Or the system refuses the memory.
+        RuntimeError: the system refuses the memory, or a group of several ranks was made before this process
+            shared memory and is still there. That group would go on staging.
     """
     from vccl import _C
 
@@ -40,7 +40,7 @@ def share_cpu_memory(min_bytes: int = _MIN_BYTES) -> None:
 
 
 def share_if_asked() -> None:
-    """What ``VCCL_SHARE_CPU`` says, unless this process shares already.
+    """Shares CPU memory if ``VCCL_SHARE_CPU`` asks for it and this process does not share it already.
 
     Raises:
         ValueError: the variable has a value that is not allowed.

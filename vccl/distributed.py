@@ -1,4 +1,4 @@
-"""The backend ``vccl`` of ``torch.distributed``: its registration, and what C++ needs from Python."""
+"""Registers the backend ``vccl`` with ``torch.distributed``, and makes its process groups."""
 
 import atexit
 import copy
@@ -10,34 +10,36 @@ from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
-from vccl import _cpu_memory, _shim
+from vccl import _cpu_memory, _torch_patches
+from vccl._groups import vccl_backends
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import _DistributedBackendOptions
 
     from vccl._C import ProcessGroupVccl
 
-# What a process that ends without destroy_process_group() grants the collectives it has launched.
+# How long a process that ends without destroy_process_group() waits for the collectives it has launched.
 _PATIENCE_AT_EXIT = datetime.timedelta(seconds=2)
 
 
 def register() -> None:
-    """Makes ``init_process_group("vccl")`` known, for tensors on vdev and the CPU. Idempotent, cheap."""
+    """Makes ``init_process_group("vccl")`` known, for vdev and the CPU. Further calls do nothing."""
     if not dist.is_available() or "VCCL" in dist.Backend._plugins:
         return
     dist.Backend.register_backend("vccl", _create, extended_api=True, devices=["vdev", "cpu"])
-    _shim.patch_distributed()
+    _torch_patches.apply_to_distributed()
 
 
 def _create(
     options: "_DistributedBackendOptions", pg_options: "ProcessGroupVccl.Options | None"
 ) -> "ProcessGroupVccl":
-    """Makes the process group of one rank; no communicator yet.
+    """Makes the process group of one rank.
 
     Raises:
         TypeError: ``pg_options`` is not a ``vccl.Options``.
     """
     from vccl._C import ProcessGroupVccl
+    from vccl._torch_patches import group_descriptions
 
     if pg_options is None:
         pg_options = ProcessGroupVccl.Options()
@@ -46,31 +48,47 @@ def _create(
             f"backend vccl takes pg_options of type vccl.Options, not {type(pg_options).__name__}"
         )
     else:
-        pg_options = copy.copy(pg_options)  # the caller's may serve for another group
+        pg_options = copy.copy(pg_options)  # the caller may use the same object for another group
     pg_options._timeout = options.timeout
-    pg_options.group_name = options.group_id
-    # [] for the default group, which holds every rank.
+    pg_options.group_name = dist.distributed_c10d.GroupName(options.group_id)
+    pg_options.group_desc = group_descriptions.description.get()
+    # The list is empty for the default group, which holds every rank.
     ranks = options.global_ranks_in_group or range(options.group_size)
     pg_options.global_ranks_in_group = list(ranks)
     _prepare_process()
     _cpu_memory.share_if_asked()  # a forked process shares nothing yet, whatever its parent did
-    return ProcessGroupVccl(options.store, options.group_rank, options.group_size, pg_options)
+    return ProcessGroupVccl(
+        options.store, options.group_rank, options.group_size, pg_options, _groups_that_know_ranks()
+    )
+
+
+def _groups_that_know_ranks() -> "list[ProcessGroupVccl]":
+    """Returns the groups of this process that can tell which ranks are dead.
+
+    That is the default group if it has the backend vccl, and otherwise every group that has it.
+    """
+    world = dist.distributed_c10d._world
+    if world.default_pg is None:
+        return []
+    default = vccl_backends(world.default_pg)
+    return default or [backend for group in world.pg_map for backend in vccl_backends(group)]
 
 
 @functools.cache
 def _prepare_process() -> None:
-    """What the first group of a process needs."""
+    """Prepares this process for its first group."""
     from vccl import _C
 
     library = _find_libzmq()
     if library is not None:
         _C._set_zmq_library_path(str(library))
-    # Registered later than the device's own hook, hence run before it: streams still work when groups close.
+    # Python runs this before the device's own hook, which was registered earlier, so streams still work when
+    # the groups close.
     atexit.register(_C._shutdown_process_groups, _PATIENCE_AT_EXIT)
 
 
 def _find_libzmq() -> pathlib.Path | None:
-    """The libzmq that the pyzmq wheel ships, found without importing zmq; None where the wheel has none."""
+    """Returns the libzmq that the pyzmq wheel ships, or None if it ships none. Does not import zmq."""
     spec = importlib.util.find_spec("zmq")
     if spec is None or spec.origin is None:
         return None

@@ -9,8 +9,9 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
-#include <utility>
 
+#include "base/descriptor.hpp"
+#include "base/sealed_memory.hpp"
 #include "csrc_device/runtime/error.hpp"
 
 #ifndef MADV_POPULATE_WRITE
@@ -32,19 +33,19 @@ std::size_t round_up(std::size_t n, std::size_t unit) {
               " failed: " + std::strerror(code) + " (a smaller VDEV_MEMORY may help)");
 }
 
-/// Closes on every way out of the constructor but the good one.
-struct Descriptor {
-  int fd;
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
+base::FileDescriptor make_file(const char* name, std::size_t capacity) {
+  try {
+    return base::make_sealed_memory(name, capacity);
+  } catch (const base::SystemError& error) {
+    refuse(name, capacity, error.call, error.code().value());
   }
-  int release() { return std::exchange(fd, -1); }
-};
+}
 
-/// Kernels before 5.14 know no MADV_POPULATE_WRITE: write to every page, keeping what it holds.
+/// Writes to every page without changing its contents. Kernels before 5.14 do not know MADV_POPULATE_WRITE.
 void touch(std::byte* from, std::size_t size) {
   for (std::size_t at = 0; at < size; at += kPage) {
-    // An atomic no-op: another thread may be writing next to it in the same page.
+    // The write is an atomic operation without effect, because another thread may be writing to the same
+    // page.
     reinterpret_cast<std::atomic<unsigned char>*>(from + at)->fetch_or(0, std::memory_order_relaxed);
   }
 }
@@ -54,21 +55,17 @@ void touch(std::byte* from, std::size_t size) {
 Arena::Arena(const char* name, std::size_t capacity) : capacity_(round_up(capacity, kPage)) {
   if (capacity == 0)
     throw InvalidArgument("card memory '" + std::string(name) + "' needs a capacity above 0");
-  Descriptor file{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-  if (file.fd < 0) refuse(name, capacity_, "memfd_create", errno);
-  if (::ftruncate(file.fd, static_cast<off_t>(capacity_)) != 0) refuse(name, capacity_, "ftruncate", errno);
-  if (::fcntl(file.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    refuse(name, capacity_, "fcntl(F_ADD_SEALS)", errno);
+  base::FileDescriptor file = make_file(name, capacity_);
 
-  // Reserve more than needed, map the file at the first 2 MiB boundary inside, give the rest back.
+  // Reserves more than needed, maps the file at the first 2 MiB boundary inside, and gives the rest back.
   const std::size_t reserved = capacity_ + kAlignment;
   void* space = ::mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (space == MAP_FAILED) refuse(name, capacity_, "mmap (address space)", errno);
   auto* start = static_cast<std::byte*>(space);
   const auto address = reinterpret_cast<std::uintptr_t>(space);
   std::byte* aligned = start + (round_up(address, kAlignment) - address);
-  void* mapped =
-      ::mmap(aligned, capacity_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, file.fd, 0);
+  void* mapped = ::mmap(aligned, capacity_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
+                        file.get(), 0);
   if (mapped == MAP_FAILED) {
     const int code = errno;
     ::munmap(space, reserved);
@@ -78,8 +75,9 @@ Arena::Arena(const char* name, std::size_t capacity) : capacity_(round_up(capaci
   std::byte* end = aligned + capacity_;
   if (end < start + reserved) ::munmap(end, static_cast<std::size_t>(start + reserved - end));
 
-  // Not MADV_DONTFORK: a forked child is refused by card() with a text that says what to do, where an
-  // unmapped page would only kill it. MADV_HUGEPAGE is a hint that systems with shmem_enabled=never ignore.
+  // MADV_DONTFORK is not set: card() refuses a forked child with a text that says what to do, while an
+  // unmapped page would only kill the child. MADV_HUGEPAGE is a hint that systems with shmem_enabled=never
+  // ignore.
   ::madvise(aligned, capacity_, MADV_HUGEPAGE);
   // A core dump of a card would be as large as the card.
   ::madvise(aligned, capacity_, MADV_DONTDUMP);

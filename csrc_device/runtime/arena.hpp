@@ -6,13 +6,13 @@
 
 namespace vdev {
 
-/// One region of `capacity` bytes of address space, shared-mapped from a memfd so that a peer that is
-/// handed the descriptor can map the same pages. Costs no memory until pages are touched. The memfd is
-/// sealed against shrinking: a peer that holds the descriptor cannot make our accesses fault.
-/// Thread-safe; the object is immutable once built.
+/// Owns one region of `capacity` bytes of address space. The region is a shared mapping of a memfd, so that a
+/// peer that has the descriptor can map the same pages. The region costs no memory until its pages are
+/// touched. The memfd is sealed against shrinking, so that a peer that has the descriptor cannot make
+/// accesses of this process fault. Thread-safe; an arena does not change once it is built.
 class Arena {
  public:
-  /// Reserves and maps. Throws Error when the system refuses.
+  /// Reserves and maps the region. Throws Error when the system refuses.
   Arena(const char* name, std::size_t capacity);
   ~Arena();
   Arena(const Arena&) = delete;
@@ -26,10 +26,10 @@ class Arena {
     return b >= base_ && b < base_ + capacity_;
   }
 
-  /// Backs [offset, offset + size) with pages at once (MADV_POPULATE_WRITE): one system call in place of a
-  /// fault a page. False when the system has no memory left for it.
+  /// Backs [offset, offset + size) with pages at once (MADV_POPULATE_WRITE): one system call replaces one
+  /// fault for each page. Returns false when the system has no memory left.
   bool populate(std::size_t offset, std::size_t size);
-  /// Gives the pages of [offset, offset + size) back to the system; they read as zero afterwards.
+  /// Gives the pages of [offset, offset + size) back to the system. The range reads as zero afterwards.
   void discard(std::size_t offset, std::size_t size);
 
  private:

@@ -6,21 +6,33 @@
 
 #include "csrc_device/runtime/caching_allocator_impl.hpp"
 #include "csrc_device/runtime/error.hpp"
+#include "csrc_device/runtime/first_use.hpp"
+#include "csrc_device/runtime/spoiled_memory.hpp"
 
 namespace vdev {
 namespace {
 
 constexpr std::size_t kUnit = 512;         // small blocks
-constexpr std::size_t kLargeUnit = 4096;   // blocks of kSmallLimit and more
-constexpr std::size_t kSmallLimit = kMiB;  // requests below it share small segments
+constexpr std::size_t kLargeUnit = 4096;   // blocks above kSmallLimit
+constexpr std::size_t kSmallLimit = kMiB;  // requests up to it share small segments, as on CUDA
 constexpr std::size_t kSmallSegment = 2 * kMiB;
 constexpr std::size_t kSharedSegment = 20 * kMiB;  // for large requests below kSharedLimit
 constexpr std::size_t kSharedLimit = 10 * kMiB;
-// A large block is not split for a rest of up to this: no large request would fit in there.
+// A large block is not split if the rest would be at most this large, because no large request would fit in
+// the rest.
 constexpr std::size_t kLargeRemainder = kMiB;
 
 std::size_t round_up(std::size_t n, std::size_t unit) {
   return (n + unit - 1) / unit * unit;
+}
+
+std::vector<AllocatorStats::Figure*> every_figure(AllocatorStats& s) {
+  std::vector<AllocatorStats::Figure*> all;
+  for (auto* f : {&s.allocated_bytes, &s.requested_bytes, &s.reserved_bytes, &s.active_bytes,
+                  &s.inactive_split_bytes, &s.allocation, &s.segment, &s.active, &s.inactive_split}) {
+    all.insert(all.end(), {f, &f->small_pool, &f->large_pool});
+  }
+  return all;
 }
 
 }  // namespace
@@ -49,7 +61,7 @@ Pool& CachingAllocator::Impl::pool_of(const std::shared_ptr<Queue>& queue) {
   return *pool;
 }
 
-/// The smallest that fits, of those the lowest.
+/// Takes the smallest free block that fits, and among equal ones the lowest.
 Block* CachingAllocator::Impl::find_free(Pool& pool, std::size_t size, bool small) {
   auto& blocks = pool.free_blocks(small);
   Block key;
@@ -81,7 +93,8 @@ Block* CachingAllocator::Impl::reserve_segment(Pool& pool, std::size_t size, boo
   if (small) {
     sizes = {kSmallSegment};
   } else if (size < kSharedLimit) {
-    sizes = {kSharedSegment, exact};  // where the shared size does not fit any more, its own may
+    sizes = {kSharedSegment, exact};  // if there is no room for the shared size, there may be for the exact
+                                      // one
   } else {
     sizes = {exact};
   }
@@ -89,6 +102,7 @@ Block* CachingAllocator::Impl::reserve_segment(Pool& pool, std::size_t size, boo
     if (!reserve_is_allowed(wanted)) continue;
     const auto offset = ranges.take(wanted);
     if (!offset) continue;
+    note_first_use();
     auto segment = std::make_unique<Segment>(*offset, wanted, small);
     auto* block = new Block;
     block->offset = *offset;
@@ -97,21 +111,21 @@ Block* CachingAllocator::Impl::reserve_segment(Pool& pool, std::size_t size, boo
     block->pool = &pool;
     segments.emplace(*offset, std::move(segment));
     ++pool.segments;
-    add(stats.reserved_bytes, wanted);
-    add(stats.segment, 1);
+    add(stats.reserved_bytes, small, wanted);
+    add(stats.segment, small, 1);
     return block;
   }
   return nullptr;
 }
 
-/// Cuts the front of `block` off at `size`; the rest becomes a free block, unless it is too little to be of
+/// Cuts the first `size` bytes off `block`. The rest becomes a free block, unless it is too small to be of
 /// use.
 void CachingAllocator::Impl::split(Block* block, std::size_t size, bool small) {
   const std::size_t rest = block->size - size;
   const bool was_part = !block->whole_segment();
   if (was_part) {
-    take(stats.inactive_split, 1);
-    take(stats.inactive_split_bytes, block->size);
+    take(stats.inactive_split, small, 1);
+    take(stats.inactive_split_bytes, small, block->size);
   }
   if (rest < (small ? kUnit : kLargeRemainder + 1)) return;
   auto* remainder = new Block;
@@ -127,18 +141,18 @@ void CachingAllocator::Impl::split(Block* block, std::size_t size, bool small) {
   block->next = remainder;
   block->size = size;
   block->pool->free_blocks(small).insert(remainder);
-  add(stats.inactive_split, 1);
-  add(stats.inactive_split_bytes, rest);
+  add(stats.inactive_split, small, 1);
+  add(stats.inactive_split_bytes, small, rest);
 }
 
 // --- giving a block back ---
 
-/// `neighbour` becomes part of `block`.
+/// Makes `neighbour`, if it is free, a part of `block`.
 void CachingAllocator::Impl::merge(Block* block, Block* neighbour) {
   if (!neighbour || neighbour->in_use) return;
   neighbour->pool->free_blocks(neighbour->segment->small).erase(neighbour);
-  take(stats.inactive_split, 1);
-  take(stats.inactive_split_bytes, neighbour->size);
+  take(stats.inactive_split, neighbour->segment->small, 1);
+  take(stats.inactive_split_bytes, neighbour->segment->small, neighbour->size);
   const Block* front = neighbour == block->previous ? neighbour : block;
   const Block* back = neighbour == block->previous ? block : neighbour;
   block->backed = front->backed + (front->backed == front->size ? back->backed : 0);
@@ -154,33 +168,35 @@ void CachingAllocator::Impl::merge(Block* block, Block* neighbour) {
   delete neighbour;
 }
 
-/// No stream uses it any more, but for the one it belongs to.
+/// Makes the block free. Call this when no stream but the block's own uses it any more.
 void CachingAllocator::Impl::release_block(Block* block) {
-  take(stats.active, 1);
-  take(stats.active_bytes, block->size);
+  const bool small = block->segment->small;
+  take(stats.active, small, 1);
+  take(stats.active_bytes, small, block->size);
   block->in_use = false;
   merge(block, block->previous);
   merge(block, block->next);
   block->pool->free_blocks(block->segment->small).insert(block);
   if (!block->whole_segment()) {
-    add(stats.inactive_split, 1);
-    add(stats.inactive_split_bytes, block->size);
+    add(stats.inactive_split, small, 1);
+    add(stats.inactive_split_bytes, small, block->size);
   }
 }
 
-/// Books the block and backs its first `size` bytes with pages, the latter without the lock: it is the long
-/// part, and the block is ours.
+/// Books the block and backs its first `size` bytes with pages. The pages are taken without the lock, because
+/// that takes long and no other thread uses the block.
 std::byte* CachingAllocator::Impl::hand_out(std::unique_lock<std::mutex>& lock, Block* block,
                                             std::size_t bytes, std::size_t size) {
   std::byte* at = arena.base() + block->offset;
+  const bool small = block->segment->small;
   block->in_use = true;
   block->requested = bytes;
   live.emplace(at, block);
-  add(stats.allocated_bytes, block->size);
-  add(stats.requested_bytes, bytes);
-  add(stats.active_bytes, block->size);
-  add(stats.allocation, 1);
-  add(stats.active, 1);
+  add(stats.allocated_bytes, small, block->size);
+  add(stats.requested_bytes, small, bytes);
+  add(stats.active_bytes, small, block->size);
+  add(stats.allocation, small, 1);
+  add(stats.active, small, 1);
   if (size <= block->backed) return at;
   const auto missing = block->segment->back(block->offset + block->backed, size - block->backed);
   const std::size_t backed_before = std::exchange(block->backed, size);
@@ -198,12 +214,13 @@ std::byte* CachingAllocator::Impl::hand_out(std::unique_lock<std::mutex>& lock, 
   throw_out_of_memory(bytes, " The machine itself has no memory left to back the block.");
 }
 
-/// The block is no longer handed out; it stays active until release_block().
+/// Removes the block from the live ones. The block stays active until release_block().
 void CachingAllocator::Impl::unbook(Block* block) {
+  const bool small = block->segment->small;
   live.erase(arena.base() + block->offset);
-  take(stats.allocated_bytes, block->size);
-  take(stats.requested_bytes, block->requested);
-  take(stats.allocation, 1);
+  take(stats.allocated_bytes, small, block->size);
+  take(stats.requested_bytes, small, block->requested);
+  take(stats.allocation, small, 1);
 }
 
 // --- the interface ---
@@ -212,12 +229,12 @@ CachingAllocator::CachingAllocator(Arena& arena, int card) : impl_(std::make_uni
 CachingAllocator::~CachingAllocator() = default;
 
 std::byte* CachingAllocator::allocate(std::size_t bytes, const std::shared_ptr<Stream>& stream) {
-  if (!impl_->usable()) throw BadFork(kBadForkText);
+  if (impl_->made.inherited()) throw BadFork(kBadForkText);
   if (bytes == 0 || !stream) throw InvalidArgument("allocate: needs a size above 0 and a stream");
-  std::vector<Event> reached;  // dropped without the lock
+  std::vector<Event> reached;  // destroyed without the lock
   std::unique_lock lock(impl_->mutex);
   if (bytes > impl_->arena.capacity()) impl_->throw_out_of_memory(bytes);
-  const bool small = bytes < kSmallLimit;
+  const bool small = bytes <= kSmallLimit;
   const std::size_t size = round_up(bytes, small ? kUnit : kLargeUnit);
   reached = impl_->collect_pending();
   Pool& pool = impl_->pool_of(stream->queue());
@@ -229,8 +246,11 @@ std::byte* CachingAllocator::allocate(std::size_t bytes, const std::shared_ptr<S
 }
 
 void CachingAllocator::free(std::byte* p) {
-  if (!impl_->usable()) return;  // a forked child drops its copies of tensors: the memory is the parent's
-  std::vector<std::shared_ptr<Queue>> users;  // dropped without the lock
+  if (impl_->made.inherited())
+    return;  // a forked child destroys its copies of tensors, but the memory is the parent's
+  // The next owner of the block must not get this one's failure.
+  if (SpoiledMemory::any()) spoiled_memory().renew(p, size_of(p));
+  std::vector<std::shared_ptr<Queue>> users;  // destroyed without the lock
   std::lock_guard lock(impl_->mutex);
   const auto found = impl_->live.find(p);
   if (found == impl_->live.end()) throw InvalidArgument("free: not the start of a live block");
@@ -247,7 +267,7 @@ void CachingAllocator::free(std::byte* p) {
 }
 
 void CachingAllocator::record_stream(std::byte* p, const std::shared_ptr<Stream>& stream) {
-  if (!impl_->usable()) throw BadFork(kBadForkText);
+  if (impl_->made.inherited()) throw BadFork(kBadForkText);
   std::lock_guard lock(impl_->mutex);
   const auto found = impl_->live.find(p);
   if (found == impl_->live.end()) throw InvalidArgument("record_stream: not the start of a live block");
@@ -259,49 +279,43 @@ void CachingAllocator::record_stream(std::byte* p, const std::shared_ptr<Stream>
 }
 
 std::size_t CachingAllocator::size_of(const std::byte* p) const {
-  if (!impl_->usable()) return 0;
+  if (impl_->made.inherited()) return 0;
   std::lock_guard lock(impl_->mutex);
   const auto found = impl_->live.find(p);
   return found == impl_->live.end() ? 0 : found->second->size;
 }
 
 void CachingAllocator::empty_cache() {
-  if (!impl_->usable()) throw BadFork(kBadForkText);
-  std::vector<Event> reached;  // dropped without the lock
+  if (impl_->made.inherited()) throw BadFork(kBadForkText);
+  std::vector<Event> reached;  // destroyed without the lock
   std::unique_lock lock(impl_->mutex);
   reached = impl_->collect_pending();
   impl_->return_segments(lock);
 }
 
 AllocatorStats CachingAllocator::stats() const {
-  if (!impl_->usable()) return {};
+  if (impl_->made.inherited()) return {};
   std::lock_guard lock(impl_->mutex);
   return impl_->stats;
 }
 
 void CachingAllocator::reset_accumulated_stats() {
-  if (!impl_->usable()) return;
+  if (impl_->made.inherited()) return;
   std::lock_guard lock(impl_->mutex);
   auto& s = impl_->stats;
-  for (auto* f : {&s.allocated_bytes, &s.requested_bytes, &s.reserved_bytes, &s.active_bytes,
-                  &s.inactive_split_bytes, &s.allocation, &s.segment, &s.active, &s.inactive_split}) {
-    f->allocated = f->freed = 0;
-  }
+  for (auto* f : every_figure(s)) f->allocated = f->freed = 0;
   s.num_alloc_retries = s.num_ooms = 0;
 }
 
 void CachingAllocator::reset_peak_stats() {
-  if (!impl_->usable()) return;
+  if (impl_->made.inherited()) return;
   std::lock_guard lock(impl_->mutex);
   auto& s = impl_->stats;
-  for (auto* f : {&s.allocated_bytes, &s.requested_bytes, &s.reserved_bytes, &s.active_bytes,
-                  &s.inactive_split_bytes, &s.allocation, &s.segment, &s.active, &s.inactive_split}) {
-    f->peak = f->current;
-  }
+  for (auto* f : every_figure(s)) f->peak = f->current;
 }
 
 void CachingAllocator::set_limit(std::size_t bytes) {
-  if (!impl_->usable()) throw BadFork(kBadForkText);
+  if (impl_->made.inherited()) throw BadFork(kBadForkText);
   std::lock_guard lock(impl_->mutex);
   impl_->limit = std::min(bytes, impl_->arena.capacity());
 }

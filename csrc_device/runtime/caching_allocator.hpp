@@ -1,4 +1,5 @@
-// A card's allocator: carves blocks out of the arena and keeps freed ones for the stream that used them.
+// A card's allocator, which cuts blocks out of the arena and keeps freed blocks for the stream that used
+// them.
 #pragma once
 
 #include <cstddef>
@@ -10,39 +11,49 @@
 
 namespace vdev {
 
-/// Figures as torch.cuda.memory_stats has them; bytes and counts since the start, peaks since the last reset.
+/// Holds the figures that torch.cuda.memory_stats shows: bytes and counts since the start, and peaks since
+/// the last reset.
 struct AllocatorStats {
   struct Figure {
     std::int64_t current = 0, peak = 0, allocated = 0, freed = 0;
   };
-  Figure allocated_bytes;  // handed out, rounded to the allocator's unit
-  Figure requested_bytes;  // as asked for
-  Figure reserved_bytes;   // taken from the arena in segments
-  Figure active_bytes;     // handed out, or freed but still used by another stream
-  Figure inactive_split_bytes;
-  Figure allocation, segment, active, inactive_split;  // counts
+  /// Holds the figure of all memory, and what of it lies in the segments of small and of large blocks.
+  struct Figures : Figure {
+    Figure small_pool, large_pool;
+  };
+  Figures allocated_bytes;  // of blocks handed out, rounded to the allocator's unit
+  Figures requested_bytes;  // of blocks handed out, as the callers asked for
+  Figures reserved_bytes;   // of the segments taken from the arena
+  Figures active_bytes;     // of blocks handed out, or freed but still used by another stream
+  Figures inactive_split_bytes;
+  Figures allocation, segment, active, inactive_split;  // counts
   std::int64_t num_alloc_retries = 0, num_ooms = 0;
 };
 
-/// Stream-aware, like CUDA's: a freed block is reused at once by the stream it was allocated for (whose order
-/// makes that safe) and by others only after every stream that record_stream() named has passed the point of
-/// the free. Best fit, with splitting and merging of neighbours inside a segment; small blocks (below 1 MiB)
-/// live in 2 MiB segments, large ones in segments of 20 MiB and more. Pages are taken from the system in
-/// bulk, but only where a block is handed out. Thread-safe.
+/// Allocates with streams in mind, like CUDA's allocator. The stream for which a block was allocated may
+/// reuse the block as soon as it is freed, as the stream's order makes that safe. The block is not reused
+/// before every other stream that record_stream() named has passed the point of the free. The allocator takes
+/// the best fit, splits blocks, and merges neighbours inside a segment. Small blocks (up to 1 MiB) live in
+/// segments of 2 MiB, large blocks in segments of 20 MiB and more. The allocator takes pages from the system
+/// in bulk, but only for blocks that it hands out. Thread-safe.
 class CachingAllocator {
  public:
   explicit CachingAllocator(Arena& arena, int card);
   ~CachingAllocator();
 
-  /// `bytes` > 0, aligned to 512 (at least; 4096 from 1 MiB). The block belongs to `stream`.
-  /// Throws OutOfMemory after having waited for blocks that other streams still use and tried empty_cache(),
-  /// and BadFork in a forked child (as the others do that change something; free() does nothing there).
+  /// Returns a block of `bytes` > 0 bytes that belongs to `stream`. The block is aligned to 512 bytes, above
+  /// 1 MiB to 4096. When there is no room, the call waits for blocks that other streams still use and does
+  /// what empty_cache() does; if there is no room then, it throws OutOfMemory. Inside a task the call does
+  /// not wait, and a request beyond the limit throws at once. Throws BadFork in a forked child, as do
+  /// record_stream(), empty_cache() and set_limit(); the other members do nothing in a forked child.
   std::byte* allocate(std::size_t bytes, const std::shared_ptr<Stream>& stream);
-  /// `p` as returned by allocate(); InvalidArgument otherwise. Never waits for a stream.
+  /// Takes back the block that allocate() returned as `p`. Throws InvalidArgument for any other pointer.
+  /// Never waits for a stream.
   void free(std::byte* p);
-  /// The block at `p` is also used by `stream` up to its present end.
+  /// Says that `stream` uses the block at `p`, too: once freed, the block is not reused before `stream` has
+  /// passed the point of the free.
   void record_stream(std::byte* p, const std::shared_ptr<Stream>& stream);
-  /// Size of the block at `p`, as handed out; 0 when `p` is not the start of a live block.
+  /// Returns the size of the block at `p`, as handed out, or 0 when no live block begins at `p`.
   std::size_t size_of(const std::byte* p) const;
 
   /// Returns whole free segments to the system, once the tasks that may use them have run.
@@ -50,7 +61,8 @@ class CachingAllocator {
   AllocatorStats stats() const;
   void reset_accumulated_stats();
   void reset_peak_stats();
-  /// Upper bound on reserved bytes (torch.vdev.set_per_process_memory_fraction); starts at the capacity.
+  /// Limits the reserved bytes (torch.vdev.set_per_process_memory_fraction). Without a call, the limit is the
+  /// capacity.
   void set_limit(std::size_t bytes);
 
  private:

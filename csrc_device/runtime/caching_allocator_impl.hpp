@@ -1,5 +1,6 @@
-// Inside the caching allocator: blocks, pools, and what happens to them. caching_allocator.cpp hands blocks
-// out and takes them back, caching_allocator_reclaim.cpp finds memory when there seems to be none.
+// The inner parts of the caching allocator: blocks, pools, and the functions that change them.
+// caching_allocator.cpp hands blocks out and takes them back, caching_allocator_reclaim.cpp finds memory when
+// there seems to be none.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/fork.hpp"
 #include "csrc_device/runtime/caching_allocator.hpp"
-#include "csrc_device/runtime/fork.hpp"
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/runtime/segments.hpp"
 
@@ -21,22 +22,29 @@ namespace vdev {
 inline constexpr std::size_t kMiB = std::size_t{1} << 20;
 inline constexpr std::size_t kSegmentUnit = 2 * kMiB;  // sizes and offsets of segments are multiples
 
-inline void add(AllocatorStats::Figure& figure, std::size_t amount) {
+inline void add(AllocatorStats::Figures& figures, bool small, std::size_t amount) {
   const auto n = static_cast<std::int64_t>(amount);
-  figure.current += n;
-  figure.allocated += n;
-  figure.peak = std::max(figure.peak, figure.current);
+  for (AllocatorStats::Figure* figure :
+       {static_cast<AllocatorStats::Figure*>(&figures), small ? &figures.small_pool : &figures.large_pool}) {
+    figure->current += n;
+    figure->allocated += n;
+    figure->peak = std::max(figure->peak, figure->current);
+  }
 }
 
-inline void take(AllocatorStats::Figure& figure, std::size_t amount) {
+inline void take(AllocatorStats::Figures& figures, bool small, std::size_t amount) {
   const auto n = static_cast<std::int64_t>(amount);
-  figure.current -= n;
-  figure.freed += n;
+  for (AllocatorStats::Figure* figure :
+       {static_cast<AllocatorStats::Figure*>(&figures), small ? &figures.small_pool : &figures.large_pool}) {
+    figure->current -= n;
+    figure->freed += n;
+  }
 }
 
 struct Pool;
 
-/// A piece of a segment. Neighbours in the segment are linked, so that free ones merge.
+/// Describes a part of a segment. Blocks that are neighbours in the segment are linked, so that free ones can
+/// merge.
 struct Block {
   std::size_t offset = 0;
   std::size_t size = 0;
@@ -45,10 +53,10 @@ struct Block {
   Pool* pool = nullptr;
   Block* previous = nullptr;
   Block* next = nullptr;
-  std::size_t backed = 0;  // so many bytes at its front are known to have their pages
-  bool in_use = false;     // handed out, or freed with points to come
+  std::size_t backed = 0;  // the first `backed` bytes of the block are known to have pages
+  bool in_use = false;     // handed out, or freed while another stream may still use it
   int points_to_come = 0;
-  std::vector<std::shared_ptr<Queue>> users;  // other streams that use it (record_stream)
+  std::vector<std::shared_ptr<Queue>> users;  // the queues of the streams that record_stream() named
 
   bool whole_segment() const { return !previous && !next; }
 };
@@ -59,7 +67,8 @@ struct BySize {
   }
 };
 
-/// The free blocks of one stream. Holds the Queue and not the Stream, whose destructor could run anything.
+/// Holds the free blocks of one stream. The pool keeps the Queue and not the Stream alive, because the
+/// Stream's destructor runs the queued tasks, which may be any code.
 struct Pool {
   std::shared_ptr<Queue> queue;
   std::set<Block*, BySize> small, large;
@@ -68,13 +77,14 @@ struct Pool {
   std::set<Block*, BySize>& free_blocks(bool is_small) { return is_small ? small : large; }
 };
 
-/// A freed block that a stream may still use, and the point of the stream from which it does not.
+/// Pairs a freed block that a stream may still use with the point after which the stream no longer uses it.
 struct PendingFree {
   Block* block;
   Event point;
 };
 
-/// The members expect the mutex to be held; those that take the lock release it in between.
+/// The caller of every member function holds the mutex. A function that takes the lock as an argument may
+/// release it in between.
 struct CachingAllocator::Impl {
   Impl(Arena& a, int c)
       : arena(a), card(c), ranges(a.capacity() / kSegmentUnit * kSegmentUnit), limit(a.capacity()) {}
@@ -98,18 +108,18 @@ struct CachingAllocator::Impl {
   [[noreturn]] void throw_out_of_memory(std::size_t bytes, const char* why = "");
   void unbook(Block* block);
   std::byte* hand_out(std::unique_lock<std::mutex>& lock, Block* block, std::size_t bytes, std::size_t size);
-  bool usable() const { return generation == fork_generation(); }
 
   Arena& arena;
   const int card;
-  const int generation = fork_generation();
+  const base::ProcessMark made;
 
-  // Guards everything below. No stream is waited for under it, nor anything destroyed that is not ours.
+  // Guards everything below. A thread that holds the mutex waits for no stream, and destroys no object that
+  // does not belong to the allocator: the destructor could take other locks.
   mutable std::mutex mutex;
   FreeRanges ranges;
   std::size_t limit;
   std::unordered_map<Queue*, std::unique_ptr<Pool>> pools;
-  std::unordered_map<const std::byte*, Block*> live;  // handed out
+  std::unordered_map<const std::byte*, Block*> live;  // the blocks that are handed out
   std::unordered_map<std::size_t, std::unique_ptr<Segment>> segments;
   std::unordered_map<Queue*, std::deque<PendingFree>> pending;
   AllocatorStats stats;

@@ -27,7 +27,7 @@ std::string in_units(std::size_t bytes) {
 
 }  // namespace
 
-/// The free segments of streams that are gone belong to whoever needs them.
+/// Moves the whole free segments of streams that are gone to `pool`.
 void CachingAllocator::Impl::adopt_orphans(Pool& pool) {
   for (auto it = pools.begin(); it != pools.end();) {
     Pool& orphan = *it->second;
@@ -54,13 +54,13 @@ void CachingAllocator::Impl::adopt_orphans(Pool& pool) {
   }
 }
 
-/// Returns the points it dealt with, to be dropped without the lock: with one goes the error it carries,
-/// whose destructor may want other locks.
+/// Releases the freed blocks whose points are all reached. Returns those points, for the caller to destroy
+/// without the lock: with a point goes the error that it carries, whose destructor may take other locks.
 std::vector<Event> CachingAllocator::Impl::collect_pending() {
   std::vector<Event> dealt_with;
   for (auto it = pending.begin(); it != pending.end();) {
     auto& waiting = it->second;
-    // In the order of the stream: where one is not reached, none behind it is.
+    // The points are in the order of the stream: if one is not reached, none behind it is.
     while (!waiting.empty() && waiting.front().point.reached()) {
       Block* block = waiting.front().block;
       dealt_with.push_back(std::move(waiting.front().point));
@@ -72,7 +72,8 @@ std::vector<Event> CachingAllocator::Impl::collect_pending() {
   return dealt_with;
 }
 
-/// Not inside a task: what is waited for might in turn wait for the end of that task.
+/// Waits for the points of all pending blocks. Does nothing inside a task, because a point might in turn wait
+/// for the end of that task.
 void CachingAllocator::Impl::wait_for_pending(std::unique_lock<std::mutex>& lock) {
   std::vector<Event> points;
   for (auto& [queue, waiting] : pending) {
@@ -91,18 +92,19 @@ void CachingAllocator::Impl::wait_for_pending(std::unique_lock<std::mutex>& lock
 
 void CachingAllocator::Impl::return_segment(Block* block) {
   const std::size_t offset = block->offset, size = block->size;
-  arena.discard(offset, size);  // first: it may throw
-  block->pool->free_blocks(block->segment->small).erase(block);
+  const bool small = block->segment->small;
+  arena.discard(offset, size);  // comes first, because it may throw
+  block->pool->free_blocks(small).erase(block);
   ranges.give_back(offset, size);
   segments.erase(offset);
   --block->pool->segments;
   delete block;
-  take(stats.reserved_bytes, size);
-  take(stats.segment, 1);
+  take(stats.reserved_bytes, small, size);
+  take(stats.segment, small, 1);
 }
 
-/// Returns the whole free segments of streams that are idle, whose queued tasks can therefore not use them,
-/// and the queues of the others.
+/// Returns the whole free segments of idle streams to the system; no queued task of such a stream can use
+/// them. The result has the queues of the other streams that have such segments.
 std::vector<std::shared_ptr<Queue>> CachingAllocator::Impl::return_idle_segments() {
   std::vector<std::shared_ptr<Queue>> busy;
   for (auto& [key, pool] : pools) {
@@ -121,10 +123,10 @@ std::vector<std::shared_ptr<Queue>> CachingAllocator::Impl::return_idle_segments
   return busy;
 }
 
-/// As a synchronising cudaFree: the streams that blocks were freed for are drained first, without the lock,
-/// since their tasks may allocate and free.
+/// Returns whole free segments, as a synchronising cudaFree does. The streams that use them are drained
+/// first, without the lock, because their tasks may allocate and free.
 void CachingAllocator::Impl::return_segments(std::unique_lock<std::mutex>& lock) {
-  constexpr int kRounds = 3;  // others may go on enqueuing
+  constexpr int kRounds = 3;  // other threads may go on enqueuing
   for (int round = 0; round < kRounds; ++round) {
     const auto busy = return_idle_segments();
     if (busy.empty() || Queue::inside_task()) return;  // as for wait_for_pending()
@@ -137,7 +139,7 @@ void CachingAllocator::Impl::return_segments(std::unique_lock<std::mutex>& lock)
 
 Block* CachingAllocator::Impl::retry(std::unique_lock<std::mutex>& lock, Pool& pool, std::size_t size,
                                      bool small) {
-  if (size > limit || size > arena.capacity()) return nullptr;  // nothing that could be freed helps
+  if (size > limit || size > arena.capacity()) return nullptr;  // freeing other blocks does not help
   ++stats.num_alloc_retries;
   wait_for_pending(lock);
   if (Block* block = find_or_reserve(pool, size, small)) return block;

@@ -11,29 +11,24 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/cores.hpp"
+#include "base/fork.hpp"
 #include "csrc_device/runtime/environment.hpp"
-#include "csrc_device/runtime/fork.hpp"
 #include "csrc_device/runtime/queue.hpp"
 
 namespace vdev {
 namespace {
 
-constexpr int kPoolSize = 32;  // streams a priority, as CUDA's pool
-// Ids: 0 the default stream, 1..64 the pool, from there on new_stream().
+constexpr int kPoolSize = 32;  // streams of each priority, as in CUDA's pool
+// Stream ids: 0 is the default stream, 1 to 64 are the pool, and the ids above are those of new_stream().
 constexpr std::int64_t kFirstPoolId = 1;
 constexpr std::int64_t kFirstNewId = kFirstPoolId + 2 * kPoolSize;
-
-int usable_cores() {
-  cpu_set_t cores;
-  if (::sched_getaffinity(0, sizeof cores, &cores) == 0) return std::max(1, CPU_COUNT(&cores));
-  return std::max(1u, std::thread::hardware_concurrency());
-}
 
 CardProperties make_properties(int index) {
   CardProperties properties;
   properties.name = "vccl virtual card";
   properties.total_memory = environment().memory;
-  properties.multi_processor_count = usable_cores();
+  properties.multi_processor_count = base::UsableCores::of_this_process().count();
   properties.physical_index = environment().visible.at(static_cast<std::size_t>(index));
   return properties;
 }
@@ -60,14 +55,15 @@ struct Card::Impl {
   CachingAllocator allocator;
   const std::shared_ptr<Stream> default_stream;
 
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the members below
   std::array<std::shared_ptr<Stream>, 2 * kPoolSize> pool;
   std::array<unsigned, 2> next_in_pool{};
   std::unordered_map<std::int64_t, std::weak_ptr<Stream>> others;
   std::int64_t next_id = kFirstNewId;
 };
 
-/// Lock held. Slots 0..31 have priority 0, 32..63 priority -1.
+/// Returns the stream of a slot. Slots 0 to 31 have priority 0, slots 32 to 63 priority -1. The caller holds
+/// the lock.
 const std::shared_ptr<Stream>& Card::Impl::pooled(int slot) {
   auto& stream = pool[static_cast<std::size_t>(slot)];
   if (!stream) {
@@ -144,18 +140,21 @@ std::shared_ptr<Stream> Card::stream(std::int64_t id) {
 }
 
 void Card::synchronize() {
+  const std::uint64_t epoch = error_epoch();
   const auto streams = impl_->all();
   for (auto& stream : streams) stream->drain();
-  // As with one error a device: the first is raised, the others go with it.
+  // As on a device that has one error, the first error is raised and the others are cleared.
   std::exception_ptr first;
   for (auto& stream : streams) {
     auto error = stream->queue()->take_error();
     if (!first) first = std::move(error);
   }
   if (first) std::rethrow_exception(first);
+  for (auto& stream : streams) stream->queue()->raise(epoch);
 }
 
-/// The table of the cards made so far. Never destroyed: streams and tensors of static objects outlive main().
+/// Holds the cards made so far. It is never destroyed, because streams and tensors of static objects outlive
+/// main().
 class Cards {
  public:
   static Cards& instance() {
@@ -163,17 +162,17 @@ class Cards {
     return *cards;
   }
 
-  /// Null when it was never used; also in a forked child the parent's card.
+  /// Returns the card, or null if it was never used. In a forked child, this may be the parent's card.
   Card* find(int index) const noexcept {
     if (index < 0 || index >= kMostCards) return nullptr;
-    // Pairs with the release store in make(): the Card is complete.
+    // The acquire load pairs with the release store in make(), so that the Card is complete.
     return table_[static_cast<std::size_t>(index)].load(std::memory_order_acquire);
   }
 
   Card& make(int index) {
     std::lock_guard lock(mutex_);
     if (Card* made = find(index)) return *made;
-    generation_.store(fork_generation(), std::memory_order_relaxed);
+    generation_.store(base::fork_generation(), std::memory_order_relaxed);
     auto* made = new Card(std::make_unique<Card::Impl>(index));
     table_[static_cast<std::size_t>(index)].store(made, std::memory_order_release);
     used_.store(true, std::memory_order_release);
@@ -182,7 +181,7 @@ class Cards {
 
   bool used() const noexcept { return used_.load(std::memory_order_acquire); }
   bool inherited() const noexcept {
-    return used() && generation_.load(std::memory_order_relaxed) != fork_generation();
+    return used() && generation_.load(std::memory_order_relaxed) != base::fork_generation();
   }
 
  private:
@@ -204,14 +203,17 @@ ThreadState& thread_state() {
   return state;
 }
 
-void check_index(int index) {
-  if (index >= 0 && index < card_count()) return;
-  const int count = static_cast<int>(environment().visible.size());  // raises a bad variable's own error
-  throw InvalidArgument("card " + std::to_string(index) + " does not exist: " + std::to_string(count) +
-                        " visible (VDEV_DEVICE_COUNT, VDEV_VISIBLE_DEVICES)");
-}
-
 }  // namespace
+
+void check_card(int index) {
+  if (index >= 0 && index < card_count()) return;
+  const int count = static_cast<int>(environment().visible.size());  // raises the error of a bad variable
+  // "The device index is out of range" is what PyTorch's tests of accelerators look for, and "invalid device
+  // ordinal" is CUDA's text.
+  throw InvalidArgument(
+      "The device index is out of range (invalid device ordinal): there is no vdev:" + std::to_string(index) +
+      ", there are " + std::to_string(count) + " vdev cards (VDEV_DEVICE_COUNT, VDEV_VISIBLE_DEVICES).");
+}
 
 int card_count() noexcept {
   try {
@@ -225,7 +227,7 @@ Card& card(int index) {
   auto& cards = Cards::instance();
   if (cards.inherited()) throw BadFork(kBadForkText);
   if (Card* made = cards.find(index)) return *made;
-  check_index(index);
+  check_card(index);
   return cards.make(index);
 }
 
@@ -253,7 +255,7 @@ int current_card() noexcept {
 }
 
 int set_current_card(int index) {
-  check_index(index);
+  check_card(index);
   return std::exchange(thread_state().card, index);
 }
 
@@ -264,11 +266,11 @@ std::shared_ptr<Stream> current_stream(int index) {
 }
 
 std::int64_t set_current_stream(int index, std::int64_t id) {
-  check_index(index);
+  check_card(index);
   auto& set = thread_state().streams[static_cast<std::size_t>(index)];
   const std::int64_t previous = set ? set->id() : 0;
   if (id == previous) return previous;
-  // The previous one may be the last pointer: its destructor runs after the new one is in place.
+  // The previous stream's last pointer may be this one. Its destructor runs after the new stream is in place.
   auto old = std::exchange(set, id == 0 ? nullptr : card(index).stream(id));
   return previous;
 }

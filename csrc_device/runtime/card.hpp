@@ -14,15 +14,16 @@
 
 namespace vdev {
 
-/// What torch.vdev.get_device_properties shows.
+/// Holds what torch.vdev.get_device_properties shows.
 struct CardProperties {
   std::string name;               // "vccl virtual card"
   std::size_t total_memory = 0;   // bytes
   int multi_processor_count = 0;  // cores this process may use
-  int physical_index = 0;         // the number before VDEV_VISIBLE_DEVICES
+  int physical_index = 0;         // the card's number without VDEV_VISIBLE_DEVICES
 };
 
-/// One card: its memory, its allocator, its streams. Made at first use, never destroyed before exit.
+/// Represents one card: its memory, its allocator and its streams. A card is made at its first use and not
+/// destroyed before the process exits.
 class Card {
  public:
   int index() const;
@@ -30,15 +31,18 @@ class Card {
   Arena& arena();
   CachingAllocator& allocator();
 
-  /// Stream 0.
+  /// Returns stream 0.
   std::shared_ptr<Stream> default_stream();
-  /// A stream of the pool (32 a priority, handed out in turn, like CUDA's). priority 0 or -1 (high).
+  /// Returns a stream of the pool. As on CUDA, the pool has 32 streams of each priority, which are handed out
+  /// in turn. `priority` is 0 or -1 (high).
   std::shared_ptr<Stream> pool_stream(int priority);
-  /// A stream that is nobody else's; it leaves the card's table when the last pointer goes.
+  /// Returns a new stream that nobody else has. The stream leaves the card's table when the last pointer to
+  /// it goes.
   std::shared_ptr<Stream> new_stream(int priority, std::string name);
-  /// Throws InvalidArgument for an id this card does not have.
+  /// Returns the stream `id`. Throws InvalidArgument if the card does not have it.
   std::shared_ptr<Stream> stream(std::int64_t id);
-  /// Every stream of the card, drained; then raises the first error found, once.
+  /// Drains every stream of the card. Then raises the first error that it finds, once, or else a failure that
+  /// stands.
   void synchronize();
 
  private:
@@ -49,31 +53,37 @@ class Card {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Number of visible cards; never throws and touches nothing (VDEV_DEVICE_COUNT, VDEV_VISIBLE_DEVICES).
+/// Returns the number of visible cards (VDEV_DEVICE_COUNT, VDEV_VISIBLE_DEVICES). Never throws, and makes no
+/// card.
 int card_count() noexcept;
-/// The card, made if this is its first use. Throws InvalidArgument for a bad index, BadFork in a forked child
-/// of a process that had used a card.
+/// Throws InvalidArgument if no visible card has this index.
+void check_card(int index);
+/// Returns the card, and makes it at its first use. Throws InvalidArgument for a bad index, and BadFork in a
+/// forked child of a process that had used a card.
 Card& card(int index);
-/// Whether any card was made in this process (is_initialized), and whether one particular was.
+/// any_card_used() returns whether this process has made any card (is_initialized), card_used() whether it
+/// has made this one.
 bool any_card_used() noexcept;
 bool card_used(int index) noexcept;
-/// In a child of fork() whose parent had used a card.
+/// Returns true in a child of fork() whose parent had used a card.
 bool in_bad_fork() noexcept;
-/// The card whose arena holds `p`, or -1. Makes nothing.
+/// Returns the card whose arena holds `p`, or -1. Makes no card.
 int card_of(const void* p) noexcept;
 
-/// The calling thread's card; 0 at first. Setting does not make the card.
+/// Returns the calling thread's card, which is 0 at first.
 int current_card() noexcept;
-/// Throws InvalidArgument. Returns the previous one.
+/// Sets the calling thread's card, without making the card, and returns the previous one. Throws
+/// InvalidArgument if `index` is no visible card's.
 int set_current_card(int index);
-/// The calling thread's current stream on `card`; its default stream at first.
+/// Returns the calling thread's current stream on `card`, which is the default stream at first.
 std::shared_ptr<Stream> current_stream(int card);
 /// Makes `id` the calling thread's current stream on `card` and returns the previous id.
 std::int64_t set_current_stream(int card, std::int64_t id);
-/// The id alone: makes no card.
+/// Returns the id of the calling thread's current stream on `card`. Makes no card.
 std::int64_t current_stream_id(int card) noexcept;
 
-/// Drops every queue and stops every worker, within a bounded time; for the interpreter's exit.
+/// Call this when the interpreter exits. Drops what every queue holds, and stops every worker within a
+/// bounded time.
 void shutdown() noexcept;
 
 }  // namespace vdev

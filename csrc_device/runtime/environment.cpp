@@ -1,7 +1,5 @@
 #include "csrc_device/runtime/environment.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -12,12 +10,14 @@
 #include <string_view>
 
 #include "csrc_device/runtime/error.hpp"
+#include "csrc_device/runtime/memory_limit.hpp"
 
 namespace vdev {
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kLeastMemory = 16 * kMiB;
+constexpr int kMostRanks = 65536;
 constexpr std::size_t kMostMemory = std::size_t{1} << 44;  // 16 TiB: address space is not endless
 
 [[noreturn]] void refuse(const char* variable, std::string_view value, const char* allowed) {
@@ -47,7 +47,8 @@ int parse_device_count(const char* value) {
   return *count;
 }
 
-/// CUDA's rules: the first entry that names no card ends the list, an entry given twice empties it.
+/// Follows CUDA's rules: the first entry that names no card ends the list, and an entry given twice empties
+/// it.
 std::vector<int> parse_visible(const char* value, int count) {
   std::vector<int> cards;
   if (!value) {
@@ -86,17 +87,24 @@ double unit_of(std::string_view suffix, const char* value) {
   refuse("VDEV_MEMORY", value, "a size in bytes, or with K, M, G or T, such as 512M or 1.5G");
 }
 
-std::size_t parse_memory(const char* value) {
-  if (!value) {
-    const auto pages = ::sysconf(_SC_PHYS_PAGES);
-    const auto page = ::sysconf(_SC_PAGE_SIZE);
-    const std::size_t ram =
-        pages > 0 && page > 0 ? static_cast<std::size_t>(pages) * page : std::size_t{4} << 30;
-    return std::clamp(ram, kLeastMemory, kMostMemory);
+/// Returns how many processes share the machine's memory: as vrun says, else as torchrun says, else one.
+int parse_ranks(const char* value, const char* torchrun) {
+  if (value) {
+    const auto ranks = parse_int(trim(value));
+    if (!ranks || *ranks < 1 || *ranks > kMostRanks)
+      refuse("VDEV_MACHINE_RANKS", value, "a whole number from 1 to 65536");
+    return *ranks;
   }
+  // LOCAL_WORLD_SIZE is not a variable of vccl, so a bad value is ignored here.
+  const auto ranks = torchrun ? parse_int(trim(torchrun)) : std::nullopt;
+  return std::clamp(ranks.value_or(1), 1, kMostRanks);
+}
+
+std::size_t parse_memory(const char* value, int ranks) {
+  if (!value) return std::clamp(default_capacity(usable_memory(), ranks), kLeastMemory, kMostMemory);
   const std::string_view text = trim(value);
   double number = 0;
-  // from_chars: strtod would follow the locale.
+  // from_chars() is used because strtod() depends on the locale.
   const auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
   const bool is_number = error == std::errc() && std::isfinite(number) && number >= 0;
@@ -122,13 +130,16 @@ Environment parse_environment(const VariableLookup& lookup) {
   Environment result;
   result.device_count = parse_device_count(lookup("VDEV_DEVICE_COUNT"));
   result.visible = parse_visible(lookup("VDEV_VISIBLE_DEVICES"), result.device_count);
-  result.memory = parse_memory(lookup("VDEV_MEMORY"));
+  result.machine_ranks = parse_ranks(lookup("VDEV_MACHINE_RANKS"), lookup("LOCAL_WORLD_SIZE"));
+  result.memory = parse_memory(lookup("VDEV_MEMORY"), result.machine_ranks);
   result.launch_blocking = parse_flag("VDEV_LAUNCH_BLOCKING", lookup("VDEV_LAUNCH_BLOCKING"));
+  if (const char* path = lookup("VDEV_FIRST_USE_FILE")) result.first_use_file = path;
   return result;
 }
 
 const Environment& environment() {
-  // Leaked: workers may still ask for it while the process exits. A bad value throws again at each call.
+  // The object is leaked, because workers may still read it while the process exits. A bad value throws again
+  // at each call.
   static const auto* parsed =
       new Environment(parse_environment([](const char* name) { return std::getenv(name); }));
   return *parsed;

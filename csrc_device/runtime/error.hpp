@@ -1,4 +1,4 @@
-// Errors of the card runtime. Torch-free; the glue turns them into torch exceptions.
+// Errors of the card runtime, without torch; csrc_device/torch turns them into torch's exceptions.
 #pragma once
 
 #include <cstddef>
@@ -7,19 +7,19 @@
 
 namespace vdev {
 
-/// Base of everything the runtime throws on purpose.
+/// The base class of everything that the runtime throws on purpose.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The card's capacity is reached. what() reads like CUDA's text (sizes in MiB/GiB).
+/// Says that the card's capacity is reached. what() reads like CUDA's text, with sizes in MiB or GiB.
 class OutOfMemory : public Error {
  public:
   using Error::Error;
 };
 
-/// A child of fork() touched a card that its parent had used.
+/// Says that a child of fork() touched a card that its parent had used.
 class BadFork : public Error {
  public:
   using Error::Error;
@@ -30,7 +30,7 @@ inline constexpr const char* kBadForkText =
     "'spawn' "
     "start method";
 
-/// A card number, a stream id or an argument that does not exist.
+/// Says that an argument is wrong, or that there is no card or stream with the given number.
 class InvalidArgument : public Error {
  public:
   using Error::Error;

@@ -15,8 +15,14 @@ void Event::wait() const {
 }
 
 void Event::synchronize() const {
+  const std::uint64_t epoch = error_epoch();
   wait();
-  if (completion_ && completion_->error && completion_->error->claim())
+  raise_error();
+  if (completion_) raise_failure(*completion_, epoch);
+}
+
+void Event::raise_error() const {
+  if (completion_ && completion_->reached() && completion_->error && completion_->error->claim())
     std::rethrow_exception(completion_->error->error);
 }
 

@@ -8,28 +8,37 @@
 namespace vdev {
 
 class Stream;
-struct Completion;  // shared state of one recorded point, defined in queue.hpp
+struct Completion;  // the shared state of one recorded point (queue.hpp)
 
-/// A copyable handle to one recorded point of a stream; a default-made Event was never recorded and counts as
-/// reached. Thread-safe. Keeps no stream alive: the stream may be gone, its points are then reached.
+/// An Event is a copyable handle to one recorded point of a stream. A default-made Event was never recorded
+/// and counts as reached. An Event does not keep the stream alive; when the stream is gone, all its points
+/// are reached. Thread-safe.
 class Event {
  public:
   Event() = default;
   explicit Event(std::shared_ptr<Completion> completion) : completion_(std::move(completion)) {}
 
   bool recorded() const { return completion_ != nullptr; }
-  /// True once every task before the point has run. Never blocks.
+  /// Returns true once every task before the point has run. Never blocks.
   bool reached() const;
-  /// Blocks until reached; the caller runs the stream's queued tasks itself where no worker is at them.
-  /// Does not raise the stream's error: see error(). Throws Error inside a task of that stream itself.
+  /// Blocks until the point is reached. If no worker runs the stream's queued tasks, the caller runs them
+  /// itself. Does not raise what went wrong on the stream; error() returns that. Throws Error inside a task
+  /// of the same stream. Raises the interruption of the calling thread (interruption.hpp).
   void wait() const;
-  /// wait(), then raises what went wrong on the stream before the point, if nobody has raised it yet.
+  /// Does what wait() does, then raises what went wrong on the stream before the point. An error is raised if
+  /// nobody has raised it yet, a failure for as long as it stands.
   void synchronize() const;
-  /// Gives up after `nanoseconds`; true when reached. Does not help: a task taken on could last longer.
+  /// Raises the error, but no failure, if the point is reached and nobody has raised the error yet.
+  void raise_error() const;
+  /// Blocks until the point is reached, and returns true then. Returns false after `nanoseconds`, or when the
+  /// calling thread is interrupted; the interruption is not raised and stays pending. Runs no queued tasks,
+  /// because a task could take longer than `nanoseconds`.
   bool wait_for(std::int64_t nanoseconds) const;
-  /// What went wrong on the stream before this point, or null. Valid once reached.
+  /// Returns the error of the stream before this point, whether or not it was raised, or null. The result is
+  /// valid once the point is reached.
   std::exception_ptr error() const;
-  /// Nanoseconds of the monotonic clock at which the point was reached; 0 before.
+  /// Returns the time of the monotonic clock, in nanoseconds, at which the point was reached, or 0 before
+  /// that.
   std::int64_t time_ns() const;
 
   const std::shared_ptr<Completion>& completion() const { return completion_; }

@@ -28,13 +28,13 @@ std::byte* HostMemory::allocate(std::size_t bytes) {
   const auto missing = cached_.remove(block);
   live_bytes_ += size;
   lock.unlock();
-  // Nobody else has the block: its pages are taken without the lock.
+  // The block belongs to this call alone, so its pages are taken without the lock.
   if (size > kMostPopulated || populate(block, missing)) return arena_.base() + block.at;
   free(arena_.base() + block.at);
   return nullptr;
 }
 
-/// False when the system has no memory left.
+/// Returns false when the system has no memory left.
 bool HostMemory::populate(HostRange block, const std::vector<HostRange>& missing) {
   const bool ok = std::all_of(missing.begin(), missing.end(),
                               [&](HostRange part) { return arena_.populate(part.at, part.size); });
@@ -51,14 +51,14 @@ void HostMemory::free(std::byte* p) {
   live_.erase(found);
   live_bytes_ -= block.size;
   if (inherited_) {
-    // The child's copies go; the block itself is the parent's.
+    // This drops the child's copies. The block itself belongs to the parent.
     ::madvise(p, block.size, MADV_DONTNEED);
     return;
   }
   free_.add(block);
   cached_.add(block);
   const std::size_t bound = cache_bound();
-  // Some more than needed, so that not every free of a busy time gives pages back.
+  // Gives back more than needed, so that not every free in a busy time gives pages back.
   if (cached_.bytes() > bound) give_pages_back(lock, cached_.bytes() - (bound - bound / 8));
 }
 
@@ -66,8 +66,8 @@ std::size_t HostMemory::cache_bound() const {
   return std::max(most_cached_, live_bytes_ / 4);
 }
 
-/// Without the lock: it takes the system a while. Meanwhile the ranges are neither free nor handed out, and
-/// nobody's.
+/// Gives pages back without the lock, because that takes the system a while. Meanwhile the ranges are neither
+/// free nor handed out, so that no other thread uses them.
 void HostMemory::give_pages_back(std::unique_lock<std::mutex>& lock, std::size_t bytes) {
   const auto ranges = cached_.remove_highest(bytes);
   for (const auto& range : ranges) free_.remove(range);
@@ -77,8 +77,8 @@ void HostMemory::give_pages_back(std::unique_lock<std::mutex>& lock, std::size_t
   for (const auto& range : ranges) free_.add(range);
 }
 
-/// Where the system refuses, the pages stay and the memory is used again as it is: nothing to tell anybody
-/// who drops a tensor.
+/// Gives the pages of `range` back. If the system refuses, the pages stay and the memory is used again. That
+/// is no error for the thread that frees a tensor.
 void HostMemory::discard(HostRange range) noexcept {
   try {
     arena_.discard(range.at, range.size);
@@ -96,8 +96,8 @@ HostMemoryStats HostMemory::stats() const {
   return {live_bytes_, live_.size(), cached_.bytes(), arena_.capacity()};
 }
 
-/// A private mapping shows the file's pages until they are written to, so what the parent writes would still
-/// appear in it: hence every page in use is copied at once, not when the child writes to it.
+/// Copies every page in use at once, and not only when the child writes to the page. A private mapping shows
+/// the file's pages until they are written to, so what the parent writes would still appear in the child.
 bool HostMemory::make_private() noexcept {
   inherited_ = true;
   void* mapped = ::mmap(arena_.base(), arena_.capacity(), PROT_READ | PROT_WRITE,
@@ -112,7 +112,8 @@ bool HostMemory::make_private() noexcept {
   return copy_pages({at, arena_.capacity() - at});
 }
 
-/// Only pages that exist: a copy of one that nobody has touched would take two.
+/// Copies only pages that exist: copying a page that nobody has touched would make two pages, the file's and
+/// the copy.
 bool HostMemory::copy_pages(HostRange used) noexcept {
   const auto end = static_cast<off_t>(used.end());
   for (auto at = static_cast<off_t>(used.at); at < end;) {
@@ -122,7 +123,7 @@ bool HostMemory::copy_pages(HostRange used) noexcept {
     off_t hole = ::lseek(arena_.fd(), data, SEEK_HOLE);
     if (hole < 0) return false;
     hole = std::min(hole, end);
-    // Makes the pages writable, which copies those of a private mapping.
+    // populate() makes the pages writable, which copies the pages of a private mapping.
     if (!arena_.populate(static_cast<std::size_t>(data), static_cast<std::size_t>(hole - data))) return false;
     at = hole;
   }

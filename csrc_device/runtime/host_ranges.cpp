@@ -36,7 +36,7 @@ void HostRanges::add(HostRange range) {
 
 std::vector<HostRange> HostRanges::remove(HostRange range) {
   std::vector<HostRange> missing;
-  std::size_t at = range.at;  // up to here it is dealt with
+  std::size_t at = range.at;  // the offsets of `range` below `at` are done
   auto place = by_offset_.upper_bound(at);
   if (place != by_offset_.begin() && std::prev(place)->first + std::prev(place)->second > at) --place;
   while (at < range.end() && place != by_offset_.end() && place->first < range.end()) {

@@ -1,5 +1,5 @@
-// Ranges of an address space, merged where they touch: what is free of the host arena, and what of that may
-// have pages.
+// Sets of address ranges that merge where they touch. The host arena uses one for its free memory, and one
+// for the free memory that may have pages.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace vdev {
 
-/// A range of offsets.
+/// Describes the offsets from `at` up to, but without, end().
 struct HostRange {
   std::size_t at = 0, size = 0;
 
@@ -19,20 +19,22 @@ struct HostRange {
   bool operator==(const HostRange&) const = default;
 };
 
-/// A set of offsets, kept as ranges that neither overlap nor touch. Not thread-safe.
+/// Holds a set of offsets, as ranges that neither overlap nor touch. Not thread-safe.
 class HostRanges {
  public:
-  /// Nothing of it may be in the set yet.
+  /// Adds a range, of which nothing may be in the set yet.
   void add(HostRange range);
-  /// Takes all of `range` that is in the set out of it. Returns the parts that were not in it, in order.
+  /// Removes everything in `range` from the set. Returns the subranges of `range` that were not in the set,
+  /// in order.
   std::vector<HostRange> remove(HostRange range);
-  /// Takes the `bytes` with the highest offsets out, or all there are. Returns them.
+  /// Removes the `bytes` highest offsets from the set, or all offsets if there are fewer, and returns them.
   std::vector<HostRange> remove_highest(std::size_t bytes);
-  /// The smallest range that has room for `size`, of those the lowest; nothing where none has.
+  /// Returns the smallest range that has room for `size`, and among equal ones the lowest. Returns nothing if
+  /// no range has room.
   std::optional<HostRange> find(std::size_t size) const;
 
   std::size_t bytes() const { return bytes_; }
-  /// (offset, size), by offset.
+  /// Returns the ranges as (offset, size), sorted by offset.
   const std::map<std::size_t, std::size_t>& all() const { return by_offset_; }
 
  private:

@@ -11,8 +11,8 @@
 #include <mutex>
 #include <string_view>
 
-#include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/runtime/error.hpp"
+#include "csrc_device/runtime/memory_limit.hpp"
 
 namespace vdev {
 
@@ -29,18 +29,20 @@ std::atomic<std::size_t> least_shared{kNever};
 namespace {
 
 constexpr std::size_t kLeastCapacity = std::size_t{256} << 20;
-constexpr int kMostGenerations = 16;   // of forks, each of which made memory of its own
+constexpr int kMostGenerations = 16;   // nested forks, each of which made memory of its own
 constexpr int kCopyTimeout = 120'000;  // ms
 
-// All memory that this process knows, its own last. Never destroyed: tensors outlive main(). Entries are
-// written before the count, whose release store pairs with the acquire loads of those who look through them.
+// All memory that this process knows, with its own last. It is never destroyed, because tensors outlive
+// main(). An entry is written before the count. The count's release store pairs with the acquire loads of the
+// functions that search the entries.
 HostMemory* known[kMostGenerations];
 std::atomic<int> count{0};
-std::mutex setup;  // held while one is made, and across a fork
+std::mutex setup;  // held while memory is made, and across a fork
 
-/// As much as the machine has, like a card; less where address space is bounded (ulimit -v).
+/// Makes memory with the capacity of the machine's memory, like a card, or with less if the address space is
+/// limited (ulimit -v).
 HostMemory* make_memory() {
-  std::size_t capacity = parse_environment([](const char*) -> const char* { return nullptr; }).memory;
+  std::size_t capacity = usable_memory();
   for (;; capacity /= 2) {
     try {
       return new HostMemory(capacity);
@@ -55,7 +57,7 @@ HostMemory* make_memory() {
 
 // --- fork ---
 
-// Of the fork under way; guarded by `setup`.
+// State of the fork under way; guarded by `setup`.
 HostMemory* forking = nullptr;
 int meeting[2] = {-1, -1};  // a pipe whose end tells the parent that the child has its copies
 
@@ -72,8 +74,8 @@ void before_fork() {
   if (::pipe2(meeting, O_CLOEXEC) != 0) meeting[0] = meeting[1] = -1;
 }
 
-/// Until the child has copied what the parent might change. Its death ends the wait too, and so does a fork
-/// that failed: nobody has the other end then.
+/// Blocks until the child has copied what the parent might change, or until kCopyTimeout. The wait also ends
+/// if the child dies or the fork fails, because no process has the other end of the pipe then.
 void wait_for_child() {
   if (meeting[0] < 0) return;
   pollfd end{meeting[0], POLLIN, 0};

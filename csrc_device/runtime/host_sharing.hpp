@@ -1,4 +1,5 @@
-// Which CPU memory of this process comes from where peers may map it, and what a forked child has of it.
+// Decides which CPU memory of this process comes from memory that peers may map, and what a forked child
+// keeps of it.
 #pragma once
 
 #include <atomic>
@@ -9,24 +10,26 @@
 
 namespace vdev {
 
-/// From now on allocations of `min_bytes` and more come from shared memory. Makes the memory at first use.
-/// Thread-safe; calling again changes the size. In a child forked since, it makes memory of the child's own.
-/// Throws Error when the system refuses.
+/// Makes allocations of `min_bytes` and more come from shared memory from now on. The first call makes the
+/// shared memory, and a further call changes `min_bytes`. In a forked child, the first call makes shared
+/// memory of the child's own. Throws Error when the system refuses. Thread-safe.
 void share_host_memory(std::size_t min_bytes);
-/// From now on none does. What was handed out stays as it is.
+/// Makes allocations come from ordinary memory again. Blocks that were handed out stay as they are.
 void stop_sharing_host_memory() noexcept;
 bool is_sharing_host_memory() noexcept;
 
-/// This process's; null before the first share_host_memory(), and again in a forked child.
+/// Returns this process's shared memory. Returns null before the first share_host_memory(), and in a forked
+/// child until the child calls it.
 HostMemory* host_memory() noexcept;
-/// The memory that `p` lies in, this process's or one inherited from the parent. Null for any other address.
+/// Returns the shared memory that holds `p`, whether this process made it or inherited it from its parent.
+/// Returns null for any other address.
 HostMemory* host_memory_of(const void* p) noexcept;
 
 namespace detail {
 extern std::atomic<std::size_t> least_shared;
 }
 
-/// Whether an allocation of `bytes` is to come from there. One load and a comparison.
+/// Returns whether an allocation of `bytes` is to come from shared memory. Costs one load and a comparison.
 inline bool is_shared_size(std::size_t bytes) noexcept {
   return bytes >= detail::least_shared.load(std::memory_order_relaxed);
 }

@@ -16,16 +16,18 @@ std::shared_ptr<Completion> Queue::hold() {
   return point;
 }
 
-void Queue::release(std::exception_ptr error) {
-  if (orphaned()) return;
+void Queue::release(std::exception_ptr error, FailurePtr failure) {
+  if (inherited()) return;
   const auto record = error ? std::make_shared<ErrorRecord>(std::move(error)) : nullptr;
   Trash trash;
   Lock lock(mutex_);
   if (!running_.load(std::memory_order_relaxed)) return;  // released before
   error_ = record;
+  if (failure) failures_.push_back(std::move(failure));
   const bool wake = reach_points(trash);
-  // The point has it: not kept for ~Queue, which runs wherever the last Event goes.
+  // The point keeps them. They are not kept for ~Queue, which runs wherever the last Event is destroyed.
   error_ = nullptr;
+  failures_.clear();
   running_.store(false, std::memory_order_relaxed);
   lock.unlock();
   if (wake) progress_.notify_all();
@@ -34,8 +36,8 @@ void Queue::release(std::exception_ptr error) {
 Promise::Promise(std::string name) : queue_(Queue::make(std::move(name), false)), event_(queue_->hold()) {}
 
 Promise::~Promise() {
-  if (queue_->orphaned()) {
-    // As in ~Stream: what other threads slept on must not be destroyed in a forked child.
+  if (queue_->inherited()) {
+    // As in ~Stream, a forked child must not destroy a condition variable on which other threads slept.
     new std::shared_ptr<Queue>(std::move(queue_));
     new Event(std::move(event_));
     return;
@@ -45,8 +47,12 @@ Promise::~Promise() {
         std::make_exception_ptr(Error("'" + queue_->name() + "' was given up and will never be complete")));
 }
 
-void Promise::fulfil(std::exception_ptr error) noexcept {
-  queue_->release(std::move(error));
+void Promise::add_interruptible(const std::shared_ptr<Interruptible>& user) {
+  queue_->add_interruptible(user);
+}
+
+void Promise::fulfil(std::exception_ptr error, FailurePtr failure) noexcept {
+  queue_->release(std::move(error), std::move(failure));
 }
 
 }  // namespace vdev

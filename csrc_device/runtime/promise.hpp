@@ -1,4 +1,4 @@
-// A point that is reached when somebody says so, rather than by a stream.
+// A point that is reached when a caller fulfils it, and not when a stream has come to it.
 #pragma once
 
 #include <exception>
@@ -6,31 +6,38 @@
 #include <string>
 
 #include "csrc_device/runtime/event.hpp"
+#include "csrc_device/runtime/failure.hpp"
 
 namespace vdev {
 
+class Interruptible;
 class Queue;
 
-/// What completes outside of any stream (a message from another process) and is waited for like a point of
-/// one: Event::wait, Event::wait_for and Stream::wait work on event() unchanged, and streams that wait for it
-/// inherit the error. No thread. Thread-safe.
+/// Represents what completes outside of any stream, such as a message from another process. Event::wait(),
+/// Event::wait_for() and Stream::wait() work on event() as on a point of a stream, and a stream that waits
+/// for it inherits its error. A promise has no thread. Thread-safe.
 class Promise {
  public:
-  /// `name`: for messages.
+  /// `name` is for messages.
   explicit Promise(std::string name);
-  /// An event that was never fulfilled is reached with an Error that says so: nobody may wait for ever.
+  /// Reaches event() with an Error if the promise was not fulfilled, so that nobody waits for ever.
   ~Promise();
   Promise(const Promise&) = delete;
   Promise& operator=(const Promise&) = delete;
 
+  /// Names the object that makes the event come soon when a thread that waits for it is interrupted.
+  void add_interruptible(const std::shared_ptr<Interruptible>& user);
+
   const Event& event() const { return event_; }
-  /// Reaches event(), with an error unless it is null. The first call counts. Publishes what the caller has
-  /// written to whoever sees the event reached. In a forked child of the process that made it, it does
-  /// nothing.
-  void fulfil(std::exception_ptr error) noexcept;
+  /// Reaches event() with an error, which is raised once, and a failure, which is raised until it is dealt
+  /// with; both may be null. Only the first call counts. What the caller has written before is visible to
+  /// every thread that sees the event reached. Does nothing in a forked child of the process that made the
+  /// promise.
+  void fulfil(std::exception_ptr error, FailurePtr failure = nullptr) noexcept;
 
  private:
-  // Its run token is held from the start, so that nobody else ever runs it, and given back by fulfil().
+  // The promise holds the queue's run token from the start, so that no thread ever runs the queue. fulfil()
+  // gives the token back.
   std::shared_ptr<Queue> queue_;
   Event event_;
 };

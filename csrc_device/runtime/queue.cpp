@@ -4,23 +4,21 @@
 #include <chrono>
 #include <utility>
 
+#include "base/clock.hpp"
+#include "csrc_device/runtime/deferred_task_timer.hpp"
 #include "csrc_device/runtime/error.hpp"
-#include "csrc_device/runtime/fork.hpp"
-#include "csrc_device/runtime/prompter.hpp"
 
 namespace vdev {
 namespace {
 
-/// Counts the errors raised in this process. An item enqueued before an error was raised is skipped by
-/// it, an item enqueued after is not: the host knows of the error by then.
-std::atomic<std::uint64_t> report_epoch{1};
-
-/// The tasks that the calling thread is inside of, innermost first.
+/// Lists the tasks that the calling thread is running, innermost first.
 struct Frame {
   explicit Frame(const Queue* q);
   ~Frame();
   const Queue* queue;
   Frame* below;
+  std::uint64_t epoch = 0;           // epoch of the item that runs now
+  std::vector<FailurePtr> failures;  // failures that the item has reported
 };
 thread_local Frame* frames = nullptr;
 
@@ -29,7 +27,8 @@ Frame::~Frame() {
   frames = below;
 }
 
-/// Whether `record` makes an item of that epoch skip.
+/// Returns whether `record` makes an item of that epoch skip. An item that was enqueued before the error was
+/// raised is skipped. An item that was enqueued after is not, because the host knew of the error.
 bool is_live(const std::shared_ptr<ErrorRecord>& record, std::uint64_t epoch) {
   if (!record) return false;
   const std::uint64_t reported = record->reported.load(std::memory_order_acquire);
@@ -40,30 +39,48 @@ std::shared_ptr<ErrorRecord> record_of_current_exception() {
   return std::make_shared<ErrorRecord>(std::current_exception());
 }
 
+template <class Matches>
+FailurePtr first_of(const std::vector<FailurePtr>& failures, const Matches& matches) {
+  const auto found = std::ranges::find_if(failures, matches);
+  return found == failures.end() ? nullptr : *found;
+}
+
+FailurePtr first_standing(const std::vector<FailurePtr>& failures, std::uint64_t epoch) {
+  return first_of(failures, [=](const auto& failure) { return failure->stands(epoch); });
+}
+
 }  // namespace
 
-std::int64_t monotonic_ns() noexcept {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+void report_failure(FailurePtr failure) {
+  if (frames != nullptr) frames->failures.push_back(std::move(failure));
+}
+
+FailurePtr failure_before_this_task() {
+  return frames != nullptr ? first_standing(frames->queue->failures_, frames->epoch) : nullptr;
+}
+
+void raise_failure(const Completion& point, std::uint64_t epoch) {
+  if (const auto failure = first_standing(point.failures, epoch)) {
+    failure->raised_for_stream();
+    std::rethrow_exception(failure->error());
+  }
 }
 
 bool ErrorRecord::claim() {
   // The epoch moves before `reported` is set, so an item enqueued after the raise has at least the new epoch.
-  const std::uint64_t epoch = report_epoch.fetch_add(1, std::memory_order_acq_rel) + 1;
+  const std::uint64_t epoch = next_error_epoch();
   std::uint64_t unreported = 0;
   return reported.compare_exchange_strong(unreported, epoch, std::memory_order_acq_rel);
 }
 
-Queue::Queue(std::string name, bool blocking)
-    : name_(std::move(name)), blocking_(blocking), generation_(fork_generation()) {}
+Queue::Queue(std::string name, bool blocking) : name_(std::move(name)), blocking_(blocking) {}
 
-bool Queue::orphaned() const noexcept {
-  return generation_ != fork_generation();
+bool Queue::inherited() const noexcept {
+  return made_.inherited();
 }
 
 void Queue::check_fork() const {
-  if (orphaned()) throw BadFork(kBadForkText);
+  if (inherited()) throw BadFork(kBadForkText);
 }
 
 bool Queue::running_here() const noexcept {
@@ -81,12 +98,17 @@ bool Queue::inside_task() noexcept {
 
 void Queue::enqueue(std::function<void()> task, Start start) {
   check_fork();
-  const bool inside = running_here();  // nobody can wait for it there
+  const bool inside = running_here();  // a wait inside the queue's own task would never end
   const bool urgent = inside || (start == Start::kAtOnce && !blocking_);
-  const std::uint64_t sequence = push(Kind::kTask, urgent, std::move(task), nullptr);
-  if (!blocking_ || inside) return;
+  const bool waits = blocking_ && !inside;
+  FailurePtr reported;
+  const std::uint64_t sequence =
+      push(Kind::kTask, urgent, std::move(task), nullptr, waits ? &reported : nullptr);
+  if (!waits) return;
   help_until(sequence);
-  raise();
+  if (auto error = take_error()) std::rethrow_exception(error);
+  // Only the failure of this task is raised. Failures of earlier tasks may have nothing to do with it.
+  if (reported) std::rethrow_exception(reported->error());
 }
 
 std::shared_ptr<Completion> Queue::record() {
@@ -96,12 +118,13 @@ std::shared_ptr<Completion> Queue::record() {
   auto point =
       std::make_shared<Completion>(shared_from_this(), pushed_.load(std::memory_order_relaxed) + !idle_now);
   if (idle_now) {
-    if (is_live(error_, report_epoch.load(std::memory_order_acquire))) point->error = error_;
-    point->reached_at.store(monotonic_ns(), std::memory_order_release);
+    if (is_live(error_, error_epoch())) point->error = error_;
+    point->failures = failures_;
+    point->reached_at.store(base::monotonic_ns(), std::memory_order_release);
     return point;
   }
-  // Behind a task that was left to a waiter, the point comes with it.
-  append(Kind::kPoint, promised_ == 0, nullptr, point);
+  // If the point comes after a deferred task, the thread that runs the task also reaches the point.
+  append(Kind::kPoint, deferred_ == 0, nullptr, point);
   const bool wake = claim_worker();
   lock.unlock();
   if (wake) work_.notify_one();
@@ -112,70 +135,82 @@ void Queue::wait(const std::shared_ptr<Completion>& point) {
   check_fork();
   if (!point) return;
   const bool reached = point->reached();
-  if (reached && !is_live(point->error, report_epoch.load(std::memory_order_acquire))) return;
-  // The queue's own order does it; unless the point lies inside the running task, which must then not get
-  // past it.
+  const std::uint64_t epoch = error_epoch();
+  if (reached && !is_live(point->error, epoch) && !first_standing(point->failures, epoch)) return;
+  // An unreached point of this queue comes before everything that is enqueued from now on, so no item is
+  // needed. A reached point with an error still needs an item, which passes the error on.
   if (point->queue.get() == this && !reached) return;
   push(Kind::kWait, false, nullptr, point);
 }
 
 std::uint64_t Queue::push(Kind kind, bool urgent, std::function<void()> task,
-                          std::shared_ptr<Completion> point) {
+                          std::shared_ptr<Completion> point, FailurePtr* reported) {
   Lock lock(mutex_);
-  append(kind, urgent, std::move(task), std::move(point));
+  append(kind, urgent, std::move(task), std::move(point), reported);
   const std::uint64_t sequence = pushed_.load(std::memory_order_relaxed);
   const bool wake = claim_worker();
   lock.unlock();
-  // After the unlock: a worker woken into a held lock would go back to sleep.
+  // Notifies after the unlock: otherwise the worker would wake up and sleep again on the lock.
   if (wake) work_.notify_one();
   return sequence;
 }
 
-/// Lock held.
-void Queue::append(Kind kind, bool urgent, std::function<void()> task, std::shared_ptr<Completion> point) {
+/// The caller holds the lock.
+void Queue::append(Kind kind, bool urgent, std::function<void()> task, std::shared_ptr<Completion> point,
+                   FailurePtr* reported) {
   const std::uint64_t sequence = pushed_.load(std::memory_order_relaxed) + 1;
-  items_.push_back({kind, urgent, sequence, report_epoch.load(std::memory_order_acquire), std::move(task),
-                    std::move(point)});
+  items_.push_back({kind, urgent, sequence, error_epoch(), std::move(task), std::move(point), reported});
   pushed_.store(sequence, std::memory_order_release);
   urgent_ += urgent;
-  if (kind == Kind::kTask && !urgent) count_promised(1);
+  if (kind == Kind::kTask && !urgent) count_deferred(1);
 }
 
-/// Lock held.
-void Queue::count_promised(int change) {
-  const bool had_some = promised_ > 0;
-  promised_ += change;
-  const bool has_some = promised_ > 0;
-  if (has_some == had_some || blocking_) return;  // who enqueues in a blocking queue waits
+/// The caller holds the lock.
+void Queue::count_deferred(int change) {
+  const bool had_some = deferred_ > 0;
+  deferred_ += change;
+  const bool has_some = deferred_ > 0;
+  if (has_some == had_some || blocking_) return;  // in a blocking queue, the enqueuer waits
   if (!has_some) return waiter_came();
-  promised_at_ = monotonic_ns();
-  expect_waiter(promised_at_);
+  deferred_at_ = base::monotonic_ns();
+  expect_waiter(deferred_at_);
 }
 
 // --- running items ---
 
-/// Runs items up to `last`. Lock held and run token free on entry; returns with the lock released.
-void Queue::run(Lock& lock, std::uint64_t last, bool is_worker) {
-  const auto self = shared_from_this();  // a task may drop the last other pointer
+/// Runs items up to `last`. On entry the lock is held and the run token is free; on return the lock is
+/// released. A helper that is interrupted in a wait leaves the wait in the queue.
+void Queue::run(Lock& lock, std::uint64_t last, Runner runner) {
+  const auto self = shared_from_this();  // a task may destroy the last other pointer
   Frame frame(this);
   Trash trash;
   running_.store(true, std::memory_order_relaxed);
+  runner_ = pthread_self();
   bool wake_waiters = reach_points(trash);
-  while (!items_.empty() && items_.front().sequence <= last && !(is_worker && stopped_)) {
+  while (!items_.empty() && items_.front().sequence <= last && !(runner == Runner::kWorker && stopped_)) {
     Item item = take(trash);
     const bool skip = error_ != nullptr;
+    if (item.kind == Kind::kWait) awaited_ = item.point;
     lock.unlock();
     if (std::exchange(wake_waiters, false)) progress_.notify_all();
     trash.clear();
-    auto failure = execute(item, skip);
+    frame.epoch = item.epoch;
+    std::shared_ptr<ErrorRecord> failure;
+    const bool executed = execute(item, skip, runner, failure);
     lock.lock();
+    if (awaited_) trash.push_back(std::exchange(awaited_, nullptr));
+    if (!executed) {
+      items_.push_front(std::move(item));
+      break;
+    }
     if (failure && !error_) error_ = failure;
     if (failure) trash.push_back(std::move(failure));
+    if (!frame.failures.empty()) add_failures(std::exchange(frame.failures, {}), item, trash);
     wake_waiters = finish(item.sequence);
     wake_waiters |= reach_points(trash);
   }
   running_.store(false, std::memory_order_relaxed);
-  // Hand over what is left: to the worker, or to sleeping waiters where there can be none.
+  // The worker runs what is left, or sleeping waiters do if there can be no worker.
   const bool wake_worker = claim_worker();
   wake_waiters |= sleepers_ > 0 && !items_.empty() && !wake_worker;
   lock.unlock();
@@ -183,45 +218,69 @@ void Queue::run(Lock& lock, std::uint64_t last, bool is_worker) {
   if (wake_worker) work_.notify_one();
 }
 
-/// Pops the front item and forgets an error that no longer concerns it. Lock held.
+/// Takes the front item out, and drops an error that no longer concerns the item. The caller holds the lock.
 Queue::Item Queue::take(Trash& trash) {
   Item item = std::move(items_.front());
   items_.pop_front();
   urgent_ -= item.urgent;
-  if (item.kind == Kind::kTask && !item.urgent) count_promised(-1);
+  if (item.kind == Kind::kTask && !item.urgent) count_deferred(-1);
   if (error_ && !is_live(error_, item.epoch)) trash.push_back(std::exchange(error_, nullptr));
   return item;
 }
 
-/// Without the lock. The captures are gone when it returns: who sees the item finished may rely on it.
-std::shared_ptr<ErrorRecord> Queue::execute(Item& item, bool skip) {
-  std::shared_ptr<ErrorRecord> failure;
+/// Executes an item. The caller does not hold the lock. When it returns true, the task's captures are
+/// destroyed, on which a thread that sees the item finished may rely. It returns false for a helper that was
+/// interrupted in a wait; the item is then unchanged.
+bool Queue::execute(Item& item, bool skip, Runner runner, std::shared_ptr<ErrorRecord>& failure) {
   try {
     if (item.kind == Kind::kTask) {
       if (!skip) item.task();
     } else {
-      // Not skipped on an error: an item enqueued once the error is raised and cleared still comes after the
-      // point.
-      if (!item.point->reached()) item.point->queue->help_until(item.point->sequence);
+      // A wait is not skipped on an error. An item that is enqueued after the error was raised and cleared
+      // must still come after the point.
+      if (!item.point->reached() && !item.point->queue->help(item.point->sequence, runner == Runner::kHelper))
+        return false;
       if (is_live(item.point->error, item.epoch)) failure = item.point->error;
+      for (const auto& inherited : item.point->failures) {
+        if (inherited->stands(item.epoch)) report_failure(inherited);
+      }
     }
   } catch (...) {
     failure = record_of_current_exception();
   }
   item.task = nullptr;
   item.point.reset();
-  return failure;
+  return true;
 }
 
-/// Reaches the points at the front. True when a sleeping waiter has something to see. Lock held, nothing
-/// before them running.
+/// Adds the failures that the item has reported to the queue's, one for each owner, and removes those that
+/// were dealt with. The caller holds the lock.
+void Queue::add_failures(std::vector<FailurePtr> reported, const Item& item, Trash& trash) {
+  if (item.reported != nullptr) *item.reported = reported.front();
+  const std::uint64_t now = error_epoch();
+  for (auto& failure : failures_) {
+    if (!failure->stands(now)) trash.push_back(std::exchange(failure, nullptr));
+  }
+  std::erase(failures_, nullptr);
+  for (auto& failure : reported) {
+    const auto same_owner = [&](const auto& other) { return other->owner() == failure->owner(); };
+    if (std::ranges::any_of(failures_, same_owner))
+      trash.push_back(std::move(failure));
+    else
+      failures_.push_back(std::move(failure));
+  }
+}
+
+/// Reaches the points at the front of the queue. Returns true when a sleeping waiter must wake up. The caller
+/// holds the lock, and no item before the points is running.
 bool Queue::reach_points(Trash& trash) {
   bool wake = false;
   while (!items_.empty() && items_.front().kind == Kind::kPoint) {
     Item item = take(trash);
     if (item.point) {
       if (!item.point->error) item.point->error = error_;
-      item.point->reached_at.store(monotonic_ns(), std::memory_order_release);
+      item.point->failures = failures_;
+      item.point->reached_at.store(base::monotonic_ns(), std::memory_order_release);
       if (item.point->error) trash.push_back(std::move(item.point));
     }
     wake |= finish(item.sequence);
@@ -229,91 +288,11 @@ bool Queue::reach_points(Trash& trash) {
   return wake;
 }
 
-/// Lock held.
+/// The caller holds the lock.
 bool Queue::finish(std::uint64_t sequence) {
   finished_.store(sequence, std::memory_order_release);
   if (sequence < wake_at_) return false;
   wake_at_ = kNever;
-  return true;
-}
-
-// --- waiting ---
-
-bool Queue::idle() const {
-  // In this order: a later `pushed_` can only be larger, so equality means that the queue was empty in
-  // between.
-  const std::uint64_t finished = finished_.load(std::memory_order_acquire);
-  if (finished == pushed_.load(std::memory_order_acquire)) return true;
-  const_cast<Queue*>(this)->nudge();
-  return false;
-}
-
-bool Queue::finished_for_good() const {
-  Lock lock(mutex_);
-  return closing_ && items_.empty() && !running_.load(std::memory_order_relaxed);
-}
-
-void Queue::nudge() {
-  if (orphaned() || running_.load(std::memory_order_relaxed)) return;
-  Lock lock(mutex_);
-  const bool wake = claim_worker(true);
-  lock.unlock();
-  if (wake) work_.notify_one();
-}
-
-/// A task in progress often ends within the time that a sleep and a wake-up take.
-void Queue::spin(std::uint64_t sequence) const {
-  static const bool alone = std::thread::hardware_concurrency() <= 1;
-  if (alone) return;
-  for (int round = 0; round < 200; ++round) {
-    if (done(sequence) || !running_.load(std::memory_order_relaxed)) return;
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#else
-    std::this_thread::yield();
-#endif
-  }
-}
-
-void Queue::help_until(std::uint64_t sequence) {
-  if (done(sequence)) return;
-  check_fork();
-  if (running_here()) {
-    throw Error("a task of stream '" + name_ +
-                "' waits for the stream itself: it would wait for its own end. Enqueue what follows as a "
-                "further task instead of synchronising inside one");
-  }
-  while (true) {
-    if (running_.load(std::memory_order_relaxed)) spin(sequence);
-    Lock lock(mutex_);
-    while (!done(sequence) && running_.load(std::memory_order_relaxed)) {
-      wake_at_ = std::min(wake_at_, sequence);
-      ++sleepers_;
-      progress_.wait(lock);
-      --sleepers_;
-    }
-    if (done(sequence)) return;
-    run(lock, sequence, false);
-    if (done(sequence)) return;
-  }
-}
-
-bool Queue::wait_until(std::uint64_t sequence, std::int64_t nanoseconds) {
-  if (done(sequence)) return true;
-  if (orphaned() || running_here()) return false;
-  // Far deadlines overflow the clock; a year is for ever.
-  constexpr std::int64_t kYear = std::int64_t{365} * 24 * 3600 * 1000000000;
-  const auto deadline = std::chrono::steady_clock::now() +
-                        std::chrono::nanoseconds(std::clamp(nanoseconds, std::int64_t{0}, kYear));
-  Lock lock(mutex_);
-  while (!done(sequence)) {
-    if (claim_worker(true)) work_.notify_one();
-    wake_at_ = std::min(wake_at_, sequence);
-    ++sleepers_;
-    const auto status = progress_.wait_until(lock, deadline);
-    --sleepers_;
-    if (status == std::cv_status::timeout) return done(sequence);
-  }
   return true;
 }
 
@@ -329,12 +308,33 @@ std::exception_ptr Queue::take_error() {
   return record && record->claim() ? record->error : nullptr;
 }
 
-void Queue::raise() {
+FailurePtr Queue::standing_failure(std::uint64_t epoch) {
+  Lock lock(mutex_);
+  return first_standing(failures_, epoch);
+}
+
+void Queue::raise(std::uint64_t epoch) {
   if (auto error = take_error()) std::rethrow_exception(error);
+  if (const auto failure = standing_failure(epoch)) {
+    failure->raised_for_stream();
+    std::rethrow_exception(failure->error());
+  }
+}
+
+void Queue::raise_before_reading(std::uint64_t epoch) {
+  FailurePtr settled;
+  std::shared_ptr<ErrorRecord> record;
+  {
+    Lock lock(mutex_);
+    record = std::exchange(error_, nullptr);
+    settled = first_of(failures_, [=](const auto& failure) { return failure->settled_since(epoch); });
+  }
+  if (record && record->claim()) std::rethrow_exception(record->error);
+  if (settled) std::rethrow_exception(settled->error());
 }
 
 void Queue::abandon(std::exception_ptr error) {
-  if (orphaned()) return;
+  if (inherited()) return;
   const auto record = error ? std::make_shared<ErrorRecord>(std::move(error)) : nullptr;
   std::vector<Item> dropped;
   Trash trash;
@@ -344,13 +344,14 @@ void Queue::abandon(std::exception_ptr error) {
       if (item.point && !item.point->error) item.point->error = record;
       continue;
     }
-    // An empty point keeps the numbering: who waits for this item still sees it finish, in order.
+    // An empty point keeps the numbering, so that a thread that waits for this item still sees it finish, in
+    // order.
     auto& gone = dropped.emplace_back(std::move(item));
-    if (gone.kind == Kind::kTask && !gone.urgent) count_promised(-1);
+    if (gone.kind == Kind::kTask && !gone.urgent) count_deferred(-1);
     item = {Kind::kPoint, gone.urgent, gone.sequence, gone.epoch, nullptr, nullptr};
   }
   if (!dropped.empty() && record && !error_) error_ = record;
-  // Behind a running task the points come when it returns: until then it may still use its memory.
+  // If a task is running, it reaches the points when it returns, because it may use its memory until then.
   const bool wake = !running_.load(std::memory_order_relaxed) && reach_points(trash);
   lock.unlock();
   if (wake) progress_.notify_all();

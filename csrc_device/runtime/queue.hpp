@@ -1,7 +1,11 @@
-// The state behind a Stream and its Events: the in-order queue, who runs it, and how others wait for it.
+// The state behind a Stream and its Events: the in-order queue, the threads that run it, and the waits of
+// other threads for it.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -13,40 +17,50 @@
 #include <thread>
 #include <vector>
 
+#include "base/fork.hpp"
 #include "csrc_device/runtime/event.hpp"
+#include "csrc_device/runtime/failure.hpp"
+#include "csrc_device/runtime/interruption.hpp"
 #include "csrc_device/runtime/stream.hpp"
 
 namespace vdev {
 
 class Queue;
 
-/// One failure, shared by every stream that inherits it, so that it is raised once in the process.
+/// Holds one error, which every stream that inherits it shares, so that the process raises it once.
 struct ErrorRecord {
   explicit ErrorRecord(std::exception_ptr e) : error(std::move(e)) {}
   const std::exception_ptr error;
-  /// 0 until raised; then the report epoch at which it was (see Queue::is_live).
+  /// 0 until the error is raised; then the error epoch at which it was raised (see is_live() in queue.cpp).
   std::atomic<std::uint64_t> reported{0};
 
-  /// True for the one caller that is to raise it.
+  /// Returns true to the one caller that is to raise the error.
   bool claim();
 };
 
-/// One recorded point of a queue.
+/// Holds the state of one recorded point of a queue.
 struct Completion {
   Completion(std::shared_ptr<Queue> q, std::uint64_t s) : queue(std::move(q)), sequence(s) {}
   const std::shared_ptr<Queue> queue;
   const std::uint64_t sequence;
-  /// Written before reached_at; read only by those who have seen reached_at set.
+  /// Written before reached_at. Only threads that have seen reached_at set may read it.
   std::shared_ptr<ErrorRecord> error;
-  /// Monotonic nanoseconds; 0: not reached. The release store pairs with the acquire load in reached() and
-  /// publishes `error` and everything the tasks before the point have written.
+  std::vector<FailurePtr> failures;  // the queue's failures; read and written as `error` is
+  /// The time at which the point was reached, in monotonic nanoseconds, 0 before. The release store pairs
+  /// with the acquire load in reached(). It publishes `error`, `failures` and everything that the tasks
+  /// before the point have written.
   std::atomic<std::int64_t> reached_at{0};
 
   bool reached() const { return reached_at.load(std::memory_order_acquire) != 0; }
 };
 
-/// Items run one at a time, in order, by whoever holds the queue's single run token: the worker or a helping
-/// waiter. Always held by a shared_ptr: Completions, the worker and helpers outlive the Stream.
+/// Raises the first failure of a reached point that stands for a call that began at `epoch`. Returns if there
+/// is none.
+void raise_failure(const Completion& point, std::uint64_t epoch);
+
+/// Runs items one at a time and in order. The thread that holds the queue's single run token runs them: the
+/// worker, or a helper, which is a thread that waits for the queue. A queue is always held by a shared_ptr,
+/// because Completions, the worker and helpers outlive the Stream.
 class Queue : public std::enable_shared_from_this<Queue> {
  public:
   static std::shared_ptr<Queue> make(std::string name, bool blocking);
@@ -54,9 +68,10 @@ class Queue : public std::enable_shared_from_this<Queue> {
   ~Queue();
 
   const std::string& name() const { return name_; }
-  /// True in a child forked after this object was made: nothing of it may be locked or destroyed.
-  bool orphaned() const noexcept;
-  /// Throws BadFork when orphaned.
+  /// Returns true in a child that was forked after this object was made. Such a child may not lock or destroy
+  /// anything of the queue.
+  bool inherited() const noexcept;
+  /// Throws BadFork when inherited() is true.
   void check_fork() const;
 
   void enqueue(std::function<void()> task, Start start);
@@ -64,111 +79,154 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void wait(const std::shared_ptr<Completion>& point);
 
   bool idle() const;
-  /// Gets going what wakes nobody when it is enqueued: for those who poll, or wait without helping.
+  /// Wakes the worker, or starts it, if items are queued that nobody runs. Call this before polling, or
+  /// before a wait that does not help.
   void nudge();
-  /// Wakes the worker if a task left to a waiter has waited in vain for `nanoseconds`. True if one has.
+  /// Wakes the worker and returns true if a deferred task has waited for `nanoseconds` without a helper.
   bool prompt(std::int64_t nanoseconds);
-  /// True once the Stream is gone and nothing is left to run.
+  /// Returns whether the queue cannot go on while the threads in `blocked` are blocked: it has no task to
+  /// run, or one of these threads is in the midst of its task.
+  bool stands_still(const std::vector<pthread_t>& blocked) const;
+  /// Returns true once the Stream is gone and nothing is left to run.
   bool finished_for_good() const;
-  /// Sequence number of the last item.
+  /// Returns the sequence number of the last item.
   std::uint64_t last() const { return pushed_.load(std::memory_order_acquire); }
   bool done(std::uint64_t sequence) const { return finished_.load(std::memory_order_acquire) >= sequence; }
-  /// True inside a task of this queue, on the thread that runs it.
+  /// Returns true inside a task of this queue, on the thread that runs it.
   bool running_here() const noexcept;
-  /// True inside a task of any queue.
+  /// Returns true inside a task of any queue.
   static bool inside_task() noexcept;
 
-  /// Returns once item `sequence` is finished, running items up to it here where nobody else is at them.
-  /// Throws Error inside a task of this queue, when the wait could never end.
+  /// Blocks until item `sequence` is finished. If no other thread runs the items up to it, the caller runs
+  /// them. Throws Error inside a task of this queue, because the wait could never end. Raises the
+  /// interruption of the calling thread; by then, the wait has interrupted what the queue waits for.
   void help_until(std::uint64_t sequence);
-  /// Waits without helping, as a task taken on could last longer than the caller wants to wait.
+  /// Does the same, but an interruption does not end the wait and stays pending.
+  void help_to_the_end(std::uint64_t sequence) { help(sequence, false); }
+  /// Blocks until item `sequence` is finished, without helping, because a task could take longer than the
+  /// caller wants to wait. Returns false when the time is up, or when the calling thread has been
+  /// interrupted.
   bool wait_until(std::uint64_t sequence, std::int64_t nanoseconds);
 
-  /// Raises the sticky error if nobody has, and clears it.
-  void raise();
-  /// Clears the sticky error and returns it when nobody has raised it yet; it counts as raised then.
+  /// Names the object that makes the running task fail when a thread that waits for it is interrupted. Adding
+  /// the same object again changes nothing.
+  void add_interruptible(const std::shared_ptr<Interruptible>& user);
+  /// Interrupts the task that this queue waits for, which may be a task of another queue: calls interrupt()
+  /// of every object that was named for that task's queue.
+  void interrupt(const std::string& reason);
+
+  /// Raises the sticky error if nobody has raised it yet, and clears it. Otherwise raises the first failure
+  /// that stands for a call that began at `epoch`.
+  void raise(std::uint64_t epoch);
+  /// Does what raise() does, but of the failures raises only one that was dealt with while the caller waited.
+  /// Call this when the caller asks spoiled_memory() next, which no longer knows such a failure.
+  void raise_before_reading(std::uint64_t epoch);
+  /// Returns the failure that raise() would raise, or null. The caller must raise it.
+  FailurePtr standing_failure(std::uint64_t epoch);
+  /// Clears the sticky error. Returns it if nobody has raised it yet, and counts it as raised.
   std::exception_ptr take_error();
+  /// Drops the items that have not begun. With an error, their points are reached with it, and the error
+  /// becomes the queue's. Null drops them without an error, for the exit of the process.
   void abandon(std::exception_ptr error);
 
-  /// For Promise, on a queue that has run nothing: takes the run token, so that nobody else ever has it, and
-  /// records a point.
+  /// Call this from Promise, on a queue that has run nothing. Takes the run token, so that no thread ever
+  /// gets it, and records a point.
   std::shared_ptr<Completion> hold();
-  /// Reaches that point and gives the token back. The first call counts.
-  void release(std::exception_ptr error);
+  /// Reaches the point that hold() recorded, and gives the token back. Only the first call counts.
+  void release(std::exception_ptr error, FailurePtr failure);
 
-  /// The Stream is going: no more items will come from outside. Runs what is queued and joins the worker, or
-  /// leaves both to the worker when called inside a task of this queue.
+  /// Call this when the Stream is destroyed, after which nobody enqueues. Runs what is queued and joins the
+  /// worker. Inside a task of this queue it leaves both to the worker.
   void close();
-  /// Ends the worker; it is left behind (detached) when its task does not return within `nanoseconds`.
-  /// Nothing starts another one afterwards; helpers still run what is enqueued. True when no thread is left.
+  /// Ends the worker, and detaches it if its task does not return within `nanoseconds`. No worker starts
+  /// afterwards, but helpers still run what is enqueued. Returns true when no worker is left.
   bool stop(std::int64_t nanoseconds);
 
  private:
   enum class Kind : std::uint8_t { kTask, kWait, kPoint };
   struct Item {
     Kind kind;
-    bool urgent;  // the worker must come for it
+    bool urgent;  // the worker must run it, even if nobody waits
     std::uint64_t sequence;
-    std::uint64_t epoch;  // report epoch at the enqueue
+    std::uint64_t epoch;  // error epoch at the enqueue
     std::function<void()> task;
-    std::shared_ptr<Completion> point;  // to wait for, or to reach; a kPoint may have none
+    std::shared_ptr<Completion> point;  // the point to wait for, or to reach; a kPoint may have none
+    // Where the task leaves the first failure that it reports, if its enqueuer waits for the task; otherwise
+    // null. Written under the lock, before the item counts as finished.
+    FailurePtr* reported = nullptr;
   };
   using Lock = std::unique_lock<std::mutex>;
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
-  /// What must be destroyed without the lock: destructors of captures and exceptions may come back here.
+  /// Holds what must be destroyed without the lock: destructors of captures and exceptions may use this
+  /// queue.
   using Trash = std::vector<std::shared_ptr<void>>;
 
-  std::uint64_t push(Kind kind, bool urgent, std::function<void()> task, std::shared_ptr<Completion> point);
-  void append(Kind kind, bool urgent, std::function<void()> task, std::shared_ptr<Completion> point);
-  void count_promised(int change);
+  std::uint64_t push(Kind kind, bool urgent, std::function<void()> task, std::shared_ptr<Completion> point,
+                     FailurePtr* reported = nullptr);
+  void append(Kind kind, bool urgent, std::function<void()> task, std::shared_ptr<Completion> point,
+              FailurePtr* reported = nullptr);
+  void count_deferred(int change);
   bool claim_worker(bool even_if_not_urgent = false);
   void start_worker();
   void request_stop();
   void work();
-  void run(Lock& lock, std::uint64_t last, bool is_worker);
+  /// Names the thread that runs items, and with it what an interruption of that thread does.
+  enum class Runner : std::uint8_t { kWorker, kHelper, kHelperToTheEnd };
+  void run(Lock& lock, std::uint64_t last, Runner runner);
+  bool help(std::uint64_t sequence, bool gives_up);
+  std::cv_status sleep(Lock& lock, std::uint64_t sequence, std::chrono::steady_clock::time_point end);
+  std::shared_ptr<Queue> blocked_on() const;
   Item take(Trash& trash);
-  static std::shared_ptr<ErrorRecord> execute(Item& item, bool skip);
+  static bool execute(Item& item, bool skip, Runner runner, std::shared_ptr<ErrorRecord>& failure);
   bool reach_points(Trash& trash);
+  void add_failures(std::vector<FailurePtr> reported, const Item& item, Trash& trash);
   bool finish(std::uint64_t sequence);
   void spin(std::uint64_t sequence) const;
   friend void stop_all_queues(std::int64_t nanoseconds) noexcept;
+  friend FailurePtr failure_before_this_task();
 
   const std::string name_;
   const bool blocking_;
-  const int generation_;
+  const base::ProcessMark made_;
 
   mutable std::mutex mutex_;
-  // Guarded by mutex_. The two counters are also read without it: acquire loads that pair with the release
-  // stores made under the lock, so that who sees a number sees what the tasks up to it have written.
+  // Guarded by mutex_. pushed_ and finished_ are also read without it. Those acquire loads pair with the
+  // release stores, which are made under the lock: a thread that sees a number sees what the tasks up to that
+  // number have written.
   std::deque<Item> items_;
-  std::size_t urgent_ = 0;        // how many are urgent. Waits are not: they can wait for a helper
-  int promised_ = 0;              // how many are tasks that were left to a waiter (Start::kByWaiter)
-  std::int64_t promised_at_ = 0;  // since when there are any, in monotonic nanoseconds
+  std::size_t urgent_ = 0;        // number of urgent items; waits are not urgent, because they can wait for a
+                                  // helper
+  int deferred_ = 0;              // number of deferred tasks (Start::kByWaiter)
+  std::int64_t deferred_at_ = 0;  // when deferred_ last became positive, in monotonic nanoseconds
   std::atomic<std::uint64_t> pushed_{0};
   std::atomic<std::uint64_t> finished_{0};
-  std::atomic<bool> running_{false};  // somebody holds the run token
+  std::atomic<bool> running_{false};  // a thread, or a Promise, holds the run token
+  pthread_t runner_{};                // the thread that holds the token; not for a Promise (see hold())
   std::shared_ptr<ErrorRecord> error_;
+  std::shared_ptr<Completion> awaited_;  // the point that the item under way waits for
+  std::vector<std::weak_ptr<Interruptible>> interruptibles_;
+  // At most one for each owner. Only the thread that holds the run token writes them, under the lock, so that
+  // this thread may read them without the lock.
+  std::vector<FailurePtr> failures_;
 
-  std::condition_variable
-      progress_;                    // for waiters; signalled when wake_at_ is passed or the token falls free
-  std::uint64_t wake_at_ = kNever;  // the smallest sequence that a sleeping waiter waits for
+  std::condition_variable progress_;  // Waiters sleep on it. It is signalled when wake_at_ is passed, or when
+                                      // the token is free again.
+  std::uint64_t wake_at_ = kNever;    // the smallest sequence that a sleeping waiter waits for
   int sleepers_ = 0;
 
-  std::condition_variable work_;  // for the worker
+  std::condition_variable work_;  // the worker sleeps on it
   std::thread worker_;
   bool worker_exists_ = false;
   bool worker_asleep_ = false;
   bool closing_ = false;  // the worker ends once the queue is empty
-  bool stopped_ = false;  // no worker may be started
+  bool stopped_ = false;  // the worker ends, and none may be started
 };
 
-/// Queue::prompt for every queue alive: whether any task had waited in vain.
+/// Calls Queue::prompt() for every queue alive. Returns whether any call returned true.
 bool prompt_all_queues(std::int64_t nanoseconds);
 
-/// Queue::stop for every queue alive, within `nanoseconds` altogether; their items are dropped first.
+/// Drops the items of every queue alive, then calls Queue::stop() for each, within `nanoseconds` altogether.
 void stop_all_queues(std::int64_t nanoseconds) noexcept;
-
-std::int64_t monotonic_ns() noexcept;
 
 }  // namespace vdev

@@ -1,5 +1,4 @@
-// The arena as the allocator sees it: free ranges, and segments of it that know which of their pages are
-// backed.
+// The arena as the allocator sees it: free ranges, and segments that know which of their pages are backed.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +9,13 @@
 
 namespace vdev {
 
-/// The ranges of [0, capacity) that no segment has. First fit, merging on return. Not thread-safe.
+/// Holds the ranges of [0, capacity) that belong to no segment. Takes the first fit, and merges ranges that
+/// are given back. Not thread-safe.
 class FreeRanges {
  public:
   explicit FreeRanges(std::size_t capacity);
-  /// The lowest offset with room for `size`; nothing when there is none.
+  /// Takes the lowest range of `size` bytes that is free, and returns its offset. Returns nothing when there
+  /// is none.
   std::optional<std::size_t> take(std::size_t size);
   void give_back(std::size_t offset, std::size_t size);
 
@@ -22,8 +23,9 @@ class FreeRanges {
   std::map<std::size_t, std::size_t> ranges_;  // offset -> size; never adjacent
 };
 
-/// A contiguous range of the arena that blocks are cut from. Remembers, in granules, what was backed with
-/// pages, so that memory is taken from the system in bulk but only where it was handed out. Not thread-safe.
+/// Describes a contiguous range of the arena from which blocks are cut. It records, in granules, which parts
+/// are backed with pages, so that the allocator takes memory from the system in bulk, but only for blocks
+/// that it hands out. Not thread-safe.
 class Segment {
  public:
   static constexpr std::size_t kGranule = 64 << 10;
@@ -34,10 +36,10 @@ class Segment {
   const std::size_t size;
   const bool small;
 
-  /// Marks the granules under [from, from + length) (arena offsets) as backed and returns the ranges, as
-  /// (offset, size), that were not.
+  /// Marks the granules that [from, from + length) touches as backed; `from` is an offset in the arena.
+  /// Returns the ranges, as (offset, size), that were not backed before.
   std::vector<std::pair<std::size_t, std::size_t>> back(std::size_t from, std::size_t length);
-  /// Takes back what back() marked.
+  /// Marks `ranges`, which back() returned, as not backed.
   void forget(const std::vector<std::pair<std::size_t, std::size_t>>& ranges);
 
  private:

@@ -14,9 +14,9 @@ Stream::Stream(int card, std::int64_t id, int priority, std::string name)
       queue_(Queue::make(std::move(name), environment().launch_blocking)) {}
 
 Stream::~Stream() {
-  if (queue_->orphaned()) {
-    // A forked child: the worker does not exist here, and destroying a condition variable that it sleeps on
-    // hangs.
+  if (queue_->inherited()) {
+    // In a forked child, the worker does not exist, and destroying a condition variable on which it sleeps
+    // would hang.
     new std::shared_ptr<Queue>(std::move(queue_));
     return;
   }
@@ -44,12 +44,23 @@ bool Stream::idle() const {
 }
 
 void Stream::synchronize() {
+  const std::uint64_t epoch = error_epoch();
+  wait_for_all();
+  queue_->raise(epoch);
+}
+
+void Stream::synchronize_before_reading() {
+  const std::uint64_t epoch = error_epoch();
+  wait_for_all();
+  queue_->raise_before_reading(epoch);
+}
+
+void Stream::wait_for_all() {
   queue_->help_until(queue_->running_here() ? ~std::uint64_t{0} : queue_->last());
-  queue_->raise();
 }
 
 void Stream::drain() {
-  if (queue_->orphaned() || queue_->running_here()) return;
+  if (queue_->inherited() || queue_->running_here()) return;
   queue_->help_until(queue_->last());
 }
 

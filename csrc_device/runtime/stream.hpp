@@ -1,4 +1,4 @@
-// In-order queues of host functions, each with a worker of its own.
+// In-order queues of host functions. Each has its own worker thread.
 #pragma once
 
 #include <cstdint>
@@ -10,35 +10,41 @@
 
 namespace vdev {
 
-class Queue;  // what Events, the worker and helpers hold: it outlives the Stream (queue.hpp)
+class Queue;  // the shared state of a stream; Events, the worker and helpers keep it, so that it outlives the
+              // Stream (queue.hpp)
 
-/// What a stream runs. An exception that leaves it becomes the stream's error.
+/// A task is what a stream runs. An exception that leaves a task becomes the stream's error.
 using Task = std::function<void()>;
 
-/// Who is to start a task. Waking a sleeping worker costs the enqueuer about 5 us (a system call and an
-/// interrupt to another core), which a caller that soon waits anyway saves by running the task itself.
+/// Names the thread that is to run a task. Waking a sleeping worker costs the enqueuer about 5 us (a system
+/// call and an interrupt to another core). A caller that soon waits anyway saves this by running the task
+/// itself.
 enum class Start : std::uint8_t {
-  kAtOnce,    // the worker is woken
-  kByWaiter,  // whoever waits (synchronize, drain, Event::wait) or polls; the worker, if nobody has done so
-              // within a few milliseconds
+  kAtOnce,    // the worker runs the task, and is woken
+  kByWaiter,  // the task is deferred: a thread that waits (synchronize, drain, Event::wait) runs it, or the
+              // worker does if a thread polls or after a few milliseconds
 };
 
-/// An in-order queue. Its worker thread starts with the first task that finds nobody to run it and sleeps
-/// while the queue is empty. A host thread that waits for the stream runs queued tasks itself when the worker
-/// is not at one ("helping"), which saves two thread switches; tasks therefore run one at a time, in order,
-/// but on any thread.
+/// Runs tasks in order. The worker thread starts with the first task that no other thread runs, and sleeps
+/// while the queue is empty. A host thread that waits for the stream runs queued tasks itself if the worker
+/// is not running one ("helping"), which saves two thread switches. Tasks therefore run one at a time and in
+/// order, but on any thread.
 ///
-/// Errors. A task that throws sets the stream's error; later tasks are skipped (their points are reached and
-/// carry the error; a waiting stream inherits it) until a synchronisation raises it, once, and clears
-/// it. An error that another stream already raised is cleared silently.
+/// Errors: a task that throws sets the stream's error. Later tasks are skipped; their points are reached and
+/// carry the error, and a stream that waits for such a point inherits the error. A synchronisation raises the
+/// error, once, and clears it. If another stream has already raised the error, it is cleared without being
+/// raised.
 ///
-/// All members are thread-safe.
+/// Failures: a task that calls report_failure() (failure.hpp) fails without an error, and later tasks run.
+/// synchronize() raises the failure every time until it is dealt with. Streams and events behind the task do
+/// the same.
 class Stream {
  public:
-  /// `card` is informative (-1: belongs to no card). No thread is started.
+  /// Makes a stream and starts no thread. `card` is for the caller's information; -1 means that the stream
+  /// belongs to no card.
   Stream(int card, std::int64_t id, int priority, std::string name);
-  /// Runs what is queued, then joins the worker. Call abandon() first to drop the queue instead. Inside a
-  /// task of the stream itself it leaves both to the worker.
+  /// Runs what is queued, then joins the worker. To drop the queue instead, call abandon() first. Inside a
+  /// task of the stream itself, the destructor leaves both to the worker.
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -48,31 +54,40 @@ class Stream {
   int priority() const { return priority_; }
   const std::string& name() const;
 
-  /// Appends a task. Never blocks. With VDEV_LAUNCH_BLOCKING=1 it synchronises before it returns (and
-  /// raises).
+  /// Appends a task. Never blocks, except with VDEV_LAUNCH_BLOCKING=1: then it waits for the task and raises
+  /// its error.
   void enqueue(Task task, Start start = Start::kAtOnce);
-  /// Marks the present end of the queue. On an idle stream the point is reached at once, with no thread.
+  /// Returns the present end of the queue as an event. On an idle stream the event is reached at once, and no
+  /// thread starts.
   Event record();
-  /// Makes everything enqueued from now on wait for `event`. Free when it is already reached without error.
+  /// Makes everything enqueued from now on wait for `event`. Does nothing if `event` is already reached
+  /// without an error or failure.
   void wait(const Event& event);
 
-  /// True when nothing is queued or running.
+  /// Returns true when nothing is queued or running.
   bool idle() const;
-  /// Waits (helping) until everything enqueued before the call has run, then raises the stream's error, if
-  /// any. Throws Error inside a task of the stream itself.
+  /// Blocks, helping, until everything enqueued before the call has run. Then raises the stream's error, if
+  /// any, or the first failure that stands. Throws Error inside a task of the stream itself. Like every wait
+  /// here, it raises the interruption of the calling thread (interruption.hpp); the stream goes on.
   void synchronize();
-  /// As synchronize() but raises nothing: for destructors and for tasks of other streams. Inside a task of
-  /// the stream itself it returns at once: everything before the task has run.
+  /// Does what synchronize() does, but raises of the failures only one that was dealt with while the caller
+  /// waited. Call this when the caller then asks spoiled_memory() about the memory that it reads.
+  void synchronize_before_reading();
+  /// Does what synchronize() does, but does not raise the stream's error or failures; tasks of other streams
+  /// may call it. Inside a task of the stream itself it returns at once, because everything before the task
+  /// has run.
   void drain();
 
-  /// Drops what is queued. A running task goes on; the points are reached once it has returned, carrying
-  /// `error`, which also becomes the stream's error if a task was dropped (not when null). The stream remains
-  /// usable.
+  /// Drops what is queued. A running task goes on, and the points are reached once it has returned. The
+  /// points carry `error`. If a task was dropped and `error` is not null, `error` also becomes the stream's
+  /// error. The stream remains usable.
   void abandon(std::exception_ptr error);
 
   const std::shared_ptr<Queue>& queue() const { return queue_; }
 
  private:
+  void wait_for_all();
+
   const int card_;
   const std::int64_t id_;
   const int priority_;

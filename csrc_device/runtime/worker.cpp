@@ -1,4 +1,4 @@
-// The worker threads of the queues: when one starts, sleeps, is woken and ends.
+// The worker threads of the queues: when they start, sleep, wake up and end.
 #include <pthread.h>
 
 #include <algorithm>
@@ -7,31 +7,25 @@
 #include <unordered_set>
 #include <utility>
 
-#include "csrc_device/runtime/fork.hpp"
-#include "csrc_device/runtime/prompter.hpp"
+#include "base/clock.hpp"
+#include "base/fork.hpp"
+#include "base/signals.hpp"
+#include "csrc_device/runtime/deferred_task_timer.hpp"
+#include "csrc_device/runtime/host_waits.hpp"
 #include "csrc_device/runtime/queue.hpp"
-#include "csrc_device/runtime/signals.hpp"
 
 namespace vdev {
 namespace {
 
-/// Every queue alive, for the exit of the process. Leaked, and made anew after a fork, since another thread
-/// of the parent may have held the lock.
+/// Lists every queue alive, for the exit of the process and for the timer of deferred tasks.
 struct Registry {
   std::mutex mutex;
   std::unordered_set<Queue*> queues;
-  const int generation = fork_generation();
 };
 
 Registry& registry() {
-  static std::atomic<Registry*> current{new Registry};
-  Registry* found = current.load(std::memory_order_acquire);
-  while (found->generation != fork_generation()) {
-    auto* fresh = new Registry;
-    if (current.compare_exchange_strong(found, fresh, std::memory_order_acq_rel)) return *fresh;
-    delete fresh;
-  }
-  return *found;
+  static base::OnePerProcess<Registry> one;
+  return one.get();
 }
 
 std::vector<std::shared_ptr<Queue>> queues_alive() {
@@ -39,7 +33,7 @@ std::vector<std::shared_ptr<Queue>> queues_alive() {
   Registry& all = registry();
   std::lock_guard lock(all.mutex);
   for (Queue* queue : all.queues) {
-    // Null for one whose last pointer is just going: it has no worker any more.
+    // The pointer is null if the queue is just being destroyed. Such a queue has no worker any more.
     if (auto held = queue->weak_from_this().lock()) alive.push_back(std::move(held));
   }
   return alive;
@@ -56,16 +50,18 @@ std::shared_ptr<Queue> Queue::make(std::string name, bool blocking) {
 }
 
 Queue::~Queue() {
-  if (promised_ > 0 && !blocking_ && !orphaned()) waiter_came();
+  if (deferred_ > 0 && !blocking_ && !inherited()) waiter_came();
   Registry& all = registry();
   std::lock_guard lock(all.mutex);
   all.queues.erase(this);
 }
 
-/// Makes sure that somebody comes for the items in a queue that nobody runs. True when the caller must notify
-/// work_ once it has released the lock. Lock held.
+/// Makes sure that a worker runs the items of a queue that no thread runs. Returns true when the caller must
+/// notify work_ once it has released the lock. The caller holds the lock.
 bool Queue::claim_worker(bool even_if_not_urgent) {
-  if (running_.load(std::memory_order_relaxed)) return false;  // the runner looks again when it stops
+  if (running_.load(std::memory_order_relaxed))
+    return false;  // the running thread checks again when it
+                   // stops
   if (urgent_ == 0 && !closing_ && (items_.empty() || !even_if_not_urgent)) return false;
   if (!worker_exists_) {
     if (!items_.empty() && !stopped_) start_worker();
@@ -74,10 +70,10 @@ bool Queue::claim_worker(bool even_if_not_urgent) {
   return std::exchange(worker_asleep_, false);
 }
 
-/// Lock held. When the system has no thread to give, waiters do the work.
+/// Starts the worker. If the system has no thread to give, waiters run the items. The caller holds the lock.
 void Queue::start_worker() {
-  SignalsBlocked blocked;
-  if (worker_.joinable()) worker_.join();  // one that has ended
+  base::SignalsBlocked blocked;
+  if (worker_.joinable()) worker_.join();  // this worker has ended
   try {
     worker_ = std::thread([self = shared_from_this()] { self->work(); });
   } catch (const std::system_error&) {
@@ -85,7 +81,7 @@ void Queue::start_worker() {
   }
   pthread_setname_np(worker_.native_handle(), name_.substr(0, 15).c_str());
   worker_exists_ = true;
-  if (closing_) worker_.detach();  // the Stream is gone: nobody is left to join
+  if (closing_) worker_.detach();  // the Stream is gone, and with it the thread that would join the worker
 }
 
 void Queue::work() {
@@ -94,7 +90,7 @@ void Queue::work() {
     const bool taken = running_.load(std::memory_order_relaxed);
     if (stopped_ || (closing_ && items_.empty() && !taken)) break;
     if (!items_.empty() && !taken) {
-      run(lock, kNever, true);
+      run(lock, kNever, Runner::kWorker);
       lock.lock();
       continue;
     }
@@ -107,11 +103,11 @@ void Queue::work() {
 }
 
 bool Queue::prompt(std::int64_t nanoseconds) {
-  if (orphaned()) return false;
+  if (inherited()) return false;
   {
     Lock lock(mutex_);
-    const bool helped = promised_ == 0 || running_.load(std::memory_order_relaxed);
-    if (helped || monotonic_ns() - promised_at_ < nanoseconds) return false;
+    const bool helped = deferred_ == 0 || running_.load(std::memory_order_relaxed);
+    if (helped || base::monotonic_ns() - deferred_at_ < nanoseconds) return false;
   }
   nudge();
   return true;
@@ -123,25 +119,33 @@ bool prompt_all_queues(std::int64_t nanoseconds) {
   return any;
 }
 
+bool queues_stand_still(const std::vector<pthread_t>& blocked) {
+  const auto alive = queues_alive();
+  return std::all_of(alive.begin(), alive.end(),
+                     [&](const auto& queue) { return queue->stands_still(blocked); });
+}
+
 void Queue::close() {
-  if (orphaned()) return;
+  if (inherited()) return;
   if (running_here()) {
     Lock lock(mutex_);
     closing_ = true;
     if (worker_.joinable()) worker_.detach();
-    // run() looks for the worker when the task has returned, and the worker ends when nothing is left.
+    // run() wakes the worker when the task has returned, and the worker ends when nothing is left.
     return;
   }
   std::thread worker;
   Lock lock(mutex_);
   while (!items_.empty() || running_.load(std::memory_order_relaxed)) {
     lock.unlock();
-    help_until(last());
+    help_to_the_end(last());
     lock.lock();
   }
   closing_ = true;
-  // Nobody is left to raise it to. Not kept for ~Queue, which runs wherever the last Event goes.
+  // No thread can raise the error and the failures any more. They are destroyed here and not in ~Queue, which
+  // runs wherever the last Event is destroyed.
   const auto error = std::move(error_);
+  const auto failures = std::exchange(failures_, {});
   worker = std::move(worker_);
   const bool wake = std::exchange(worker_asleep_, false);
   lock.unlock();
@@ -158,7 +162,7 @@ void Queue::request_stop() {
 }
 
 bool Queue::stop(std::int64_t nanoseconds) {
-  if (orphaned()) return true;
+  if (inherited()) return true;
   request_stop();
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::nanoseconds(std::max(nanoseconds, std::int64_t{0}));
@@ -180,14 +184,14 @@ bool Queue::stop(std::int64_t nanoseconds) {
 }
 
 void stop_all_queues(std::int64_t nanoseconds) noexcept {
-  const std::int64_t deadline = monotonic_ns() + nanoseconds;
-  stop_prompter();
+  const std::int64_t deadline = base::monotonic_ns() + nanoseconds;
+  stop_deferred_task_timer();
   const auto alive = queues_alive();
   for (auto& queue : alive) {
     queue->abandon(nullptr);
     queue->request_stop();
   }
-  for (auto& queue : alive) queue->stop(deadline - monotonic_ns());
+  for (auto& queue : alive) queue->stop(deadline - base::monotonic_ns());
 }
 
 }  // namespace vdev

@@ -4,8 +4,10 @@
 #include <memory>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/gil.hpp"
+#include "csrc_device/torch/memory/allocator_settings.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace vdev {
@@ -18,10 +20,10 @@ void report_to_profiler(Card& card, void* block, std::int64_t bytes) {
                                    device_of(card.index()));
 }
 
-// The deleter of every DataPtr of card memory; context and data are the same pointer.
+// Frees a block; it is the deleter of every DataPtr of card memory. Context and data are the same pointer.
 void delete_block(void* block) {
-  // In a forked child the parent's memory is not ours to give back, and its allocator's lock may be held for
-  // ever.
+  // A forked child must not free the parent's memory, and the parent's allocator may be locked for ever
+  // there.
   if (block == nullptr || in_bad_fork()) {
     return;
   }
@@ -34,13 +36,19 @@ void delete_block(void* block) {
   }
 }
 
-c10::CachingAllocator::StatArray to_torch(const AllocatorStats::Figure& figure) {
+c10::CachingAllocator::StatArray to_torch(const AllocatorStats::Figures& figures) {
+  using c10::CachingAllocator::StatType;
   c10::CachingAllocator::StatArray stats;
-  auto& all = stats[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
-  all.current = figure.current;
-  all.peak = figure.peak;
-  all.allocated = figure.allocated;
-  all.freed = figure.freed;
+  const auto fill = [&](StatType type, const AllocatorStats::Figure& figure) {
+    auto& stat = stats[static_cast<std::size_t>(type)];
+    stat.current = figure.current;
+    stat.peak = figure.peak;
+    stat.allocated = figure.allocated;
+    stat.freed = figure.freed;
+  };
+  fill(StatType::AGGREGATE, figures);
+  fill(StatType::SMALL_POOL, figures.small_pool);
+  fill(StatType::LARGE_POOL, figures.large_pool);
   return stats;
 }
 
@@ -50,11 +58,12 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   c10::DeleterFnPtr raw_deleter() const override { return &delete_block; }
 
   void copy_data(void* target, const void* source, std::size_t bytes) const override {
-    // Whoever wrote the source did so on the current stream of its card; the copy is seen by every stream
-    // after.
+    // The source was written on the current stream of its card. Every stream sees the copy afterwards,
+    // because the call waits.
     WithoutGil no_gil;
-    current_stream(card_of(source))->synchronize();
+    current_stream(card_of(source))->synchronize_before_reading();
     std::memcpy(target, source, bytes);
+    if (SpoiledMemory::any()) spoiled_memory().copied(target, source, bytes);
   }
 
   bool initialized() override { return any_card_used(); }
@@ -64,7 +73,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   }
 
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
-    // As on CUDA, memory that is not the allocator's (a peer's, a buffer of somebody else) is skipped.
+    // As on CUDA, memory that is not the allocator's (a peer's, or another library's buffer) is skipped.
     auto* block = static_cast<std::byte*>(data.get());
     const int owner = block == nullptr ? -1 : card_of(block);
     if (owner >= 0 && card(owner).allocator().size_of(block) != 0) {
@@ -110,7 +119,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   }
 
  private:
-  // A card that nobody used has no figures; asking for them does not make it.
+  // A card that was not used has no figures, and asking for them must not make the card.
   static bool used(int index) {
     check_card(index);
     return card_used(index);
@@ -126,7 +135,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   }
 };
 
-// Leaked: storages outlive static destruction.
+// The allocator is leaked, because storages outlive static destruction.
 DeviceAllocator& the_allocator() {
   static auto& allocator = *new DeviceAllocator;
   return allocator;
@@ -148,6 +157,7 @@ c10::DataPtr allocate_on(int index, std::size_t bytes) {
   if (bytes == 0) {
     return {nullptr, nullptr, &delete_block, device_of(index)};
   }
+  warn_of_allocator_settings();
   WithoutGil no_gil;
   return with_torch_errors([&]() -> c10::DataPtr {
     auto* block = owner.allocator().allocate(bytes, current_stream(index));
@@ -167,11 +177,14 @@ void resize_storage(const c10::Storage& storage, std::size_t bytes) {
   auto old = std::make_shared<c10::DataPtr>(storage.set_data_ptr(std::move(memory)));
   storage.set_nbytes(bytes);
   if (kept != 0 && old->get() != nullptr) {
-    // The task owns the old memory, whoever allocated it and for whatever stream. The new memory is the
-    // current stream's, so if it is freed before the task has run, only later tasks of this same stream can
-    // get it.
+    // The task owns the old memory, whoever allocated it and for whichever stream. The new memory is the
+    // current stream's. If it is freed before the task has run, only later tasks of the same stream can get
+    // it.
     WithoutGil no_gil;  // with VDEV_LAUNCH_BLOCKING=1 this waits
-    current_stream(index)->enqueue([old, target, kept] { std::memcpy(target, old->get(), kept); });
+    current_stream(index)->enqueue([old, target, kept] {
+      std::memcpy(target, old->get(), kept);
+      if (SpoiledMemory::any()) spoiled_memory().copied(target, old->get(), kept);
+    });
   }
 }
 

@@ -1,4 +1,4 @@
-// Card memory as torch's allocator for vdev.
+// torch's allocator for vdev, which hands out card memory.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,17 @@
 
 namespace vdev {
 
-/// The allocator registered for vdev. allocate() takes from the current card, for its current stream.
+/// Returns the allocator registered for vdev. Its allocate() takes memory from the current card, for that
+/// card's current stream.
 c10::DeviceAllocator* device_allocator();
 
-/// `bytes` of `card`'s memory for its current stream; an empty pointer on that device for 0 bytes.
+/// Returns `bytes` of `card`'s memory for its current stream, or an empty pointer on that device for 0 bytes.
 /// Raises torch.OutOfMemoryError.
 c10::DataPtr allocate_on(int card, std::size_t bytes);
 
-/// Makes `storage` (on a card) hold `bytes`: new memory for the current stream, the common prefix copied in
-/// the order of the current stream, the old memory freed after that. 0 frees and allocates nothing.
+/// Makes `storage`, which is on a card, hold `bytes`. The storage gets new memory for the current stream. The
+/// bytes that both memories hold are copied in the order of the current stream, and the old memory is freed
+/// after that. 0 bytes free the memory and allocate none.
 void resize_storage(const c10::Storage& storage, std::size_t bytes);
 
 }  // namespace vdev

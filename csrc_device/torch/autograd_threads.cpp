@@ -17,7 +17,8 @@
 namespace vdev {
 namespace {
 
-// torch names its device threads pt_autograd_N and starts them all with the first backward on any card.
+// Returns whether torch has started its device threads. It names them pt_autograd_N and starts all of them
+// with the first backward on any card.
 bool have_started() {
   std::error_code error;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
@@ -30,8 +31,8 @@ bool have_started() {
   return false;
 }
 
-// A backward over nothing, run by each card's thread: the thread takes its tasks in order and drops the one
-// before first. This one holds no Python object, since it does not come from Python.
+// Runs an empty backward on each card's thread. The thread takes its tasks in order and releases the one
+// before first. The empty backward holds no Python object, because it does not come from Python.
 void run_empty_backwards() {
   for (int index = 0; index < card_count(); ++index) {
     if (card_used(index)) {
@@ -48,14 +49,15 @@ void settle_autograd_threads(std::chrono::milliseconds patience) {
   if (in_bad_fork() || !any_card_used() || !have_started()) {
     return;
   }
-  // On a thread of its own, which is left behind if a backward is still running (a daemon thread's, say).
+  // The backwards run on a thread of their own, which is left behind if another backward is still running,
+  // such as a daemon thread's.
   auto done = std::make_shared<std::promise<void>>();
   std::future<void> settled = done->get_future();
   std::thread([done] {
     try {
       run_empty_backwards();
     } catch (const std::exception&) {
-      // At exit there is nobody to tell, and nothing that depends on it.
+      // Nothing depends on this at exit, and no caller could handle the error.
     }
     done->set_value();
   }).detach();

@@ -1,18 +1,18 @@
-// The threads on which torch runs the backward of each card, at the interpreter's exit.
+// The threads on which torch runs the backward of each card, and what happens to them at the interpreter's
+// exit.
 #pragma once
 
 #include <chrono>
 
 namespace vdev {
 
-/// Waits until autograd's device threads have let go of every backward that has ended, at most `patience`.
-/// Call it without the interpreter's lock, before the interpreter is finalised.
+/// Blocks, for at most `patience`, until autograd's device threads have released every backward that has
+/// ended. Call this without the GIL, before the interpreter is finalised.
 ///
-/// torch.autograd stashes a Python object for each backward, and a device thread may be its last owner, a
-/// moment after backward() has returned. If the interpreter is being finalised by then, taking its lock ends
-/// the thread by unwinding it, and the process aborts ("terminate called without an active exception"). On
-/// one thread per device with the CPU's speed, a script whose last act is a backward would lose that race
-/// nearly always.
+/// torch.autograd keeps a Python object for each backward. A device thread may be the object's last owner for
+/// a moment after backward() has returned. If that thread takes the GIL while the interpreter is being
+/// finalised, Python ends the thread by unwinding it, and the process aborts ("terminate called without an
+/// active exception"). A script whose last act is a backward would nearly always run into this.
 void settle_autograd_threads(std::chrono::milliseconds patience);
 
 }  // namespace vdev

@@ -1,4 +1,4 @@
-// The device part of vccl._C: what torch.vdev needs beyond torch.accelerator.
+// The device part of vccl._C: what torch.vdev needs and torch.accelerator does not offer.
 #include <chrono>
 #include <thread>
 
@@ -6,13 +6,15 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/failure.hpp"
 #include "csrc_device/runtime/host_sharing.hpp"
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/autograd_threads.hpp"
-#include "csrc_device/torch/cpu_allocator.hpp"
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/generator.hpp"
-#include "csrc_device/torch/host_allocator.hpp"
+#include "csrc_device/torch/interruption.hpp"
+#include "csrc_device/torch/memory/cpu_allocator.hpp"
+#include "csrc_device/torch/memory/host_allocator.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace py = pybind11;
@@ -20,8 +22,8 @@ namespace py = pybind11;
 namespace vdev {
 namespace {
 
-// Raises in a forked child of a process that had used a card; torch calls it before it first makes something
-// on vdev.
+// Raises in a forked child of a process that had used a card. torch calls this before it first makes
+// something on vdev.
 void lazy_init() {
   if (in_bad_fork()) {
     throw BadFork(kBadForkText);
@@ -63,8 +65,8 @@ void bind_cards(py::module_& m) {
   m.def("device_properties", [](int index) { return card(index).properties(); });
 }
 
-// What a non-blocking copy tells the pinned allocator: the memory is in use up to the present end of the
-// current stream.
+// Tells the pinned allocator that a non-blocking copy uses the memory up to the present end of the current
+// stream.
 bool record_pinned_use(std::uintptr_t address) {
   return pinned_allocator()->record_event(reinterpret_cast<void*>(address), nullptr,
                                           current_torch_stream(current_card()));
@@ -86,7 +88,7 @@ py::dict cpu_memory_stats() {
   return result;
 }
 
-// vccl/_cpu_memory.py
+// Binds what vccl/_cpu_memory.py uses.
 void bind_cpu_memory(py::module_& m) {
   m.def("_share_cpu_memory", [](std::size_t min_bytes) {
     share_host_memory(min_bytes);
@@ -113,13 +115,14 @@ void call_on_stream(const py::function& function) {
   try {
     function();
   } catch (py::error_already_set& error) {
-    // Only the text: the exception may be raised, or dropped, on a thread that does not hold the GIL.
+    // Only the text is kept, because the exception may be raised or destroyed on a thread that does not hold
+    // the GIL.
     throw Error(std::string("A host function on a vdev stream failed: ") + error.what());
   }
 }
 
 void bind_streams(py::module_& m) {
-  // For tests: keeps the current stream busy. One cycle is one nanosecond.
+  // Tests use this to keep the current stream busy. One cycle is one nanosecond.
   m.def("sleep", [](std::int64_t cycles) {
     auto stream = current_stream(current_card());
     py::gil_scoped_release no_gil;
@@ -134,7 +137,10 @@ void bind_streams(py::module_& m) {
           delete last;
         });
     py::gil_scoped_release no_gil;
-    stream->enqueue([shared = std::move(shared)] { call_on_stream(*shared); });
+    stream->enqueue([shared = std::move(shared)] {
+      // Nobody knows what the function reads, and a failed task may have been meant to write it.
+      if (!failure_before_this_task()) call_on_stream(*shared);
+    });
   });
 }
 
@@ -146,6 +152,7 @@ void bind_random(py::module_& m) {
 }  // namespace vdev
 
 void init_device_bindings(py::module_& module) {
+  vdev::let_signals_interrupt();
   vdev::bind_cards(module);
   vdev::bind_memory(module);
   vdev::bind_cpu_memory(module);

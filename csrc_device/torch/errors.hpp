@@ -1,4 +1,4 @@
-// The runtime's exceptions as torch's.
+// Turns the runtime's exceptions into torch's.
 #pragma once
 
 #include <utility>
@@ -9,9 +9,9 @@
 
 namespace vdev {
 
-/// Runs `call` and turns OutOfMemory into torch.OutOfMemoryError. Every other runtime error is a
-/// std::runtime_error, which torch's bindings already turn into RuntimeError with its text unchanged, so it
-/// passes through.
+/// Runs `call` and turns OutOfMemory into torch.OutOfMemoryError. Every other error of the runtime is a
+/// std::runtime_error and passes through, because torch's bindings turn it into RuntimeError with the same
+/// text.
 template <typename Call>
 decltype(auto) with_torch_errors(Call&& call) {
   try {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kStateBytes = 2 * sizeof(std::uint64_t);
 
-// A bijective mix of 64 bits (multiply, xor-shift): neighbouring counters give unrelated seeds.
+// Mixes 64 bits bijectively (multiply, xor-shift), so that neighbouring counters give unrelated seeds.
 std::uint64_t mix(std::uint64_t x) {
   x ^= x >> 32;
   x *= 0xd6e8feb86659fd93ULL;
@@ -77,7 +77,7 @@ GeneratorImpl* GeneratorImpl::clone_impl() const {
 }
 
 const at::Generator& default_generator(int card) {
-  // Leaked: generators may be asked for while the process ends.
+  // The generators are leaked, because they may be asked for while the process ends.
   static std::mutex mutex;
   static auto& generators = *new std::vector<at::Generator>(static_cast<std::size_t>(card_count()));
   check_card(card);

@@ -1,16 +1,16 @@
-// Waiting without the interpreter's lock.
+// Releases the interpreter's lock (GIL) during a wait.
 #pragma once
 
 #include <Python.h>
 
 namespace vdev {
 
-/// Gives the GIL away for its lifetime if the calling thread holds it.
+/// Releases the GIL for its lifetime if the calling thread holds it.
 ///
-/// Whoever waits for a stream or for another rank must not hold it: what is waited for may hang on a thread
-/// of this process that runs Python (a host function, a comm hook, a tensor's finaliser). torch's bindings
-/// release it before operators and most calls, but not before destructors, nor before storages are made or
-/// resized.
+/// A thread that waits for a stream or for another rank must not hold the GIL, because the wait may depend on
+/// a thread of this process that runs Python (a host function, a comm hook, a tensor's finaliser). torch's
+/// bindings release the GIL before operators and most calls, but not before destructors, and not before
+/// storages are made or resized.
 class WithoutGil {
  public:
   WithoutGil() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}

@@ -1,4 +1,4 @@
-// torch's device guard for vdev: devices, streams and events by virtual call.
+// torch's device guard for vdev, through which torch uses devices, streams and events.
 #include <mutex>
 
 #include <c10/core/DeviceGuard.h>
@@ -16,11 +16,6 @@ int card_index(const c10::Device& device) {
   return device.has_index() ? device.index() : current_card();
 }
 
-void check_card(int index) {
-  TORCH_CHECK(index >= 0 && index < card_count(), "Invalid device vdev:", index, ": there are ", card_count(),
-              " vdev cards (VDEV_DEVICE_COUNT, VDEV_VISIBLE_DEVICES).");
-}
-
 c10::Stream to_torch(const Stream& stream) {
   return c10::Stream(c10::Stream::UNSAFE, device_of(stream.card()), stream.id());
 }
@@ -35,7 +30,8 @@ c10::Stream current_torch_stream(int card) {
 
 namespace {
 
-// What torch's opaque event pointer points to. torch re-records one event object, each time a new point.
+// torch's opaque event pointer points to an EventState. torch records one event object several times, each
+// time with a new point.
 struct EventState {
   std::mutex mutex;
   Event event;
@@ -61,8 +57,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::Device getDevice() const override { return device_of(current_card()); }
   void setDevice(c10::Device device) const override { set_current_card(card_index(device)); }
   void uncheckedSetDevice(c10::Device device) const noexcept override {
-    // Destructors restore the device with this: a device that was current is valid, and nothing may be
-    // thrown.
+    // Destructors restore the device with this call, so nothing may be thrown. A device that was current is
+    // valid.
     if (device.index() >= 0 && device.index() < card_count()) {
       set_current_card(device.index());
     }
@@ -72,11 +68,16 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 
   c10::DeviceCapability getDeviceCapability(c10::Device) const override {
-    // The CPU kernels' types. Quantized tensors are another dispatch key, which has no kernels here.
+    // The types are those of the CPU kernels. Quantized tensors have another dispatch key, which has no
+    // kernels here, and torch cannot copy integers of one to seven bits on any device.
     c10::DeviceCapability capability;
     auto& types = capability.capability_data.supported_scalar_types;
     types.has_QInt8 = types.has_QUInt8 = types.has_QInt32 = 0;
     types.has_QUInt4x2 = types.has_QUInt2x4 = 0;
+    types.has_Int1 = types.has_Int2 = types.has_Int3 = types.has_Int4 = 0;
+    types.has_Int5 = types.has_Int6 = types.has_Int7 = 0;
+    types.has_UInt1 = types.has_UInt2 = types.has_UInt3 = types.has_UInt4 = 0;
+    types.has_UInt5 = types.has_UInt6 = types.has_UInt7 = 0;
     return capability;
   }
 
@@ -91,8 +92,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
     return to_torch(*card(card_index(device)).pool_stream(high_priority ? -1 : 0));
   }
-  // c10::Stream owns nothing, so nobody could say when a stream of one's own ends: the pool it is, as on
-  // CUDA.
+  // A c10::Stream owns nothing, so a new stream could never be destroyed. The stream therefore comes from the
+  // pool, as on CUDA.
   c10::Stream getNewStream(c10::Device device, int priority) const override {
     return to_torch(*card(card_index(device)).pool_stream(priority < 0 ? -1 : 0));
   }
@@ -100,7 +101,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     const int card = card_index(stream.device());
     return c10::Stream(c10::Stream::UNSAFE, device_of(card), set_current_stream(card, stream.id()));
   }
-  // Streams of the pool and default streams live as long as their card, which is never destroyed.
+  // The pointer stays valid: streams of the pool and default streams live as long as their card, which is
+  // never destroyed.
   void* getStreamNativeHandle(const c10::Stream stream) const override { return from_torch(stream).get(); }
   bool queryStream(const c10::Stream& stream) const override { return from_torch(stream)->idle(); }
   void synchronizeStream(const c10::Stream& stream) const override {
@@ -137,7 +139,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
       with_torch_errors([&] { state_of(event).get().synchronize(); });
     }
   }
-  // Milliseconds. torch has checked that both events were made with timing and are reached.
+  // Returns milliseconds. torch has checked that both events were made with timing and are reached.
   double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
     return static_cast<double>(state_of(end).get().time_ns() - state_of(start).get().time_ns()) * 1e-6;
   }
@@ -152,8 +154,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 
 void synchronize_card(int index) {
-  // A card that nobody used has nothing to wait for and need not be made; but a bad index or a bad fork is
-  // said.
+  // A card that was not used has nothing to wait for and need not be made. A bad index or a bad fork still
+  // raises.
   if (index >= 0 && index < card_count() && !card_used(index) && !in_bad_fork()) {
     return;
   }

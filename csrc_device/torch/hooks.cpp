@@ -1,10 +1,11 @@
-// What torch asks an accelerator that is not built in: is it there, which card, whose pointer is this.
+// Answers torch's questions to an accelerator that is not built in: whether it is there, which card is
+// current, and which card a pointer belongs to.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/generator.hpp"
-#include "csrc_device/torch/host_allocator.hpp"
+#include "csrc_device/torch/memory/host_allocator.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace vdev {
@@ -15,14 +16,14 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return card_count() > 0; }
   bool hasPrimaryContext(c10::DeviceIndex index) const override { return card_used(index); }
-  // Cards are made one by one at first use: there is nothing to make for all of them.
+  // Does nothing, because each card is made at its own first use.
   void init() const override {}
 
   c10::DeviceIndex deviceCount() const override { return static_cast<c10::DeviceIndex>(card_count()); }
   void setCurrentDevice(c10::DeviceIndex index) const override { set_current_card(index); }
   c10::DeviceIndex getCurrentDevice() const override { return static_cast<c10::DeviceIndex>(current_card()); }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex index) const override {
-    // A negative index means "leave it", as torch.accelerator.device_index(None) has it.
+    // A negative index leaves the device as it is; torch.accelerator.device_index(None) passes one.
     return static_cast<c10::DeviceIndex>(index < 0 ? current_card() : set_current_card(index));
   }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex index) const override {
@@ -52,7 +53,7 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   }
 };
 
-// Leaked: torch keeps the pointer and may ask until the process ends.
+// The hooks are leaked, because torch keeps the pointer and may use it until the process ends.
 const bool registered = [] {
   at::RegisterPrivateUse1HooksInterface(new Hooks);
   return true;

@@ -1,4 +1,4 @@
-// vccl._C: the one compiled module.
+// The one compiled module, vccl._C.
 #include <torch/csrc/utils/pybind.h>
 
 #include "csrc_device/torch/torch_2_13.hpp"

@@ -1,5 +1,5 @@
-// What torch's profilers ask of a device that brings no tracer: events at both ends of every range
-// (autograd.profiler with use_device="vdev", which falls back to these).
+// Gives torch's profilers what they need of a device without a tracer: events at both ends of every range
+// (autograd.profiler with use_device="vdev").
 #include <memory>
 
 #include <c10/util/ApproximateClock.h>
@@ -23,12 +23,12 @@ class Stubs final : public torch::profiler::impl::ProfilerStubs {
     if (cpu_ns) *cpu_ns = c10::getTime();
   }
 
-  /// Microseconds, as the CUDA stubs give them.
+  /// Returns microseconds, as the CUDA stubs do.
   float elapsed(const ProfilerVoidEventStub* from, const ProfilerVoidEventStub* to) const override {
     WithoutGil no_gil;
     const auto* begin = static_cast<const Event*>(from->get());
     const auto* end = static_cast<const Event*>(to->get());
-    // An error of the stream is for whoever synchronises it, not for who reads a clock.
+    // An error of the stream is raised where the stream is synchronised, and not where a time is read.
     begin->wait();
     end->wait();
     return static_cast<float>(end->time_ns() - begin->time_ns()) * 1e-3f;
@@ -55,7 +55,7 @@ class Stubs final : public torch::profiler::impl::ProfilerStubs {
 };
 
 const bool registered = [] {
-  // Leaked: profilers may run until the process ends.
+  // The stubs are leaked, because profilers may run until the process ends.
   torch::profiler::impl::registerPrivateUse1Methods(new Stubs);
   return true;
 }();

@@ -1,13 +1,56 @@
-// What this room takes from torch 2.13 that another version may have moved. One place to look on an upgrade.
+// Lists what the project takes from torch that another version may have moved, so that an upgrade knows where
+// to look. Each line names a header of torch and what is used of it; the files are those that include the
+// header. Headers of torch that stand in no line are taken for stable: tests/test_torch_version.py names
+// them.
 //
-// - c10::impl::DeviceGuardImplInterface (guard.cpp): getStreamNativeHandle and getDeviceCapability are
-// recent.
-// - at::PrivateUse1HooksInterface (hooks.cpp): 2.13 calls the virtuals overridden there and no others.
-// - c10::DeviceAllocator and at::HostAllocator (allocator.cpp, host_allocator.cpp): figures by
-// CachingDeviceAllocator::
-//   DeviceStats and at::HostStats.
-// - at::native functions registered as they are (tensor_alloc.cpp): view, unfold, as_strided_tensorimpl,
-// set_tensor_...
+// The device:
+// - <ATen/CPUGeneratorImpl.h>: the state that a card's generator has is that of the CPU's.
+// - <ATen/autocast_mode.h>: the lists of operators, and the kernels that cast their arguments.
+// - <ATen/core/CachingHostAllocator.h>: at::HostAllocator and its figures, at::HostStats.
+// - <ATen/core/dispatch/Dispatcher.h>: boxed fallbacks, which call the CPU's kernel of any operator.
+// - <ATen/detail/PrivateUse1HooksInterface.h>: torch calls the virtuals that hooks.cpp overrides, and no
+// others.
+// - <c10/core/AllocatorConfig.h>: the hook that parses PYTORCH_ALLOC_CONF.
+// - <c10/core/CachingDeviceAllocator.h>: c10::DeviceAllocator and its figures, DeviceStats.
+// - <c10/core/impl/DeviceGuardImplInterface.h>: getStreamNativeHandle and getDeviceCapability are recent.
+// - <c10/core/impl/VirtualGuardImpl.h>: finds the guard of a device type that is known at run time alone.
+// - <c10/util/ApproximateClock.h>: c10::getTime, the clock of the profiler.
+// - <torch/csrc/autograd/autograd.h>: an empty backward, which has every thread of autograd finish its last
+// one.
+// - <torch/csrc/jit/serialization/pickler_helper.h>: the registry of what torch.save writes beside a tensor.
+// - <torch/csrc/profiler/stubs/base.h>: ProfilerStubs, for events of the card in the legacy profiler.
+//
+// Tensors and operators:
+// - <ATen/EmptyTensor.h>: makes tensors over an allocator, and tells how many bytes a shape takes.
+// - <ATen/SparseTensorImpl.h>: the indices and values of a COO tensor.
+// - <ATen/core/LegacyTypeDispatch.h>: at::AutoDispatchBelowAutograd.
+// - <ATen/native/DispatchStub.h>: REGISTER_PRIVATEUSE1_DISPATCH.
+// - <ATen/native/Resize.h>: checks of set_().
+// - <ATen/native/ResizeCommon.h>: what resize_() fills with when algorithms have to be deterministic.
+// - <ATen/native/SparseTensorUtils.h>: the same for a COO tensor as ATen/SparseTensorImpl.h.
+// - <ATen/native/TensorFactories.h>: what empty() fills with when algorithms have to be deterministic.
+// - <ATen/native/transformers/attention.h>: the stub that chooses the kernel of attention.
+// - <ATen/ops/*_native.h>: kernels of torch that are registered for the device as they are, or are called
+// directly.
+// - <ATen/ops/*_ops.h>: at::_ops, which calls one overload with the types of its schema.
+// - <c10/core/StorageImpl.h>: the count of references of a storage that two tensors share.
+// - <c10/core/TensorImpl.h>: sizes, strides, keys and the backend's own data of a tensor.
+// - <c10/core/impl/LocalDispatchKeySet.h>: ExcludeDispatchKeyGuard.
+//
+// The process group:
+// - <ATen/record_function.h>: ranges of the profiler.
+// - <torch/csrc/distributed/c10d/Backend.hpp>: the virtuals of a backend, and its options.
+// - <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>: what the profiler records of a collective.
+// - <torch/csrc/distributed/c10d/PrefixStore.hpp>, <torch/csrc/distributed/c10d/Store.hpp>: the rendezvous
+// store.
+// - <torch/csrc/distributed/c10d/ProcessGroup.hpp>: the collectives that sum sparse gradients.
+// - <torch/csrc/distributed/c10d/Types.hpp>: the options and reductions of collectives.
+// - <torch/csrc/distributed/c10d/Work.hpp>: the handle of a collective, and its virtuals.
+// - <torch/csrc/distributed/c10d/reducer_timer.hpp>: the registry of timers that DDP's logging uses.
+//
+// Python:
+// - <torch/csrc/Exceptions.h>: turns torch's exceptions into Python's.
+// - <torch/csrc/utils/pybind.h>: casts of tensors, devices and generators, and the version of pybind11.
 #pragma once
 
 #include <torch/version.h>

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <limits>
 #include <string>
 
-#include "csrc_pg/collectives/parts.hpp"
-#include "csrc_pg/collectives/reduce_kernels.hpp"
+#include "csrc_pg/collectives/buffers/chunks.hpp"
 
 namespace vccl {
 
@@ -25,7 +25,18 @@ bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_by
   return x < y + b_bytes && y < x + a_bytes;
 }
 
-// FNV-1a over the counts; never 0, which says that parts are equal.
+// The signature has only a hash of uneven chunks, so this writes that: two ranks can compare it by eye.
+std::string text_of_elements(const Signature& signature) {
+  if (static_cast<Collective>(signature.collective) == Collective::all_to_all && signature.extra != 0)
+    return "with splits";
+  std::string text = std::to_string(signature.count) + (signature.count == 1 ? " element" : " elements");
+  if (signature.extra == 0) return text;
+  char hash[20];
+  std::snprintf(hash, sizeof hash, "%08x", static_cast<unsigned>(signature.extra ^ signature.extra >> 32));
+  return text + " in uneven parts #" + hash;
+}
+
+// Hashes counts by FNV-1a. Never returns 0, which says that the chunks are equal.
 std::uint64_t hash_of(Counts counts) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const std::uint64_t count : counts)
@@ -33,7 +44,7 @@ std::uint64_t hash_of(Counts counts) {
   return hash == 0 ? 1 : hash;
 }
 
-// Of the collective whose ranks all know all parts: the counts of them.
+// Returns the counts that the ranks must agree on: those of a collective whose ranks all know all chunks.
 Counts common_counts(const Call& call) {
   if (call.collective == Collective::all_gather) return call.output_counts;
   if (call.collective == Collective::reduce_scatter) return call.input_counts;
@@ -53,13 +64,14 @@ void check_kind(const Communicator& communicator, const Call& call) {
   if (call.op > ReduceOp::premul_sum)
     refuse(communicator, call, ErrorCode::unsupported,
            "there is no reduction with number " + std::to_string(int(call.op)));
-  if (!find_reduction(call.dtype, call.op))
+  if (const char* const why = why_no_reduction(call.dtype, call.op))
     refuse(communicator, call, ErrorCode::unsupported,
            std::string(to_string(call.collective)) + " has no " + to_string(call.op) + " of " +
-               to_string(call.dtype) + " elements; " + why_no_reduction(call.dtype, call.op));
+               to_string(call.dtype) + " elements; " + why);
 }
 
-// Half of the address space: the difference of two pointers into a buffer must fit as well.
+// Refuses buffers longer than half of the address space: the difference of two pointers into a buffer must
+// fit into a std::ptrdiff_t.
 void check_length(const Communicator& communicator, const Call& call) {
   const std::size_t most = std::size_t(std::numeric_limits<std::ptrdiff_t>::max()) / size_of(call.dtype);
   const auto refuse_length = [&] {
@@ -117,7 +129,7 @@ void check_root(const Communicator& communicator, const Call& call) {
              std::to_string(communicator.size() - 1));
 }
 
-// Input and output may be the same memory only where each element of the one is that of the other.
+// Refuses buffers that overlap, unless every element of the overlap is the same element of input and output.
 void check_overlap(const Communicator& communicator, const Call& call, const Buffers& buffers) {
   const int size = communicator.size(), rank = communicator.rank();
   const std::size_t element = size_of(call.dtype);
@@ -130,12 +142,12 @@ void check_overlap(const Communicator& communicator, const Call& call, const Buf
   switch (call.collective) {
     case Collective::all_gather:
     case Collective::gather:
-      output += Parts(call.output_counts, call.count, size).begin(rank) * element;
+      output += Chunks(call.output_counts, call.count, size).begin(rank) * element;
       why = "the input overlaps the output elsewhere than at this rank's own part";
       break;
     case Collective::reduce_scatter:
     case Collective::scatter:
-      input += Parts(call.input_counts, call.count, size).begin(rank) * element;
+      input += Chunks(call.input_counts, call.count, size).begin(rank) * element;
       why = "the output overlaps the input elsewhere than at this rank's own part";
       break;
     case Collective::all_to_all:
@@ -148,24 +160,6 @@ void check_overlap(const Communicator& communicator, const Call& call, const Buf
 
 }  // namespace
 
-const char* why_no_reduction(Dtype dtype, ReduceOp op) noexcept {
-  if (dtype == Dtype::boolean) return "reduce with MAX (any) or MIN (all), or convert to a number first";
-  switch (dtype) {
-    case Dtype::float8_e4m3fnuz:
-    case Dtype::float8_e5m2fnuz:
-    case Dtype::float8_e8m0fnu:
-      return "they can be moved; convert to another dtype to reduce them";
-    case Dtype::complex64:
-    case Dtype::complex128:
-      if (op == ReduceOp::min || op == ReduceOp::max) return "complex numbers have no order";
-      break;
-    default:
-      break;
-  }
-  if (op == ReduceOp::premul_sum) return "the factor is no whole number; multiply first and use SUM";
-  return "bitwise reductions are for integers and bool";
-}
-
 Signature signature_of(const Call& call) {
   Signature signature;
   signature.collective = static_cast<std::uint8_t>(call.collective);
@@ -175,15 +169,26 @@ Signature signature_of(const Call& call) {
   if (is_reduction(call.collective)) signature.op = static_cast<std::uint8_t>(call.op);
   if (has_root(call.collective)) signature.root = call.root;
   if (call.collective == Collective::all_to_all && !call.input_counts.empty()) {
-    // Each rank has its own splits. They are compared by the algorithm.
+    // Each rank has its own splits, which the algorithm compares.
     signature.count = 0;
     signature.extra = 1;
   } else if (const Counts counts = common_counts(call); !counts.empty()) {
     const bool equal = std::all_of(counts.begin(), counts.end(), [&](auto c) { return c == counts[0]; });
-    signature.count = equal ? counts[0] : Parts(counts, 0, 0).total();
+    signature.count = equal ? counts[0] : Chunks(counts, 0, 0).total();
     signature.extra = equal ? 0 : hash_of(counts);
   }
   return signature;
+}
+
+std::string describe(const Signature& signature) {
+  const auto collective = static_cast<Collective>(signature.collective);
+  std::string text = to_string(collective);
+  if (collective == Collective::barrier) return text + "()";
+  text +=
+      std::string("(") + to_string(static_cast<Dtype>(signature.dtype)) + ", " + text_of_elements(signature);
+  if (is_reduction(collective)) text += std::string(", ") + to_string(static_cast<ReduceOp>(signature.op));
+  if (has_root(collective)) text += ", root " + std::to_string(signature.root);
+  return text + ")";
 }
 
 Buffers buffers_of(const Call& call, int rank, int size) {
@@ -200,16 +205,16 @@ Buffers buffers_of(const Call& call, int rank, int size) {
     case Collective::scatter:
       return {is_root ? call.count * std::size_t(size) : 0, call.count};
     case Collective::all_gather: {
-      const Parts parts(call.output_counts, call.count, size);
-      return {parts.count(rank), parts.total()};
+      const Chunks chunks(call.output_counts, call.count, size);
+      return {chunks.count(rank), chunks.total()};
     }
     case Collective::reduce_scatter: {
-      const Parts parts(call.input_counts, call.count, size);
-      return {parts.total(), parts.count(rank)};
+      const Chunks chunks(call.input_counts, call.count, size);
+      return {chunks.total(), chunks.count(rank)};
     }
     case Collective::all_to_all:
-      return {Parts(call.input_counts, call.count, size).total(),
-              Parts(call.output_counts, call.count, size).total()};
+      return {Chunks(call.input_counts, call.count, size).total(),
+              Chunks(call.output_counts, call.count, size).total()};
     case Collective::barrier:
     case Collective::message:
       break;
@@ -240,7 +245,7 @@ std::span<std::byte> window_of(const Call& call, int rank, int size) {
     case Collective::barrier:
       return {};
     default:
-      // Nobody writes to a window by way of the communicator.
+      // The communicator does not write to a window, so the cast does no harm.
       return {static_cast<std::byte*>(const_cast<void*>(call.input)), buffers.input * size_of(call.dtype)};
   }
 }
@@ -250,7 +255,7 @@ std::size_t longest_buffer(const Call& call, int size) {
   if (call.collective == Collective::all_to_all && !call.input_counts.empty()) return 0;
   const bool whole = call.collective == Collective::all_reduce || call.collective == Collective::broadcast ||
                      call.collective == Collective::reduce;
-  const std::size_t elements = whole ? call.count : Parts(common_counts(call), call.count, size).total();
+  const std::size_t elements = whole ? call.count : Chunks(common_counts(call), call.count, size).total();
   return elements * size_of(call.dtype);
 }
 

@@ -1,34 +1,69 @@
-// What follows from a call alone: whether it can be done, which memory it uses, what its ranks must agree on.
+// What one rank brings to a collective, and what follows from it alone: whether it can be done, which memory
+// it uses, and what the ranks must agree on.
 #pragma once
 
 #include <cstddef>
 #include <span>
+#include <string>
 
-#include "csrc_pg/collectives/types.hpp"
+#include "csrc_pg/collectives/collective.hpp"
+#include "csrc_pg/collectives/dtype.hpp"
+#include "csrc_pg/collectives/reduce_op.hpp"
+#include "transport/communicator.hpp"
 
 namespace vccl {
 
-/// What the ranks have to agree on. Fields without a meaning for the collective are the same on every rank,
-/// whatever the caller left in them. Equal parts are the same call however they are given.
+/// Says what one rank brings to a collective. Pointers need no alignment beyond the element's. What a
+/// collective has no use for on this rank is not looked at.
+///
+/// Some collectives have one chunk of a buffer for each rank, in the order of ranks: all_gather and gather in
+/// the output, reduce_scatter and scatter in the input, all_to_all in both.
+struct Call {
+  Collective collective;
+  Dtype dtype = Dtype::uint8;
+  ReduceOp op = ReduceOp::sum;
+  int root = -1;  // broadcast, reduce, gather, scatter: a rank of the communicator
+  // The elements of one chunk where the collective has chunks, else of the buffer.
+  std::size_t count = 0;
+  // The input may equal the output. It may also be this rank's chunk of the output (all_gather, gather) or
+  // have the output as this rank's chunk (reduce_scatter, scatter). In all_to_all the two must not overlap.
+  // The input is not written to otherwise. In scatter and broadcast only the root has one.
+  const void* input = nullptr;
+  void* output = nullptr;  // in reduce and gather only the root has one
+  // PREMUL_SUM multiplies this rank's elements by it, in float32 for float32 and narrower ones.
+  double factor = 1;
+  // If the chunks have different lengths, these are the elements of each rank's chunk, instead of `count`.
+  // They are read until run() returns. all_gather takes output counts and reduce_scatter input counts, which
+  // must be the same on every rank. all_to_all takes both, on every rank or on none; what a rank sends to
+  // another must be what that one expects.
+  std::span<const std::size_t> input_counts = {};
+  std::span<const std::size_t> output_counts = {};
+};
+
+/// Returns what the ranks have to agree on. Fields without a meaning for the collective are the same on every
+/// rank, whatever the caller left in them. Equal chunks give the same signature whether they are given by
+/// `count` or by counts.
 Signature signature_of(const Call& call);
+
+/// Returns the signature as text for messages: "all_reduce(float32, 1024 elements, SUM)".
+std::string describe(const Signature& signature);
 
 /// Throws Error(unsupported | invalid) that names the rank, the call and what is wrong with it.
 void check_call(const Communicator& communicator, const Call& call);
 
-/// Why find_reduction() has none, and what to do instead.
-const char* why_no_reduction(Dtype dtype, ReduceOp op) noexcept;
-
-/// The lengths of this rank's buffers, in elements; 0 for one that it does not use. The call is valid.
+/// The lengths of one rank's buffers, in elements; 0 for a buffer that it does not use.
 struct Buffers {
   std::size_t input = 0, output = 0;
 };
+/// Returns the lengths of the buffers of `rank`. The call must be valid.
 Buffers buffers_of(const Call& call, int rank, int size);
 
-/// What a rank's neighbours read of it: the output where results go round, else the input.
+/// Returns the memory that a rank's neighbours read: the output where results go round the ring, else the
+/// input.
 std::span<std::byte> window_of(const Call& call, int rank, int size);
 
-/// Bytes of the longest buffer that a rank has, for choosing an algorithm: the same on every rank. 0 for
-/// all_to_all with splits, whose ranks differ.
+/// Returns the bytes of the longest buffer that any rank has, by which an algorithm is chosen: the same on
+/// every rank. Returns 0 for all_to_all with splits, whose ranks differ.
 std::size_t longest_buffer(const Call& call, int size);
 
 }  // namespace vccl

@@ -1,9 +1,9 @@
-// From a call to an algorithm: what can be refused is refused before anything moves.
+#include "csrc_pg/collectives/run.hpp"
+
 #include <algorithm>
 
-#include "csrc_pg/collectives/algorithm.hpp"
-#include "csrc_pg/collectives/call.hpp"
-#include "csrc_pg/collectives/direct.hpp"
+#include "csrc_pg/collectives/direct/direct_call.hpp"
+#include "csrc_pg/collectives/selector.hpp"
 
 namespace vccl {
 
@@ -14,16 +14,15 @@ Announcement announcement_of(const Communicator& communicator, const Call& call,
   Announcement announcement{.signature = signature_of(call), .window = window_of(call, rank, size)};
   announcement.algorithm = choice.number();
   announcement.payload_bytes = choice.payload.bytes;
-  std::copy(std::begin(choice.payload.parts), std::end(choice.payload.parts), announcement.payload);
+  std::copy(std::begin(choice.payload.data), std::end(choice.payload.data), announcement.payload);
   if (choice.first->reach != Reach::mapped) return announcement;
   const Buffers buffers = buffers_of(call, rank, size);
   const std::size_t element = size_of(call.dtype);
   announcement.shows = true;
-  // Peers read what is shown as input. Those that write to an input write to it as the output that it also
-  // is.
+  // Peers read what is shown as input. They write to an input only where it is also shown as output.
   announcement.input = {static_cast<std::byte*>(const_cast<void*>(call.input)), buffers.input * element};
   announcement.output = {static_cast<std::byte*>(call.output), buffers.output * element};
-  announcement.note = note_of(call);
+  announcement.factor = factor_bits(call);
   return announcement;
 }
 

@@ -1,14 +1,13 @@
-// The choice: what was asked for, else what the tuned table says, else whatever can do the call.
+#include "csrc_pg/collectives/selector.hpp"
+
 #include <array>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "csrc_pg/collectives/algorithm.hpp"
-#include "csrc_pg/collectives/algorithm_choice.hpp"
-#include "csrc_pg/collectives/algorithm_list.hpp"
-#include "csrc_pg/collectives/call.hpp"
-#include "csrc_pg/collectives/tuned_table.hpp"
+#include "csrc_pg/collectives/selection/algorithm_list.hpp"
+#include "csrc_pg/collectives/selection/preference.hpp"
+#include "csrc_pg/collectives/selection/tuned_table.hpp"
 
 namespace vccl {
 
@@ -16,7 +15,8 @@ namespace {
 
 constexpr std::size_t kRows = std::size(kTunedTable), kCollectives = std::size_t(Collective::barrier) + 1;
 
-// Does not compile for a table that names an algorithm which is not there, or not for such memory.
+// Finds the algorithm of a row. Does not compile for a table that names an algorithm which is not there, or
+// which cannot use the row's kind of memory.
 constexpr const Algorithm* named(const TunedRange& row) {
   for (const Algorithm& algorithm : kAlgorithms)
     if (algorithm.collective == row.collective && std::string_view(algorithm.name) == row.algorithm &&
@@ -31,24 +31,24 @@ constexpr auto kAlgorithmOfRow = [] {
   return found;
 }();
 
-// Where the rows of a collective and a kind of memory are: every call asks for them.
-struct Section {
+// The rows of a collective and a kind of memory. They are found at compile time, since every call needs them.
+struct Rows {
   std::size_t begin = 0, end = 0;
 };
-constexpr auto kSections = [] {
-  std::array<std::array<Section, 2>, kCollectives> sections{};
+constexpr auto kRowsOf = [] {
+  std::array<std::array<Rows, 2>, kCollectives> all{};
   for (std::size_t row = 0; row < kRows; ++row) {
-    auto& section = sections[std::size_t(kTunedTable[row].collective)][std::size_t(kTunedTable[row].memory)];
-    if (section.end == 0)
-      section.begin = row;
-    else if (section.end != row)
+    auto& rows = all[std::size_t(kTunedTable[row].collective)][std::size_t(kTunedTable[row].memory)];
+    if (rows.end == 0)
+      rows.begin = row;
+    else if (rows.end != row)
       throw "the rows of a collective and a kind of memory have to follow each other in tuned_table.hpp";
-    section.end = row + 1;
+    rows.end = row + 1;
   }
-  return sections;
+  return all;
 }();
 
-/// Whether an algorithm can do a call, and what it sends along then.
+/// Returns what an algorithm sends along with a call, and nothing if it cannot do the call.
 std::optional<Payload> payload_for(const Algorithm& algorithm, const Call& call, int rank, int size) {
   if (!algorithm.payload) return Payload();
   auto payload = algorithm.payload(call, rank, size);
@@ -86,11 +86,12 @@ class Chooser {
       if (bytes_ >= preference.min_bytes && bytes_ <= preference.max_bytes) offer(*preference.algorithm);
     }
   }
-  /// One of the table's rows for such memory: the one of the call's size, or the next that can do it.
+  /// Offers the table's algorithms for such memory, from the row of the call's size on, until one can do the
+  /// call.
   void offer(MemoryKind memory) {
-    const Section& section = kSections[std::size_t(call_.collective)][std::size_t(memory)];
+    const Rows& rows = kRowsOf[std::size_t(call_.collective)][std::size_t(memory)];
     const auto before = chosen();
-    for (std::size_t i = section.begin; i < section.end && chosen() == before; ++i) {
+    for (std::size_t i = rows.begin; i < rows.end && chosen() == before; ++i) {
       const TunedRange& row = kTunedTable[i];
       if (bytes_ <= row.max_bytes && size_ >= row.min_ranks && size_ <= row.max_ranks)
         offer(*kAlgorithmOfRow[i]);
@@ -119,10 +120,6 @@ class Chooser {
 };
 
 }  // namespace
-
-std::span<const Algorithm> algorithms() noexcept {
-  return kAlgorithms;
-}
 
 std::span<const TunedRange> tuned_table() noexcept {
   return kTunedTable;
@@ -158,6 +155,10 @@ Choice choose_algorithms(Communicator& communicator, const Call& call) {
   throw Error(ErrorCode::unsupported, std::string("no algorithm for ") + to_string(call.collective) + " of " +
                                           std::to_string(chooser.bytes()) + " bytes over " +
                                           std::to_string(communicator.host_count()) + " hosts");
+}
+
+void check_algorithm_choice(const std::string& choice) {
+  (void)preferences(choice);
 }
 
 }  // namespace vccl

@@ -53,7 +53,7 @@ def run_python():
     """Runs code in a fresh interpreter and returns the finished process, which must succeed unless ``check``
     is false."""
 
-    def run(code: str, check: bool = True, timeout: float = 120, **environment: str):
+    def run(code: str, check: bool = True, timeout: float = 600, **environment: str):
         env = {**os.environ, **environment}
         env["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         result = subprocess.run(

@@ -116,3 +116,62 @@ def test_scaler_skips_a_step_that_overflows():
     scaler.update()
     assert torch.equal(parameter.detach().cpu(), torch.ones(3))
     assert scaler.get_scale() == 4.0
+
+
+def test_amp_of_the_module():
+    """torch.vdev.amp has the names of torch.cuda.amp, with the device bound."""
+    x = torch.rand(4, 4, device="vdev")
+    with torch.vdev.amp.autocast():
+        assert (x @ x).dtype == torch.float16
+        with torch.vdev.amp.autocast(enabled=False):
+            assert (x @ x).dtype == torch.float32
+    assert (x @ x).dtype == torch.float32
+
+    @torch.vdev.amp.autocast(dtype=torch.bfloat16)
+    def product() -> torch.Tensor:
+        return x @ x
+
+    assert product().dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("cast", [None, torch.float32])
+def test_custom_functions_of_the_module(cast):
+    dtypes = []
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        @torch.vdev.amp.custom_fwd(cast_inputs=cast)
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            dtypes.append((x @ y).dtype)
+            return x @ y
+
+        @staticmethod
+        @torch.vdev.amp.custom_bwd
+        def backward(ctx, gradient):
+            x, y = ctx.saved_tensors
+            dtypes.append((gradient @ y.t()).dtype)
+            return gradient @ y.t(), x.t() @ gradient
+
+    x = torch.rand(4, 4, device="vdev", requires_grad=True)
+    with torch.vdev.amp.autocast(dtype=torch.bfloat16):
+        out = Product.apply(x, x)
+    out.float().sum().backward()
+    expected = torch.bfloat16 if cast is None else torch.float32
+    assert dtypes == [expected, expected]
+
+
+def test_scaler_of_the_module():
+    layer = nn.Linear(2, 1).to("vdev")
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    before = layer.weight.detach().clone()
+    scaler = torch.vdev.amp.GradScaler(init_scale=4.0, growth_interval=1)
+    assert isinstance(scaler, torch.amp.GradScaler)
+    loss = layer(torch.ones(1, 2, device="vdev")).sum()
+    scaler.scale(loss).backward()
+    assert layer.weight.grad.tolist() == [[4.0, 4.0]]
+    scaler.step(optimizer)
+    scaler.update()
+    torch.testing.assert_close(layer.weight.detach(), before - 0.1)
+    assert scaler.get_scale() == 8.0
+    assert not torch.vdev.amp.GradScaler(enabled=False).is_enabled()

@@ -83,7 +83,7 @@ def test_data_loader_workers(run_python):
         "from torch.utils.data import DataLoader, TensorDataset\n"
         "x = torch.ones(3, device='vdev')\n"
         "data = TensorDataset(torch.arange(64.0))\n"
-        "loader = DataLoader(data, batch_size=8, num_workers=2, timeout=60,\n"
+        "loader = DataLoader(data, batch_size=8, num_workers=2, timeout=300,\n"
         "                    multiprocessing_context='fork', pin_memory=True)\n"
         "total = 0\n"
         "for _ in range(2):\n"

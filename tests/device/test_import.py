@@ -60,14 +60,16 @@ def test_nothing_is_used_before_a_card_is(run_python):
         STATE + "import torch\n"
         "before = threads()\n"
         "import vccl\n"
-        "torch.vdev.device_count(); torch.vdev.set_device(1); torch.manual_seed(3)\n"
+        "torch.vdev.device_count(); torch.manual_seed(3)\n"
         "state = torch.vdev.get_rng_state_all(); torch.vdev.set_rng_state_all(state)\n"
         "torch.vdev.synchronize(); torch.vdev.empty_cache(); torch.vdev.memory_allocated()\n"
-        "torch.vdev.current_stream(); torch.vdev.default_stream()\n"
+        "torch.vdev.default_stream()\n"
         "assert threads() == before, (threads(), before)\n"
         "assert not memfds() and not torch.vdev.is_initialized()\n"
+        "torch.vdev.set_device(1); torch.vdev.current_stream()\n"
+        "assert not memfds() and torch.vdev.is_initialized()\n"
         "torch.empty(1, device='vdev')\n"
-        "assert torch.vdev.is_initialized() and len(memfds()) == 1\n",
+        "assert len(memfds()) == 1\n",
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
     )
 
@@ -124,7 +126,6 @@ def test_exit_with_an_error_pending_is_silent(run_python):
 def test_exit_with_a_task_that_does_not_end(run_python):
     run_python(
         "import time, torch, vccl\n"
-        "torch.vdev._launch_host_func(lambda: time.sleep(600))\n"
-        "torch.vdev._sleep(600_000_000_000)\n",
-        timeout=60,
+        "torch.vdev._launch_host_func(lambda: time.sleep(3600))\n"
+        "torch.vdev._sleep(3600_000_000_000)\n",
     )

@@ -1,5 +1,6 @@
 """Card memory and pinned memory: figures, reuse in stream order, running out."""
 
+import os
 import threading
 
 import pytest
@@ -55,6 +56,81 @@ def test_stats():
     torch.vdev.reset_accumulated_memory_stats()
     assert torch.vdev.memory_stats()["allocation.all.allocated"] == 0
     assert "MiB" in torch.vdev.memory_summary() and "vdev:0" in torch.vdev.memory_summary(abbreviated=True)
+
+
+def test_stats_of_the_pools():
+    def figures(name):
+        stats = torch.vdev.memory_stats()
+        return [stats[f"{name}.{pool}.current"] for pool in ("all", "small_pool", "large_pool")]
+
+    before = figures("requested_bytes")
+    small, large = empty(1), torch.empty(MIB + 1, dtype=torch.uint8, device="vdev")
+    after = figures("requested_bytes")
+    # As on CUDA, 1 MiB is still small.
+    assert [b - a for a, b in zip(before, after, strict=True)] == [2 * MIB + 1, MIB, MIB + 1]
+    for name in ("allocated_bytes", "reserved_bytes", "active_bytes", "allocation", "segment"):
+        total, in_small, in_large = figures(name)
+        assert total == in_small + in_large and in_small > 0 and in_large > 0, name
+    del small, large
+    assert figures("requested_bytes") == before
+
+
+def test_ranks_of_a_machine_share_its_memory(run_python):
+    # The variable of the tests' own environment is taken away before anybody reads it.
+    program = (
+        "import os; del os.environ['VDEV_MEMORY']\n"
+        "import torch\n"
+        "print(*torch.vdev.mem_get_info(), torch.vdev.get_device_properties(0).total_memory)\n"
+    )
+    ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for ranks in (1, 4):
+        free, total, capacity = map(int, run_python(program, LOCAL_WORLD_SIZE=str(ranks)).stdout.split())
+        assert free == total == capacity
+        assert 0 < total * ranks < ram
+
+
+IGNORED = "ignores these allocator settings: "
+
+
+@pytest.mark.parametrize(
+    ("settings", "ignored"),
+    [
+        ("max_split_size_mb:64", "max_split_size_mb."),
+        ("expandable_segments:True,roundup_power2_divisions:[256:1,>:8]", "expandable_segments, roundup"),
+        ("backend:cudaMallocAsync", "backend."),
+        ("expandable_segments:False", None),  # what the cards do anyway
+        ("backend:native", None),
+        ("", None),
+    ],
+)
+def test_allocator_settings_are_not_ignored_silently(run_python, settings, ignored):
+    program = "import torch\nfor _ in range(3): torch.empty(1, device='vdev')\n"
+    printed = run_python(program, PYTORCH_ALLOC_CONF=settings).stderr
+    program = (
+        "import torch, warnings\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        f"    torch._C._accelerator_setAllocatorSettings({settings!r})\n"
+        "for warning in caught: print(warning.category.__name__, warning.message)\n"
+    )
+    warned = run_python(program).stdout
+    if ignored is None:
+        assert IGNORED not in printed and warned == ""
+    else:
+        assert printed.count(IGNORED) == 1 and IGNORED + ignored in printed
+        assert warned.startswith("UserWarning") and IGNORED + ignored in warned
+
+
+def test_unknown_allocator_settings_are_refused(run_python):
+    run_python(
+        "import torch\n"
+        "for use in (lambda: torch.empty(1, device='vdev'),\n"
+        "            lambda: torch._C._accelerator_setAllocatorSettings('bogus:1')):\n"
+        "    try: use()\n"
+        "    except ValueError as error: assert 'bogus' in str(error)\n"
+        "    else: raise AssertionError\n",
+        PYTORCH_ALLOC_CONF="bogus:1",
+    )
 
 
 def test_empty_cache_gives_memory_back():

@@ -78,3 +78,22 @@ def test_a_missing_card_is_named(run_python, tmp_path):
     code = f"import torch, vccl\ntorch.load({str(path)!r})\n"
     result = run_python(code, check=False, VDEV_DEVICE_COUNT="2")
     assert result.returncode != 0 and "5" in result.stderr and "map_location" in result.stderr
+
+
+def test_metadata_of_tensors():
+    """Flags that a program attaches to a card's tensor, which torch.save keeps."""
+    x = torch.randn(3, dtype=torch.complex64, device="vdev").conj()
+    assert torch._utils.get_tensor_metadata(x) == {"conj": True}
+    torch._utils.set_tensor_metadata(x, {"conj": True, "mine": True, "other": False})
+    expected = {"conj": True, "mine": True, "other": False}
+    assert torch._utils.get_tensor_metadata(x) == expected
+    assert torch._utils.get_tensor_metadata(x.detach()) == expected
+    stored = io.BytesIO()
+    torch.save({"x": x}, stored)
+    stored.seek(0)
+    loaded = torch.load(stored, weights_only=True)["x"]
+    assert loaded.device == x.device and torch.equal(loaded, x)
+    assert torch._utils.get_tensor_metadata(loaded) == expected
+    torch._utils.set_tensor_metadata(loaded, {"another": True})
+    assert torch._utils.get_tensor_metadata(loaded) == {"conj": True, "another": True}
+    assert torch._utils.get_tensor_metadata(x) == expected

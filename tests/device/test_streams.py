@@ -295,7 +295,7 @@ def test_many_threads_and_streams():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(600)
     assert not failures and not any(thread.is_alive() for thread in threads)
 
 
@@ -311,3 +311,22 @@ def test_backward_runs_on_the_forward_stream(gate):
     torch.vdev.default_stream(1).wait_stream(stream)
     assert seen == [stream]
     assert weight.grad.eq(3).all().item()
+
+
+def test_events_take_the_arguments_of_cuda():
+    start, end = torch.vdev.Event(True, False), torch.vdev.Event(True)
+    for event in (start, end):
+        event.record()
+    end.synchronize()
+    assert start.elapsed_time(end) >= 0
+    untimed = torch.vdev.Event(False, True, False)
+    untimed.record(torch.vdev.current_stream())
+    torch.vdev.Stream().wait_event(untimed)
+    with pytest.raises(ValueError, match="enable_timing"):
+        start.elapsed_time(untimed)
+    assert torch.vdev.Event(device="vdev:1", enable_timing=True).device.type == "vdev"
+    for event in (start, untimed, torch.Event("vdev"), torch.vdev.current_stream().record_event()):
+        assert isinstance(event, torch.vdev.Event)
+    assert not isinstance(object(), torch.vdev.Event)
+    with pytest.raises(ValueError, match="vdev"):
+        torch.vdev.Event(device="cpu")

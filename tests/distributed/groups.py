@@ -4,7 +4,11 @@ import datetime
 
 import torch
 import torch.distributed as dist
+from rank_pool import GROUP_TIMEOUT
 from torch.distributed import distributed_c10d as c10d
+
+# For what comes soon, however slow the machine is.
+PATIENCE = datetime.timedelta(seconds=300)
 
 
 def total(group: dist.ProcessGroup | None, device: str, elements: int = 100) -> float:
@@ -26,14 +30,14 @@ def backend_of(group: dist.ProcessGroup | None, device: str = "vdev"):
 def bind(rank, size, store, **options) -> None:
     """A default group that knows its card."""
     device = torch.device("vdev", rank)
-    options = {"timeout": datetime.timedelta(seconds=30), **options}
+    options = {"timeout": datetime.timedelta(seconds=GROUP_TIMEOUT), **options}
     dist.init_process_group("vccl", store=store, rank=rank, world_size=size, device_id=device, **options)
 
 
 def meet(rank: int, size: int, store: dist.Store) -> None:
     """Waits for the others by another way than the group under test."""
     store.set(f"come: {rank}", "")
-    store.wait([f"come: {other}" for other in range(size)], datetime.timedelta(seconds=60))
+    store.wait([f"come: {other}" for other in range(size)], PATIENCE)
 
 
 def default_store() -> dist.Store:

@@ -14,6 +14,10 @@ from typing import Any
 import torch.distributed as dist
 
 HERE = pathlib.Path(__file__).parent
+# Seconds. No test passes or fails by these, however slow the machine is: a failure that is noticed comes long
+# before them, and what hangs ends with the call. A group's timeout that is to expire is set by the test.
+GROUP_TIMEOUT = 1800
+CALL_TIMEOUT = 300
 
 
 class RankFailed(AssertionError):
@@ -55,9 +59,9 @@ class RankPool:
         hosts: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         group: bool = True,
-        group_timeout: float = 30,
+        group_timeout: float = GROUP_TIMEOUT,
         dying: Sequence[int] = (),
-        timeout: float = 90,
+        timeout: float = CALL_TIMEOUT,
     ) -> list[Any]:
         """Calls ``function(rank, size, *args)`` on `size` ranks, inside a default group; returns the results.
 

@@ -36,14 +36,14 @@ def make_default_group(vrun, tmp_path, *bad_ranks) -> list[str]:
 
 def test_the_default_group_is_not_made(vrun, tmp_path):
     for rank, text in enumerate(make_default_group(vrun, tmp_path, 0, 1)):
-        assert text.startswith(f"ValueError: rank {rank} of ")
+        assert text.startswith(f"ValueError: rank {rank} could not join group default_pg: ")
         assert WHY in text and "An example: all_reduce:oneshot[0-4K]" in text
 
 
 def test_nobody_waits_for_a_rank_that_is_alone_in_it(vrun, tmp_path):
     other, alone = make_default_group(vrun, tmp_path, 1)
-    assert alone.startswith("ValueError: rank 1 of ") and WHY in alone
-    assert other.startswith("DistBackendError: ") and "rank 1" in other and "timed out" not in other
+    assert alone.startswith("ValueError: rank 1 could not join group default_pg: ") and WHY in alone
+    assert other.removeprefix("DistBackendError: ") == alone.removeprefix("ValueError: ")
 
 
 def make_another_group(rank: int, size: int) -> float:

@@ -368,10 +368,7 @@ def test_handles_give_the_outputs(ranks, device):
     ranks.run(2, handles, device)
 
 
-def bound_to_another_card(rank, size, store):
-    dist.init_process_group(
-        "vccl", store=store, rank=rank, world_size=size, device_id=torch.device("vdev", rank)
-    )
+def one_card_after_the_other(rank, size):
     for card in (rank + size, rank):
         tensor = torch.ones(10, device=f"vdev:{card}")
         dist.all_reduce(tensor)
@@ -379,6 +376,33 @@ def bound_to_another_card(rank, size, store):
 
 
 def test_the_tensor_chooses_the_card(ranks):
+    ranks.run(2, one_card_after_the_other)
+
+
+def bound_to_another_card(rank, size, store):
+    dist.init_process_group(
+        "vccl", store=store, rank=rank, world_size=size, device_id=torch.device("vdev", rank)
+    )
+    other = torch.ones(10, device=f"vdev:{rank + size}")
+    calls = {
+        "all_reduce": lambda: dist.all_reduce(other),
+        "send": lambda: dist.send(other, 1 - rank),
+        "recv": lambda: dist.recv(other, 1 - rank),
+        "all_gather": lambda: dist.all_gather([other.clone() for _ in range(size)], other),
+    }
+    for name, call in calls.items():
+        text = rf"{name}.*: the tensor is on vdev:{rank + size}, and rank {rank} .* bound to vdev:{rank} "
+        with pytest.raises(ValueError, match=text):
+            call()
+    with pytest.raises(ValueError, match=f"bound to vdev:{rank} "):
+        dist.all_reduce(other, group=dist.new_group([0, 1]))
+    for device in ("cpu", f"vdev:{rank}"):
+        mine = torch.ones(10, device=device)
+        dist.all_reduce(mine)
+        assert mine.eq(size).all().item()
+
+
+def test_a_bound_group_refuses_another_card(ranks):
     ranks.run(2, bound_to_another_card, group=False)
 
 

@@ -6,6 +6,7 @@ import threading
 import pytest
 import torch
 import torch.distributed as dist
+from rank_pool import GROUP_TIMEOUT
 from references import DTYPES, FLOATS, assert_close, part, reduced
 
 OPS = ["SUM", "AVG", "PRODUCT", "MIN", "MAX"]
@@ -402,7 +403,7 @@ def introspection(rank, size):
     backend = group._get_backend(torch.device("vdev"))
     assert backend is group._get_backend(torch.device("cpu"))
     assert backend._get_backend_name() == "vccl" and dist.get_backend() == "vccl"
-    assert backend.options._timeout.total_seconds() == 30
+    assert backend.options._timeout.total_seconds() == GROUP_TIMEOUT
     assert list(backend.options.global_ranks_in_group) == list(range(size))
     assert backend._get_sequence_number_for_group() == 0
     dist.all_reduce(torch.ones(1))

@@ -198,7 +198,7 @@ TRACED = [name for name in CASES if name not in ("permute_tensor", "in place")]
 @everywhere
 @pytest.mark.parametrize("part", [0, 1, 2])
 def test_under_compile(ranks, device, part):
-    ranks.run(2, traced, device, TRACED[part::3], timeout=240)
+    ranks.run(2, traced, device, TRACED[part::3])
 
 
 def lazily(rank, size, device):

@@ -7,7 +7,8 @@ import threading
 import pytest
 import torch
 import torch.distributed as dist
-from groups import backend_of, bind, default_store, meet, total, total_of
+from groups import PATIENCE, backend_of, bind, default_store, meet, total, total_of
+from rank_pool import GROUP_TIMEOUT
 from torch._C._distributed_c10d import ErrorType
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -152,7 +153,7 @@ def test_a_thread_for_each_group(ranks, device):
 def connected_at_init(rank, size, store):
     """With device_id the ranks meet in init_process_group, and it tells when one does not come."""
     if rank == 1:
-        store.wait(["told"], datetime.timedelta(seconds=60))
+        store.wait(["told"], PATIENCE)
         return
     with pytest.raises(dist.DistBackendError, match=r"rank 1 did not join group .* within .*1 s"):
         bind(rank, size, store, timeout=datetime.timedelta(seconds=1))
@@ -248,11 +249,11 @@ def group_options(rank, size):
         assert options.is_high_priority_stream and options._timeout == datetime.timedelta(seconds=41)
     assert options.backend == "vccl"
     # One object for two groups: neither writes into it.
-    pair = dist.new_group(timeout=datetime.timedelta(seconds=5), pg_options=options)
+    pair = dist.new_group(timeout=datetime.timedelta(seconds=500), pg_options=options)
     single = dist.new_group([rank], pg_options=options, use_local_synchronization=True)
     assert options._timeout == datetime.timedelta(seconds=41) and options.group_name == ""
     assert backend_of(pair).options.global_ranks_in_group == [0, 1]
-    assert backend_of(pair).options._timeout == datetime.timedelta(seconds=5)
+    assert backend_of(pair).options._timeout == datetime.timedelta(seconds=500)
     assert backend_of(single).options.global_ranks_in_group == [rank]
     assert total(pair, "vdev") == 3 and total(single, "vdev") == rank + 1
 
@@ -263,7 +264,7 @@ def test_options(ranks):
 
 def changed_timeout(rank, size, way):
     """Rank 1 comes to the second collective only once rank 0 has given up."""
-    long = datetime.timedelta(seconds=31)
+    long = datetime.timedelta(seconds=GROUP_TIMEOUT + 200)
     group = dist.new_group(timeout=long)
     x = torch.ones(4)
     dist.all_reduce(x, group=group)
@@ -284,7 +285,7 @@ def changed_timeout(rank, size, way):
         assert backend_of(group, "cpu").get_error() == ErrorType.TIMEOUT
         default_store().set("given up", "")
     else:
-        default_store().wait(["given up"], datetime.timedelta(seconds=60))
+        default_store().wait(["given up"], PATIENCE)
         # The failure is the group's: whoever comes later hears of it.
         with pytest.raises(dist.DistBackendError, match="all_reduce"):
             group.allreduce([x]).wait()
@@ -327,7 +328,7 @@ def aborted(rank, size, device):
         backend_of(group, device).abort()
     # Rank 1 is in the midst of it, or not yet.
     with pytest.raises(dist.DistBackendError, match="rank 0 aborted the group"):
-        dist.all_reduce(x, group=group, async_op=True).wait(datetime.timedelta(seconds=60))
+        dist.all_reduce(x, group=group, async_op=True).wait(PATIENCE)
     assert backend_of(group, device).get_error() == ErrorType.COMM_ERROR
     with pytest.raises(dist.DistBackendError, match="aborted"):
         dist.all_reduce(x, group=group)

@@ -7,7 +7,8 @@ import signal
 import pytest
 import torch
 import torch.distributed as dist
-from groups import backend_of, bind, default_store, meet, total, total_of
+from groups import PATIENCE, backend_of, bind, default_store, meet, total, total_of
+from rank_pool import GROUP_TIMEOUT
 from torch._C._distributed_c10d import ErrorType
 from torch.distributed import distributed_c10d as c10d
 
@@ -29,18 +30,18 @@ def split_halves(rank, size, store):
     assert world.comm_split_count() == 0
     halves = [[0, 2], [1, 3]]
     mine = halves[rank % 2]
-    half = dist.split_group(split_ranks=halves, timeout=datetime.timedelta(seconds=17))
+    half = dist.split_group(split_ranks=halves, timeout=datetime.timedelta(seconds=1700))
     assert world.comm_split_count() == 1
     assert half.size() == 2 and half.rank() == rank // 2
     assert dist.get_process_group_ranks(half) == mine
     assert half.group_desc == "default_pg:split:0"
     child = backend_of(half)
     assert child.name() == "vccl" and child.options.global_ranks_in_group == mine
-    assert child.options._timeout == datetime.timedelta(seconds=17)
+    assert child.options._timeout == datetime.timedelta(seconds=1700)
     assert child.options.is_high_priority_stream
     assert child.options.group_name == half.group_name
     # The parent keeps its own.
-    assert world.options._timeout == datetime.timedelta(seconds=30)
+    assert world.options._timeout == datetime.timedelta(seconds=GROUP_TIMEOUT)
     assert world.options.group_name != half.group_name
     for device in ("vdev", "cpu"):
         assert total(half, device) == total_of(mine)
@@ -156,7 +157,7 @@ def merged(rank, size, device):
     mine = left if rank < 2 else right
     total(mine, device)
     store = dist.PrefixStore("meeting", default_store())
-    timeout = datetime.timedelta(seconds=20)
+    timeout = datetime.timedelta(seconds=2000)
     before = backend_of(mine, device).options._timeout
     whole = mine.merge_remote_group(store, size, timeout, "everybody")
     assert whole.size() == size and whole.group_name == "everybody"
@@ -202,7 +203,7 @@ def shrunk(rank, size, store, flags):
     assert total(None, "vdev") == total_of(range(size))
     meet(rank, size, store)  # nobody aborts what another is still in
     if rank == 1:
-        store.wait(["shrunk"], datetime.timedelta(seconds=60))
+        store.wait(["shrunk"], PATIENCE)
         if flags == c10d.SHRINK_ABORT:
             with pytest.raises(dist.DistBackendError, match="aborted the group"):
                 dist.all_reduce(torch.ones(3, device="vdev"))
@@ -272,10 +273,10 @@ def shrunk_backend(rank, size):
     if rank == 1:
         return
     options = vccl.Options()
-    options._timeout = datetime.timedelta(seconds=19)
+    options._timeout = datetime.timedelta(seconds=1900)
     small = backend.shrink([1], 0, options)
     assert (small.rank(), small.size()) == (0 if rank == 0 else 1, 2)
-    assert small.options._timeout == datetime.timedelta(seconds=19)
+    assert small.options._timeout == datetime.timedelta(seconds=1900)
     for device in ("cpu", "vdev"):
         x = torch.full((5,), rank + 1.0, device=device)
         small.allreduce([x]).wait()

@@ -5,10 +5,12 @@ import gc
 import os
 import pathlib
 import sys
+import time
 
 import pytest
 import torch
 import torch.distributed as dist
+from rank_pool import CALL_TIMEOUT
 
 CYCLES = int(os.environ.get("VCCL_TEST_CYCLES", "25"))
 
@@ -20,8 +22,19 @@ def footprint() -> dict[str, int]:
         "descriptors": len(os.listdir(self / "fd")),
         "threads": len(os.listdir(self / "task")),
         "mappings": len((self / "maps").read_text().splitlines()),
-        "shared memory files": len(os.listdir("/dev/shm")),
+        "shared memory files": sum("vccl" in name for name in os.listdir("/dev/shm")),
     }
+
+
+def grown_since(before: dict[str, int], slack: dict[str, int] | None = None) -> dict[str, tuple[int, int]]:
+    """What there is more of than before. A thread that was joined may stay in /proc for a moment."""
+    limit = time.monotonic() + 60
+    while True:
+        after, room = footprint(), slack or {}
+        grown = {name: (before[name], n) for name, n in after.items() if n > before[name] + room.get(name, 0)}
+        if set(grown) != {"threads"} or time.monotonic() > limit:
+            return grown
+        time.sleep(0.01)
 
 
 def resident_kib() -> int:
@@ -51,17 +64,14 @@ def cycles(rank, size, store, count):
     before, resident = footprint(), resident_kib()
     for _ in range(count):
         cycle()
-    after = footprint()
     # The C library and the other rank's exit may shift single mappings about; what leaks, leaks every cycle.
-    slack = {"descriptors": 0, "threads": 0, "mappings": 5, "shared memory files": 0}
-    for what, number in after.items():
-        assert number <= before[what] + slack[what], f"{what} grew from {before[what]} to {number}"
+    assert grown_since(before, {"mappings": 5}) == {}
     return (resident_kib() - resident) / count
 
 
 @pytest.mark.parametrize("hosts", [(), ("here", "there")], ids=["one_host", "two_hosts"])
 def test_cycles_leave_nothing(ranks, hosts):
-    growth = ranks.run(2, cycles, CYCLES, hosts=hosts, group=False, timeout=90 + CYCLES)
+    growth = ranks.run(2, cycles, CYCLES, hosts=hosts, group=False, timeout=CALL_TIMEOUT + CYCLES)
     if CYCLES >= 500:
         assert max(growth) < 4, "KiB a cycle"
 
@@ -79,8 +89,7 @@ def subgroups_come_and_go(rank, size, count):
         del group
         if step == 3:
             before = footprint()
-    after = footprint()
-    assert after["descriptors"] <= before["descriptors"] and after["threads"] <= before["threads"]
+    assert not {"descriptors", "threads"} & grown_since(before, {"mappings": 1000}).keys()
 
 
 def test_subgroups_leave_nothing(ranks):
@@ -102,8 +111,7 @@ def dropped(rank, size, store):
         del group
         if step == 2:
             before = footprint()
-    after = footprint()
-    assert after["descriptors"] <= before["descriptors"] and after["threads"] <= before["threads"]
+    assert not {"descriptors", "threads"} & grown_since(before, {"mappings": 1000}).keys()
 
 
 def test_dropped_groups_leave_nothing(ranks):
@@ -169,7 +177,11 @@ def rank_main(rank, path, how):
     elif how == "pending on the current stream":
         dist.all_reduce(x)
     elif how == "waiting for nobody" and rank == 0:
-        works = dist.all_reduce(x, async_op=True), dist.all_reduce(y, async_op=True)
+        works = [dist.all_reduce(x, async_op=True)]
+        try:
+            works.append(dist.all_reduce(y, async_op=True))
+        except dist.DistBackendError:
+            pass  # the other rank has left already, and the first call has found that
     elif how == "exit status":
         sys.exit(3)
     elif how == "exception" and rank == 0:
@@ -185,7 +197,7 @@ def rank_main(rank, path, how):
         threading.Thread(target=wait, daemon=True).start()
 
 def wait_for(pid):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
@@ -210,18 +222,16 @@ for how in sys.argv[2:]:
 def test_exit_without_destroy(tmp_path, run):
     script = tmp_path / "script.py"
     script.write_text(ENDINGS_SCRIPT)
-    before = set(os.listdir("/dev/shm"))
     path = os.pathsep.join(p for p in sys.path if p)
     output = run(
         [sys.executable, script, tmp_path, *ENDINGS],
         env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        timeout=300,
     )
     status = {ending: (0, 0) for ending in ENDINGS} | {"exit status": (3, 3), "exception": (1, 0)}
     for ending in ENDINGS:
         assert f"{ending}|{status[ending][0]}|{status[ending][1]}\n" in output, output
     assert output.count("Traceback") == 1 and "terminate" not in output, output
-    assert set(os.listdir("/dev/shm")) <= before
+    assert not [name for name in os.listdir("/dev/shm") if "vccl" in name]
 
 
 TORCHRUN_SCRIPT = r"""

@@ -7,6 +7,7 @@ import signal
 import pytest
 import torch
 import torch.distributed as dist
+from groups import PATIENCE
 from test_messages import everywhere, hear, pairs_of_hosts, sync, tell
 
 
@@ -89,7 +90,7 @@ def peer_dies(rank, size, device, sends):
 @pairs_of_hosts
 @pytest.mark.parametrize("sends", [True, False], ids=["send", "recv"])
 def test_dead_peer(ranks, device, hosts, sends):
-    text = ranks.run(2, peer_dies, device, sends, hosts=hosts, dying=[1], group_timeout=40)[0]
+    text = ranks.run(2, peer_dies, device, sends, hosts=hosts, dying=[1])[0]
     assert "rank 1" in text and "timed out" not in text, text
 
 
@@ -174,7 +175,7 @@ def aborts(rank, size, device):
     texts = []
     for work in works:
         with pytest.raises(dist.DistBackendError) as caught:
-            work.wait(datetime.timedelta(seconds=20))
+            work.wait(PATIENCE)
         texts.append(str(caught.value))
     return texts
 
@@ -191,6 +192,9 @@ def destroyed_while_pending(rank, size, device):
     dist.all_reduce(x)
     dist.distributed_c10d._get_default_group().set_timeout(datetime.timedelta(milliseconds=300))
     works = [dist.irecv(x, 1 - rank) for _ in range(3)]
+    # Whoever destroys the group with a message under way aborts it: no other rank may still begin one.
+    tell(f"rank {rank} has begun")
+    hear(f"rank {1 - rank} has begun")
     dist.destroy_process_group()
     for work in works:
         with pytest.raises(dist.DistBackendError):
@@ -227,7 +231,10 @@ def failed_stream(rank, size):
     x = torch.ones(10, device="vdev")
     dist.all_reduce(x)
     sync("vdev")
-    if rank == 0:
+    if rank == 1:
+        tell("through")  # the group's failure may end a collective that is still under way here
+    else:
+        hear("through")
 
         def fail():
             raise RuntimeError("the task failed")
@@ -235,7 +242,7 @@ def failed_stream(rank, size):
         torch.vdev._launch_host_func(fail)
         work = dist.isend(x, 1)
         with pytest.raises(RuntimeError):
-            work.wait(datetime.timedelta(seconds=20))
+            work.wait(PATIENCE)
             sync("vdev")
         return None
     with pytest.raises(dist.DistBackendError) as caught:

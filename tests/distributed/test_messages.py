@@ -11,6 +11,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+from groups import PATIENCE, meet
 
 HOSTS = {
     2: [(), ("a", "b")],
@@ -51,7 +52,7 @@ def sync(device):
 
 
 def hear(what):
-    dist.distributed_c10d._get_default_store().wait([what], datetime.timedelta(seconds=60))
+    dist.distributed_c10d._get_default_store().wait([what], PATIENCE)
 
 
 def tell(what):
@@ -411,7 +412,7 @@ def test_profiler(ranks, device):
 def cycles_with_messages(rank, size, store, count):
     """Groups that have carried messages, batches and futures leave no thread, descriptor or mapping."""
 
-    def cycle():
+    def cycle(number):
         dist.init_process_group("vccl", store=store, rank=rank, world_size=size)
         for device in ("vdev", "cpu"):
             x, got = torch.full((100_000,), float(rank), device=device), torch.zeros(100_000, device=device)
@@ -425,6 +426,8 @@ def cycles_with_messages(rank, size, store, count):
             assert futures[0].wait()[0].eq(1 - rank).all()
             dist.irecv(got, tag=2)  # nobody sends it
             sync(device)
+        # Whoever destroys the group with a message under way aborts it: no other rank may still begin one.
+        meet(rank, size, dist.PrefixStore(f"cycle {number}", store))
         dist.distributed_c10d._get_default_group().set_timeout(datetime.timedelta(milliseconds=20))
         dist.destroy_process_group()
 
@@ -432,15 +435,15 @@ def cycles_with_messages(rank, size, store, count):
         gc.collect()
         return {name: len(os.listdir(f"/proc/self/{name}")) for name in ("fd", "task")}
 
-    for _ in range(5):
-        cycle()
+    for number in range(5):
+        cycle(number)
     torch.vdev._launch_host_func(lambda: None)
     torch.vdev.synchronize()
     before = footprint()
-    for _ in range(count):
-        cycle()
+    for number in range(5, 5 + count):
+        cycle(number)
     # Threads that complete futures go after a few idle seconds.
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + PATIENCE.total_seconds() / 2
     while (after := footprint()) != before and time.monotonic() < limit:
         time.sleep(0.1)
     assert all(after[name] <= before[name] for name in before), (before, after)

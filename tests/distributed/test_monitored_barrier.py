@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 import torch.distributed as dist
+from groups import PATIENCE
 
 import vccl
 
@@ -24,7 +25,7 @@ def tell(what: str) -> None:
 
 
 def hear(what: str) -> None:
-    store().wait([what], datetime.timedelta(seconds=60))
+    store().wait([what], PATIENCE)
 
 
 def failure(*args, **kwargs) -> str:
@@ -54,7 +55,7 @@ def leaving_no_key(rank, size):
 
 
 def test_leaves_no_key(ranks):
-    ranks.run(2, leaving_no_key, timeout=60)
+    ranks.run(2, leaving_no_key)
 
 
 def entries(rank, size):
@@ -224,7 +225,7 @@ def made_again(rank, size, shared):
             assert failure(timeout=SHORT).startswith("Rank 1")
             shared.set("rank 0 has failed", "")
         if life == 0:
-            shared.wait(["rank 0 has failed"], datetime.timedelta(seconds=60))
+            shared.wait(["rank 0 has failed"], PATIENCE)
         else:
             # The verdict of the first life is still in the store, since rank 1 never asked for it.
             vccl.monitored_barrier(timeout=FOREVER)
@@ -275,7 +276,7 @@ def timed_by_group(rank, size, shared):
     if rank == 0:
         assert "in 700 ms" in failure()
         shared.set("rank 0 has failed", "")
-    shared.wait(["rank 0 has failed"], datetime.timedelta(seconds=60))
+    shared.wait(["rank 0 has failed"], PATIENCE)
 
 
 def test_takes_the_timeout_of_the_group(ranks):

@@ -1,6 +1,8 @@
 """torch's ways to parallelise a model, over several ranks, equal one process that trains on all batches."""
 
 import copy
+import os
+import sys
 
 import pytest
 import torch
@@ -253,3 +255,53 @@ def with_zero(rank, size, device):
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_zero(ranks, size, device):
     ranks.run(size, with_zero, device)
+
+
+# As in PyTorch's own example of FSDP2: no rank calls set_device().
+BOUND_SCRIPT = r"""
+import datetime, os
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+rank = int(os.environ["LOCAL_RANK"])
+torch.manual_seed(0)
+device = torch.device("vdev", rank)
+dist.init_process_group("vccl", device_id=device, timeout=datetime.timedelta(seconds=60))
+dist.barrier()
+assert not torch.vdev.is_initialized()
+mesh = init_device_mesh("vdev", (2,))
+assert torch.vdev.is_initialized() and torch.vdev.current_device() == rank
+net = nn.Linear(4, 4, device="vdev")
+fully_shard(net, mesh=mesh)
+net(torch.ones(2, 4, device="vdev")).sum().backward()
+torch.optim.SGD(net.parameters(), lr=0.1).step()
+assert {p.device for p in net.parameters()} == {device}
+total = sum(p.to_local().sum() for p in net.parameters())
+dist.all_reduce(total)
+assert torch.isfinite(total).item()
+dist.destroy_process_group()
+os.write(1, f"rank {rank} done\n".encode())
+"""
+
+
+def test_a_mesh_chooses_the_card_of_a_bound_group(tmp_path, run):
+    script = tmp_path / "script.py"
+    script.write_text(BOUND_SCRIPT)
+    path = os.pathsep.join(p for p in sys.path if p)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2]
+    output = run([*torchrun, script], env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, timeout=240)
+    assert "rank 0 done" in output and "rank 1 done" in output
+
+
+def a_chosen_card_stays(rank, size):
+    card = 1 - rank
+    torch.vdev.set_device(card)
+    init_device_mesh("vdev", (size,))
+    assert torch.vdev.current_device() == card
+
+
+def test_a_mesh_leaves_the_card_that_was_chosen(ranks):
+    ranks.run(2, a_chosen_card_stays, env={"LOCAL_RANK": "7"})

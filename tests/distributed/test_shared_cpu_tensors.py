@@ -30,6 +30,11 @@ def sharing_ends():
         _C._stop_sharing_cpu_memory()
 
 
+def files_in_dev_shm():
+    """Other tests that run at the same time may have files of torch there."""
+    return [name for name in os.listdir("/dev/shm") if "vccl" in name]
+
+
 def is_shared(tensor):
     return _C._is_shared_cpu_memory(tensor.untyped_storage().data_ptr())
 
@@ -345,13 +350,12 @@ def in_time(rank, size, store):
             dist.all_reduce(x, group=subgroup)
             assert x.eq(size * size).all()
             dist.destroy_process_group()
-        return len(os.listdir("/dev/shm"))
+        return files_in_dev_shm()
 
 
 def test_before_and_after_the_group(fresh_ranks):
-    files = len(os.listdir("/dev/shm"))
     fresh_ranks.run(2, too_late)
-    assert fresh_ranks.run(2, in_time, group=False) == [files, files]
+    assert fresh_ranks.run(2, in_time, group=False) == [[], []]
 
 
 @pytest.fixture
@@ -376,7 +380,7 @@ def test_a_bad_value(fresh_ranks):
 def groups_come_and_go(rank, size, store):
     def counts():
         maps = pathlib.Path("/proc/self/maps").read_text()
-        return len(os.listdir("/proc/self/fd")), maps.count("memfd:vccl-host"), len(os.listdir("/dev/shm"))
+        return len(os.listdir("/proc/self/fd")), maps.count("memfd:vccl-host"), files_in_dev_shm()
 
     with sharing_ends():
         vccl.share_cpu_memory()
@@ -441,7 +445,7 @@ assert _C._is_shared_cpu_memory(tensor.data_ptr())
 fork = multiprocessing.get_context("fork")
 ranks = [fork.Process(target=main, args=(rank, sys.argv[1], tensor)) for rank in range(2)]
 for rank in ranks: rank.start()
-for rank in ranks: rank.join(60)
+for rank in ranks: rank.join(300)
 assert [rank.exitcode for rank in ranks] == [0, 0]
 assert tensor.eq(7).all()
 """
@@ -454,7 +458,7 @@ def test_ranks_that_are_forked(tmp_path):
         env={**os.environ, **SHARE, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert result.returncode == 0, result.stdout + result.stderr
 

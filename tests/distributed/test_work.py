@@ -10,11 +10,12 @@ import threading
 import pytest
 import torch
 import torch.distributed as dist
+from groups import PATIENCE
 from torch._C._distributed_c10d import ErrorType, OpType, WorkResult
 from torch.distributed import distributed_c10d as c10d
 
 everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
-BOUND = datetime.timedelta(seconds=60)
+BOUND = PATIENCE
 
 
 def backend_of(group: dist.ProcessGroup | None = None, device: str = "vdev"):
@@ -94,7 +95,7 @@ def ways_it_ends(rank, size, device, what):
         done.set()
 
     work.get_future_result().then(look)
-    assert done.wait(60)
+    assert done.wait(PATIENCE.total_seconds())
     expected = {
         "success": WorkResult.SUCCESS,
         "timeout": WorkResult.TIMEOUT,
@@ -113,9 +114,8 @@ def ways_it_ends(rank, size, device, what):
     assert work.is_completed() and not work.is_success()
     assert "all_reduce" in str(work.exception())
     if device == "vdev":
-        with pytest.raises((dist.DistBackendError, RuntimeError)):
+        with pytest.raises(dist.DistBackendError, match="all_reduce"):
             torch.accelerator.synchronize()
-            raise RuntimeError("raised before, by wait()")
 
 
 @everywhere
@@ -178,8 +178,9 @@ def failed_and_blocked(rank, size):
     with torch.vdev.stream(stream):
         work.block_current_stream()
         torch.vdev._launch_host_func(lambda: ran.append(True))
-    with pytest.raises(dist.DistBackendError, match=r"all_reduce.*3 elements"):
-        stream.synchronize()
+    for _ in range(3):
+        with pytest.raises(dist.DistBackendError, match=r"all_reduce.*3 elements"):
+            stream.synchronize()
     assert not ran
 
 
@@ -416,8 +417,10 @@ def test_forked_child_leaves_the_hook_alone(ranks):
 
 
 EXIT_SCRIPT = """
-import sys, time, torch, torch.distributed as dist
+import datetime, sys, time, torch, torch.distributed as dist
 import vccl
+if sys.argv[1] == "slow":  # on any machine: all hooks are called, however long that takes there
+    vccl.distributed._PATIENCE_AT_EXIT = datetime.timedelta(seconds=300)
 dist.init_process_group("vccl", store=dist.HashStore(), rank=0, world_size=1)
 called = []
 def hook(info):

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -28,12 +29,18 @@ class FileStore final : public Store {
     if (getpid() == owner_) std::filesystem::remove_all(folder_, ignored);
   }
 
+  /// Processes of other users too.
+  void let_everybody_in() { std::filesystem::permissions(folder_, std::filesystem::perms::all); }
+
   void set(const std::string& key, const std::string& value) override {
     // Written aside and renamed: a reader sees all of it or nothing. Threads of one process need different
     // names.
     std::ostringstream aside;
     aside << path(key).string() << "." << getpid() << "." << std::this_thread::get_id();
-    std::ofstream(aside.str(), std::ios::binary) << value;
+    std::ofstream file(aside.str(), std::ios::binary);
+    if (!file) throw_system("opening " + aside.str());
+    file << value;
+    file.close();
     std::filesystem::rename(aside.str(), path(key));
   }
 
@@ -41,6 +48,7 @@ class FileStore final : public Store {
     while (true) {
       std::ifstream file(path(key), std::ios::binary);
       if (file) return {std::istreambuf_iterator<char>(file), {}};
+      if (errno == EMFILE) throw_system("opening " + path(key).string());
       if (deadline.passed()) throw Error(ErrorCode::timeout, "nobody set the key " + key);
       usleep(500);
     }

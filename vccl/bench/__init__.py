@@ -1,4 +1,4 @@
-"""Measures collectives; the columns and bandwidths are those of nccl-tests.
+"""Measures collectives. The columns and bandwidths are those of nccl-tests.
 
     vrun --cards 2 -m vccl.bench all_reduce --min 4 --max 64M --factor 4
     vrun --cards 2 -m vccl.bench all_reduce --backend vccl,gloo,mpi --memory    # side by side, in one run
@@ -7,8 +7,6 @@
     python -m vccl.bench check                                                  # ratios against the baseline
     python -m vccl.bench tune --write                                           # the selector's table, anew
 
-What is timed is one call at a time, as a training script sees it: from the Python call until this rank's host
-can read the result. measure.py says what happens around it. mpi is a small C program, built with mpicc.
-
-(torchrun before Python 3.12 takes a script's --max for one of its own options; it lets -e pass.)
+Each call is timed alone, as a training script sees it: from the Python call until the host of this rank can
+read the result. measure.py describes what happens around a call. mpi is a small C program, built with mpicc.
 """

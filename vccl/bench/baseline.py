@@ -1,4 +1,4 @@
-"""Ratios that were reached once, and whether they still are: never absolute times."""
+"""Compares ratios, and never absolute times, with those that were reached before."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ from vccl.bench.job import run_ranks
 from vccl.bench.report import Row, machine, read_json
 from vccl.bench.sizes import format_size
 
-# What is measured when a baseline is written: the number of ranks, and the arguments.
+# A baseline is written from these measurements: the number of ranks, and the arguments.
 RUNS = [
     (2, ["all_reduce", "--min", "4", "--max", "64M", "--factor", "16"]),
     (4, ["all_reduce", "--min", "1K", "--max", "64M", "--factor", "16"]),
@@ -45,7 +45,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0, or 1 if a ratio was lost."""
+    """Runs the command. Returns 0, or 1 if a ratio is no longer reached."""
     args = parse(argv)
     if args.write:
         runs = [
@@ -80,7 +80,7 @@ def run(ranks: int, arguments: Sequence[str]) -> list[Row]:
 
 
 def ratios(rows: Sequence[Row]) -> dict[str, float]:
-    """What is compared, by name. Larger is better."""
+    """Returns the ratios that are compared, by name. Larger ones are better."""
     found = {f"{OTHER} / vccl at {format_size(row.size)}": row.ratio(OTHER) for row in rows}
     for row in rows:
         part = row.of_memory("vccl")

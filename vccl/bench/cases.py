@@ -1,7 +1,7 @@
-"""The collectives that can be measured: their buffers, their call, and the answer that is known before."""
+"""Defines the collectives that can be measured: the buffers, the call and the known answer of each."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,15 +15,15 @@ REDUCE_OPS = {
     "max": dist.ReduceOp.MAX,
 }
 
-# What is put in repeats after this many elements, so that writing it anew brings little else into the caches:
-# with a source as long as the buffer, 8 and 16 ranks took a tenth longer for 1 MiB.
+# The input repeats after this many elements, so that writing it anew brings little else into the caches.
+# With a source as long as the buffer, 8 and 16 ranks took a tenth longer for 1 MiB.
 PERIOD = 4096
 CHECKED_AT_ONCE = 256  # periods of every part
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One rank's view of one measurement."""
+    """Describes one measurement as one rank sees it."""
 
     rank: int
     world_size: int
@@ -36,13 +36,18 @@ class Setting:
 
 
 class Case(ABC):
-    """A collective with its buffers. `size` is in bytes, as nccl-tests counts it: of the longest buffer."""
+    """Holds a collective with its buffers. `size` is the bytes of the longest buffer, as in nccl-tests."""
 
     uses_op = False
     uses_root = False
     in_place_too = False  # whether torch can do it in place and out of place
-    together = True  # whether ranks take part in one call; else each does something for itself
-    shares = False  # whether the longest buffer has a part for each rank; `count` is then of one part
+    together = True  # whether ranks take part in one call, and not each in a call of its own
+    shares = False  # whether the longest buffer has a part for each rank; `count` is then that of one part
+
+    # allocate() makes these.
+    source: torch.Tensor
+    input: torch.Tensor
+    output: torch.Tensor
 
     def __init__(self, setting: Setting, size: int) -> None:
         self.setting = setting
@@ -53,24 +58,24 @@ class Case(ABC):
 
     @property
     def size(self) -> int:
-        """Bytes, after rounding down to whole elements."""
+        """Returns the bytes of the longest buffer, rounded down to whole elements."""
         parts = self.setting.world_size if self.shares else 1
         return self.count * self.setting.dtype.itemsize * parts
 
     @abstractmethod
     def allocate(self) -> None:
-        """Makes ``source``, ``input`` (which is filled with it before each call) and ``output``.
+        """Makes ``source``, ``input`` and ``output``. Each call finds ``source`` in ``input``.
 
-        ``source`` has a row for each part of the input: its first period.
+        ``source`` has a row for each part of the input, which is the first period of that part.
         """
 
     @cached_property
     def writes(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """What to write where, before each call."""
+        """Returns the views that are written before each call, and what is written into each."""
         return list(in_periods(self.input, self.source))
 
     def reset(self) -> None:
-        """Writes the buffers anew: a training step, too, hands over what it has just written."""
+        """Writes the buffers anew, because a training step also hands over what it has just written."""
         for periods, source in self.writes:
             periods.copy_(source)
         if not self.setting.in_place and self.output is not self.input:
@@ -78,31 +83,33 @@ class Case(ABC):
 
     @abstractmethod
     def call(self) -> None:
-        """The call that is timed."""
+        """Makes the call that is timed."""
 
     @abstractmethod
     def expected(self) -> torch.Tensor | None:
-        """The first period of each part of the output then on this rank, a row each, in any dtype; None:
-        nothing is asked of it."""
+        """Returns the first period of each part of this rank's output, as rows of any dtype.
+
+        Returns None if the collective leaves the output of this rank undefined.
+        """
 
     def wrong(self) -> int:
-        """How many elements of the output differ from the known answer, on this rank."""
+        """Returns how many elements of this rank's output differ from the known answer."""
         expected = self.expected()
         if expected is None:
             return 0
-        return sum(
-            differing(some, wanted.expand_as(some))
-            for periods, wanted in in_periods(self.output, expected)
-            for some in periods.split(CHECKED_AT_ONCE, dim=1)
-        )
+        count = 0
+        for periods, wanted in in_periods(self.output, expected):
+            for some in periods.split(CHECKED_AT_ONCE, dim=1):
+                count += differing(some, wanted.expand_as(some))
+        return count
 
     def bus_factor(self) -> float:
-        """What algorithm bandwidth is multiplied by to give the traffic of the busiest link."""
-        # A rank's own part travels nowhere.
+        """Returns the factor from algorithm bandwidth to bus bandwidth, which is that of the busiest link."""
+        # The part of a rank that stays with it uses no link.
         return (self.setting.world_size - 1) / self.setting.world_size if self.shares else 1.0
 
     def traffic(self) -> float:
-        """Bytes that all ranks together have to read and write on one host, by the best way there is."""
+        """Returns the least bytes that all ranks together have to read and write on one host."""
         return 2.0 * self.setting.world_size * self.size
 
     @property
@@ -110,32 +117,38 @@ class Case(ABC):
         return self.setting.rank == self.setting.root
 
     def pattern(self, rank: int, part: int = 0) -> torch.Tensor:
-        """What `rank` puts in (for `part`): one period, a row of small integers, so that every sum is exact
-        in every dtype."""
+        """Returns one period of what `rank` puts in for `part`, as a row.
+
+        It holds small integers, so that every sum is exact in every dtype.
+        """
         ramp = torch.arange(min(self.count, PERIOD), dtype=torch.int32).remainder_(8)
         return ramp.add_((rank + 3 * part) % 8).to(self.setting.dtype)[None]
 
     def patterns(self, rank: int) -> torch.Tensor:
-        """What `rank` puts in for all ranks, a row each."""
+        """Returns what `rank` puts in for all ranks, with a row for each."""
         return torch.cat([self.pattern(rank, part) for part in range(self.setting.world_size)])
 
     def reduced(self, part: int = 0) -> torch.Tensor:
-        """What the reduction makes of every rank's pattern, a row in float64."""
+        """Returns the reduction of the patterns of all ranks, as a row in float64."""
         inputs = torch.stack([self.pattern(rank, part).double() for rank in range(self.setting.world_size)])
-        return {"sum": inputs.sum, "avg": inputs.mean, "min": inputs.amin, "max": inputs.amax}[
-            self.setting.op
-        ](0)
+        reductions: dict[str, Callable[..., torch.Tensor]] = {
+            "sum": torch.sum,
+            "avg": torch.mean,
+            "min": torch.amin,
+            "max": torch.amax,
+        }
+        return reductions[self.setting.op](inputs, 0)
 
     def on_device(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.setting.device)
 
     def empty(self, parts: int = 1) -> torch.Tensor:
-        """A buffer of so many parts."""
+        """Returns a buffer of so many parts."""
         return torch.empty(parts * self.count, dtype=self.setting.dtype, device=self.setting.device)
 
 
 class Whole(Case):
-    """One buffer a rank, which the collective overwrites."""
+    """Has one buffer for each rank, which the collective overwrites."""
 
     def allocate(self) -> None:
         self.source = self.on_device(self.pattern(self.setting.rank))
@@ -183,7 +196,7 @@ class Reduce(Whole):
 
 
 class AllGather(Case):
-    """`size` is the output's; every rank puts in its share."""
+    """Has the `size` of the output. Every rank puts in its part."""
 
     shares = in_place_too = True
 
@@ -201,7 +214,7 @@ class AllGather(Case):
 
 
 class ReduceScatter(Case):
-    """`size` is the input's; every rank gets its share of the sum."""
+    """Has the `size` of the input. Every rank gets its part of the sum."""
 
     shares = in_place_too = uses_op = True
 
@@ -223,7 +236,7 @@ class ReduceScatter(Case):
 
 
 class Gather(Case):
-    """`size` is the root's output; every rank puts in its share."""
+    """Has the `size` of the root's output. Every rank puts in its part."""
 
     shares = uses_root = True
 
@@ -246,7 +259,7 @@ class Gather(Case):
 
 
 class Scatter(Case):
-    """`size` is the root's input; every rank gets its share."""
+    """Has the `size` of the root's input. Every rank gets its part."""
 
     shares = uses_root = True
 
@@ -267,7 +280,7 @@ class Scatter(Case):
 
 
 class AllToAll(Case):
-    """`size` is that of a rank's input, and of its output."""
+    """Has the `size` of the input of a rank, which is that of its output too."""
 
     shares = True
 
@@ -285,7 +298,7 @@ class AllToAll(Case):
 
 
 class SendRecv(Whole):
-    """Every rank sends `size` bytes to the next one, and gets as many from the one before."""
+    """Sends `size` bytes from every rank to the next one."""
 
     def allocate(self) -> None:
         super().allocate()
@@ -304,7 +317,7 @@ class SendRecv(Whole):
 
 
 class Barrier(Case):
-    """Moves nothing; its size is always 0."""
+    """Moves nothing. Its size is always 0."""
 
     def allocate(self) -> None:
         self.count = 0
@@ -324,10 +337,12 @@ class Barrier(Case):
 
 
 class MemoryPass(Case):
-    """y += x on every rank at once, without a collective: what the memory gives, two reads and a write."""
+    """Measures the memory: every rank runs y += x at once, which takes two reads and a write."""
 
     together = False
-    ENOUGH = 16 << 20  # bytes of an array in one call: ranks that wait for a core begin later than others
+    ENOUGH = (
+        16 << 20
+    )  # bytes of an array in one call, since ranks that wait for a core begin later than others
 
     def allocate(self) -> None:
         self.input = torch.ones(self.count, dtype=torch.float32)
@@ -362,8 +377,15 @@ CASES: dict[str, type[Case]] = {
 
 
 def in_periods(buffer: torch.Tensor, firsts: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Pairs of (parts, periods, elements) of the buffer and the (parts, 1, elements) that belong into each
-    period; `firsts` has a row for each part, its first period. One pair, or two where periods do not fit."""
+    """Yields views of the buffer with the values that belong into them.
+
+    A view has the shape (parts, periods, elements), and its values have the shape (parts, 1, elements).
+    There is a second pair if the last period of a part is cut off.
+
+    Args:
+        buffer: the parts, one after another.
+        firsts: the first period of each part, as rows.
+    """
     if buffer.numel() == 0:
         return
     parts, period = firsts.shape
@@ -376,7 +398,7 @@ def in_periods(buffer: torch.Tensor, firsts: torch.Tensor) -> Iterator[tuple[tor
 
 
 def differing(result: torch.Tensor, expected: torch.Tensor) -> int:
-    """Elements that are not what they should be; an average may be off by rounding."""
+    """Returns how many elements are wrong. An average may be off by rounding."""
     if not result.dtype.is_floating_point:
         return int((result.cpu() != expected.to(result.dtype)).sum())
     tolerance = 2 * torch.finfo(result.dtype).eps

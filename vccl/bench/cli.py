@@ -1,4 +1,4 @@
-"""The command line: what to measure, on which backends and devices; or what to do with figures."""
+"""Reads the command line, and measures collectives or runs another command."""
 
 import argparse
 import contextlib
@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -14,7 +15,8 @@ from vccl.bench import __doc__ as description
 from vccl.bench import baseline, markdown, plot, tune
 from vccl.bench.cases import CASES, REDUCE_OPS, Case, MemoryPass, Setting
 from vccl.bench.gate import Gate
-from vccl.bench.measure import TURNS, Effort, Step, measure
+from vccl.bench.job import world
+from vccl.bench.measure import TURNS, Effort, Step, Timing, measure
 from vccl.bench.mpi import Mpi
 from vccl.bench.report import Row, Table, write_json
 from vccl.bench.sizes import parse_size, series
@@ -22,10 +24,11 @@ from vccl.bench.sizes import parse_size, series
 try:
     from tqdm import tqdm
 except ImportError:
-    tqdm = None
+    tqdm = None  # type: ignore[assignment, misc]
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
-# Commands that start ranks themselves, or need none.
+Result = TypeVar("Result")
+# These commands start ranks themselves, or need none.
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "plot": plot.main,
     "table": markdown.main,
@@ -76,7 +79,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def check(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """Exits with a message where arguments do not go together."""
+    """Exits with a message if arguments do not go together."""
     if len(set(args.backends)) != len(args.backends):
         parser.error(f"--backend {args.backend} names a backend twice")
     if args.backends[0] == "mpi":
@@ -92,22 +95,22 @@ def check(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns 0, or 1 if some element was wrong somewhere."""
+    """Runs the command line. Returns 0, or 1 if some element was wrong on some rank."""
     argv = sys.argv[1:] if argv is None else argv
     if argv and argv[0] in COMMANDS:
         return COMMANDS[argv[0]](argv[1:])
     args = parse(argv)
-    # Facts about the run go over gloo, whatever is measured: a backend is not asked to vouch for itself.
+    # Facts about the run go over gloo, so that they do not depend on the backend that is measured.
     dist.init_process_group("gloo")
     try:
-        rows = run(args, dist.group.WORLD)
+        rows = run(args, world())
     finally:
         dist.destroy_process_group()
     return int(any(timing.wrong for row in rows for timing in row.timings.values()))
 
 
 def run(args: argparse.Namespace, control: dist.ProcessGroup) -> list[Row]:
-    """Measures every size and, on rank 0, prints the table and writes the JSON."""
+    """Measures every size. Rank 0 prints the table and writes the JSON."""
     contest = Contest(args, control)
     facts = {
         "collective": args.collective,
@@ -139,7 +142,7 @@ def run(args: argparse.Namespace, control: dist.ProcessGroup) -> list[Row]:
 
 
 class Contest:
-    """The contenders, and their measurement at one size."""
+    """Measures the contenders at one size after another."""
 
     def __init__(self, args: argparse.Namespace, control: dist.ProcessGroup) -> None:
         self.args = args
@@ -157,6 +160,11 @@ class Contest:
     def _start_mpi(self) -> None:
         self.mpi = Mpi(self.control.size())
 
+    def _measure_with_mpi(self, case: Case) -> Timing:
+        assert self.mpi is not None
+        args = self.args
+        return self.mpi.measure(args.collective, case, Effort(0, args.iters, args.seconds))
+
     def measure(self, size: int, step: Step) -> Row:
         args = self.args
         cases = [CASES[args.collective](setting, size) for setting in self.settings.values()]
@@ -164,10 +172,7 @@ class Contest:
         timings = measure([*cases, *passes], self.gate, self.control, self.effort, step)
         found = dict(zip(self.settings, timings, strict=False))
         if "mpi" in args.backends:
-            found["mpi"] = agreed(
-                lambda: self.mpi.measure(args.collective, cases[0], Effort(0, args.iters, args.seconds)),
-                self.control,
-            )
+            found["mpi"] = agreed(lambda: self._measure_with_mpi(cases[0]), self.control)
         memory = passes[0].traffic() / (timings[-1].median * 1e-6) if passes else None
         return make_row(args, cases[0], {name: found[name] for name in args.backends}, memory)
 
@@ -176,9 +181,9 @@ class Contest:
             self.mpi.close()
 
 
-def agreed(act: Callable[[], object], control: dist.ProcessGroup) -> object:
-    """What `act` returns on rank 0, which alone calls it; raises what it raises. On every rank."""
-    outcome: list = [None, None]
+def agreed(act: Callable[[], Result], control: dist.ProcessGroup) -> Result:
+    """Calls `act` on rank 0 alone. Every rank returns what it returns, or raises what it raises."""
+    outcome: list[Any] = [None, None]
     if control.rank() == 0:
         try:
             outcome[0] = act()
@@ -192,16 +197,20 @@ def agreed(act: Callable[[], object], control: dist.ProcessGroup) -> object:
 
 @contextlib.contextmanager
 def progress(text: str, speaks: bool) -> Iterator[Step]:
-    """A bar on a terminal's standard error, where tqdm is installed; gives what to call at a step."""
+    """Shows a bar if standard error is a terminal and tqdm is installed. Yields what to call at each step."""
     if tqdm is None:
         yield lambda: None
         return
     with tqdm(total=TURNS, desc=text, leave=False, disable=not (speaks and sys.stderr.isatty())) as bar:
-        yield lambda: bar.update() and None
+
+        def step() -> None:
+            bar.update()
+
+        yield step
 
 
 def make_setting(args: argparse.Namespace, backend: str, control: dist.ProcessGroup) -> Setting:
-    """A group of its own for the backend, with a device of the rank's own."""
+    """Makes a group for the backend, and chooses the device of this rank."""
     device = torch.device("cpu")
     if backend != "gloo" and args.device != "cpu":
         device = torch.device(args.device, int(os.environ.get("LOCAL_RANK", "0")))
@@ -218,5 +227,5 @@ def make_row(args: argparse.Namespace, case: Case, timings: dict, memory: float 
 
 
 def host_count(control: dist.ProcessGroup) -> int:
-    """Hosts, real or pretended, as torchrun counts them."""
+    """Returns how many hosts, real or pretended, torchrun counts."""
     return control.size() // int(os.environ.get("LOCAL_WORLD_SIZE", control.size()))

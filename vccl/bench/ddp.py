@@ -1,10 +1,11 @@
-"""What communication costs a training step: DistributedDataParallel on vccl's cards and, in turn, on gloo.
+"""Measures what communication costs a training step of DistributedDataParallel, on vccl and on gloo in turn.
 
     vrun --cards 2 -m vccl.bench.ddp
 
-A step is the forward pass, the backward pass and the optimizer's, of an MLP, from the moment when all ranks
-have come until the slowest is done. Communication is what a step takes more than one under ``no_sync()``,
-which computes the same and tells nobody. Prints one line a backend, medians in milliseconds.
+A step is the forward pass, the backward pass and the optimizer's pass of an MLP. It lasts from the moment
+when all ranks have come until the slowest is done. Communication is the time that a step takes longer than
+a step under ``no_sync()``, which computes the same and sends nothing. Prints a line for each backend, with
+medians in milliseconds.
 """
 
 import argparse
@@ -19,12 +20,13 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from vccl.bench.gate import Gate
+from vccl.bench.job import world
 from vccl.bench.measure import synchronizer
 
 
 @dataclass
 class Trainee:
-    """A model in training on one backend, and its times in milliseconds: with communication and without."""
+    """Trains a model on one backend, and keeps its times in milliseconds with and without communication."""
 
     name: str
     group: dist.ProcessGroup
@@ -53,7 +55,7 @@ class Trainee:
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def step(self, gate: Gate, communicates: bool) -> float:
-        """Seconds of one step on this rank."""
+        """Makes one step. Returns its seconds on this rank."""
         self.optimizer.zero_grad(set_to_none=False)
         self.finish()
         gate.wait()
@@ -67,17 +69,17 @@ class Trainee:
         return took
 
     def communication(self) -> float:
-        """Milliseconds a step."""
+        """Returns the milliseconds of a step."""
         return statistics.median(self.times[True]) - statistics.median(self.times[False])
 
 
 def measure(trainees: Sequence[Trainee], steps: int, control: dist.ProcessGroup) -> None:
-    """`steps` of each kind and backend, in turns."""
+    """Makes `steps` steps of each kind on each backend, in turns."""
     gate = Gate(control)
     for turn in range(-2, steps):
         for trainee in trainees:
             for communicates in (True, False):
-                # The slowest rank's: the others wait for it in their next step.
+                # The slowest rank counts, because the others wait for it in their next step.
                 slowest = torch.tensor(trainee.step(gate, communicates), dtype=torch.float64)
                 dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=control)
                 if turn >= 0:  # the first steps make buckets, communicators and momentum
@@ -96,14 +98,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     dist.init_process_group("gloo")
     try:
-        compare(args, dist.group.WORLD)
+        compare(args, world())
     finally:
         dist.destroy_process_group()
     return 0
 
 
 def compare(args: argparse.Namespace, control: dist.ProcessGroup) -> None:
-    """The trainees are gone when it returns: DDP must not be the last to hold a group of gloo."""
+    """Measures and prints. Leaves no DDP object behind, because none may outlive a group of gloo."""
     card = torch.device("vdev", dist.get_rank() % torch.accelerator.device_count())
     torch.accelerator.set_device_index(card.index)
     shape = (args.width, args.layers, args.batch)

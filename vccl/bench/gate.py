@@ -1,8 +1,9 @@
-"""Lets all ranks go at the same moment, at no cost to the backend that is measured."""
+"""Lets all ranks go at the same moment, without a cost for the backend that is measured."""
 
 import mmap
 import os
 import tempfile
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -11,17 +12,20 @@ from vccl import _C
 
 
 class Gate:
-    """A barrier over a page that all ranks map. A rank that comes early looks for the others for a moment,
-    then sleeps until the last one wakes it. Ranks that share no machine use the control group's barrier.
+    """Is a barrier over a page that all ranks map.
 
-    A barrier of the measured backend would let the ranks go at moments that differ by its own latency. One
-    that yields to wait forfeits what the scheduler grants the rank, and a backend whose other threads have to
-    run then looks slow; one that only sleeps starts every call on a cold core. One in Python is in the way of
-    ranks that are not done yet, where these outnumber cores.
+    A rank that comes early looks for the others for a moment, and then sleeps until the last one wakes it.
+    Ranks on several machines use the barrier of the control group.
+
+    Other barriers would spoil the measurement. A barrier of the measured backend lets the ranks go at
+    moments that differ by its own latency. A barrier that yields uses up the time that the scheduler grants
+    the rank, so that a backend with further threads looks slow. A barrier that only sleeps starts every
+    call on a cold core. A barrier in Python takes cores from ranks that are not done yet, if ranks
+    outnumber cores.
     """
 
     TIMEOUT = 600.0  # seconds
-    LOOK = 200e-6  # seconds awake, where every rank has a core to itself
+    LOOK = 200e-6  # seconds awake, if every rank has a core to itself
 
     def __init__(self, control: dist.ProcessGroup) -> None:
         self.control = control
@@ -31,11 +35,11 @@ class Gate:
 
     @property
     def one_clock(self) -> bool:
-        """Whether all ranks are on one machine, where perf_counter is the same clock in all processes."""
+        """Returns whether all ranks are on one machine, where perf_counter is one clock for all processes."""
         return self.barrier is not None
 
     def wait(self) -> None:
-        """Returns once every rank has called it as often as we have."""
+        """Blocks until every rank has called it as often as this one."""
         if self.barrier is None:
             dist.barrier(self.control)
             return
@@ -46,14 +50,18 @@ class Gate:
             raise TimeoutError(f"rank {rank}: no sign of another rank for {self.TIMEOUT} s") from error
 
     def _map_page(self) -> mmap.mmap | None:
-        """The page, whose name is gone by then; None if some rank cannot open what rank 0 has made."""
+        """Returns a page that all ranks map, or None if some rank cannot open the file of rank 0.
+
+        The file is deleted by then.
+        """
         length = mmap.PAGESIZE
         file = tempfile.NamedTemporaryFile(prefix="vccl-bench-") if self.control.rank() == 0 else None  # noqa: SIM115
         if file:
             file.truncate(length)
-        identity = [(file.name, os.fstat(file.fileno()).st_ino) if file else None]
+        identity: list[Any] = [(file.name, os.fstat(file.fileno()).st_ino) if file else None]
         dist.broadcast_object_list(identity, group_src=0, group=self.control)
-        page = self._open(*identity[0], length)
+        name, inode = identity[0]
+        page = self._open(name, inode, length)
         opened = torch.tensor(page is not None, dtype=torch.int32)
         dist.all_reduce(opened, op=dist.ReduceOp.MIN, group=self.control)
         if file:

@@ -1,12 +1,15 @@
 """Times one collective at one size, on one or several backends in turn.
 
-A call goes: write the buffers anew, let all ranks go at once (gate.py), then the clock runs from the Python
-call until the host can read the result. The backends take turns, so that what else happens on the machine
-meets all of them; each gets about the same time, and so the more calls the faster it is. A turn starts with a
-few calls that do not count, since the caches and the cores are as the other backend left them. A call has
-taken from when the last rank called until the last rank had its result; on several machines, which share no
-clock, as long as it took the slowest rank. What ranks do each for itself counts from when the first one
-began: where ranks outnumber cores, it may be done before the last one begins.
+Each call writes the buffers anew and lets all ranks go at once (gate.py). The clock then runs from the
+Python call until the host can read the result. The backends take turns, so that other activity on the
+machine affects all of them. Each backend gets about the same time, so a faster one makes more calls. A turn
+starts with a few calls that do not count, because the other backend has changed the state of the caches and
+the cores.
+
+The time of a call is from the moment when the last rank called until the last rank had its result. Several
+machines share no clock, so there it is the time of the slowest rank. Where each rank does something for
+itself, the time begins with the first rank: if ranks outnumber cores, some may be done before the last one
+begins.
 """
 
 import statistics
@@ -27,7 +30,7 @@ Step = Callable[[], None]
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure a case: `iterations` calls; where that is None, as many as fit into `seconds`."""
+    """Tells how long to measure: `iterations` calls or, if that is None, as many as fit into `seconds`."""
 
     warmup: int = 5
     iterations: int | None = None
@@ -38,7 +41,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Timing:
-    """Times in microseconds; bandwidths in GB/s (10^9 bytes)."""
+    """Holds what was measured of one case, in microseconds and in GB/s (10^9 bytes)."""
 
     calls: int
     median: float
@@ -57,9 +60,10 @@ def measure(
     step: Step = lambda: None,
     check: bool = True,
 ) -> list[Timing]:
-    """One timing a case, equal on all ranks. Calls `step` now and then, TURNS times at most.
+    """Returns one timing for each case, which is equal on all ranks. Calls `step` at most TURNS times.
 
-    Without `check` nobody looks for wrong elements, which takes as long as some calls where buffers are long.
+    Without `check` it does not look for wrong elements, which takes as long as some calls if buffers are
+    long.
     """
     rounds = [agreed_rounds(case, gate, effort, control) for case in cases]
     turns = min(TURNS, min(rounds))
@@ -86,7 +90,7 @@ def measure(
 
 
 def timed_call(case: Case, gate: Gate) -> tuple[float, float]:
-    """When one call began and ended on this rank, in seconds."""
+    """Makes one call. Returns when it began and ended on this rank, in seconds."""
     finish = synchronizer(case.setting.device)
     case.reset()
     finish()
@@ -100,12 +104,12 @@ def timed_call(case: Case, gate: Gate) -> tuple[float, float]:
 
 
 def synchronizer(device: torch.device) -> Callable[[], None]:
-    """What makes the host wait for the device. A call on CPU tensors has returned when it is done."""
+    """Returns a function that makes the host wait for the device. Calls on CPU tensors need no wait."""
     return (lambda: None) if device.type == "cpu" else torch.accelerator.synchronize
 
 
 def agreed_rounds(case: Case, gate: Gate, effort: Effort, control: dist.ProcessGroup) -> int:
-    """Warms up; then how many calls of this case to time, the same number on every rank."""
+    """Warms up. Returns how many calls of this case to time, which is the same number on every rank."""
     rounds = []
     for _ in range(max(1, effort.warmup)):
         begin = time.perf_counter()
@@ -113,14 +117,20 @@ def agreed_rounds(case: Case, gate: Gate, effort: Effort, control: dist.ProcessG
         rounds.append(time.perf_counter() - begin)
     if effort.iterations is not None:
         return effort.iterations
-    # The median: the first call, or the first few, make communicators and map memory.
+    # The first calls make communicators and map memory, so the median counts and not the mean.
     slowest = torch.tensor(statistics.median(rounds), dtype=torch.float64)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=control)
     return max(effort.fewest, min(effort.most, int(effort.seconds / slowest.item())))
 
 
 def summary(factors: tuple[int, float], seconds: torch.Tensor, wrong: int) -> Timing:
-    """`factors`: the size in bytes, and what makes bus bandwidth of algorithm bandwidth."""
+    """Returns the timing of one case.
+
+    Args:
+        factors: the size in bytes, and the quotient of bus bandwidth and algorithm bandwidth.
+        seconds: the time of each call.
+        wrong: how many elements were wrong on all ranks.
+    """
     size, bus_factor = factors
     median, p90, p99 = (seconds.quantile(part).item() for part in (0.5, 0.9, 0.99))
     bandwidth = size / median / 1e9

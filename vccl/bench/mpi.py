@@ -1,4 +1,4 @@
-"""An MPI beside the backends of torch.distributed, where one is installed; it runs mpi.c."""
+"""Measures an installed MPI beside the backends of torch.distributed, with the program mpi.c."""
 
 import os
 import shutil
@@ -13,12 +13,12 @@ from vccl.bench.measure import TURNS, Effort, Timing, summary
 
 SOURCE = Path(__file__).with_name("mpi.c")
 PATIENCE = 300  # seconds for one start
-# Started anew for each turn, an MPI takes half a second before its first call: fewer turns than the others.
+# An MPI is started anew for each turn, which takes half a second, so it gets fewer turns than the others.
 STARTS = 3
 
 
 class Mpi:
-    """Rank 0 alone starts it; the other ranks sleep meanwhile.
+    """Builds and runs the program. Rank 0 alone does that, and the other ranks sleep meanwhile.
 
     Raises:
         FileNotFoundError: there is no mpicc or no mpirun.
@@ -37,13 +37,14 @@ class Mpi:
         self.name = version.splitlines()[0].strip()
         self.command = ["mpirun", "-n", str(ranks)]
         if "Open MPI" in version or "Open RTE" in version:
-            # Unbound, as the other contenders are; and yielding, where ranks outnumber cores.
+            # Its ranks are not bound to cores, as those of the other contenders. They yield if they
+            # outnumber cores.
             self.command += ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
             if ranks > len(os.sched_getaffinity(0)):
                 self.command += ["--mca", "mpi_yield_when_idle", "1"]
 
     def measure(self, collective: str, case: Case, effort: Effort) -> Timing:
-        """As measure() does, at the size of `case`; `wrong` is not looked at."""
+        """Measures as measure() does, at the size of `case`. It does not look for wrong elements."""
         first = self._run(collective, case.size, TURNS)
         fitting = int(effort.seconds * 1e6 / max(1.0, first.median().item()))
         rounds = effort.iterations or max(effort.fewest, min(effort.most, fitting))
@@ -51,9 +52,9 @@ class Mpi:
         return summary((case.size, case.bus_factor()), torch.cat(times) / 1e6, 0)
 
     def _run(self, collective: str, size: int, iterations: int) -> torch.Tensor:
-        """Microseconds of each call."""
+        """Returns the microseconds of each call."""
         command = [*self.command, str(self.program), collective, str(size), str(iterations)]
-        # torchrun's variables are for our ranks: some MPIs read a few of them.
+        # Some MPIs read a few of torchrun's variables, which are not meant for them.
         environment = {
             key: value
             for key, value in os.environ.items()

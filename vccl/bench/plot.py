@@ -1,11 +1,16 @@
-"""Pictures of what --json wrote: latency and bus bandwidth over size, one line a contender."""
+"""Draws what --json wrote: latency and bus bandwidth over size, with a line for each contender."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from vccl.bench.measure import Timing
 from vccl.bench.report import Row, read_json
 from vccl.bench.sizes import format_size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 KILO = 1024
 
@@ -40,8 +45,20 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def draw(axes, rows: Sequence[Row], of, upto=None) -> None:  # noqa: ANN001
-    """`of` and `upto` take a Timing and give what is drawn, and how far the shade above it reaches."""
+def draw(
+    axes: "Axes",
+    rows: Sequence[Row],
+    of: Callable[[Timing], float],
+    upto: Callable[[Timing], float] | None = None,
+) -> None:
+    """Draws a line for each contender.
+
+    Args:
+        axes: where it is drawn.
+        rows: what was measured, in the order of the sizes.
+        of: gives the height of the line at a measurement.
+        upto: gives the height that the shade above the line reaches. Without it there is no shade.
+    """
     sizes = [row.size for row in rows]
     for contender in rows[0].timings:
         timings = [row.timings[contender] for row in rows]

@@ -1,4 +1,4 @@
-"""The table that people read and the JSON that programs read."""
+"""Writes the table that people read and the JSON that programs read."""
 
 import json
 import os
@@ -17,10 +17,11 @@ from vccl.bench.measure import Timing
 
 @dataclass(frozen=True)
 class Row:
-    """One size: what was called, and a timing for each contender.
+    """Holds what was called at one size, and a timing for each contender.
 
-    ``traffic``: bytes that all ranks together have to read and write (Case.traffic). ``memory``: bytes a
-    second that they reached in the same run, without a collective; None where that was not measured.
+    ``traffic`` is the number of bytes that all ranks together have to read and write (Case.traffic).
+    ``memory`` is the number of bytes a second that they reached in the same run without a collective, or
+    None if that was not measured.
     """
 
     size: int
@@ -33,12 +34,12 @@ class Row:
     memory: float | None = None
 
     def ratio(self, other: str) -> float:
-        """How many times longer `other` takes than the first contender, in the median."""
+        """Returns how many times longer `other` takes than the first contender, in the median."""
         first = next(iter(self.timings.values()))
         return self.timings[other].median / first.median
 
     def of_memory(self, contender: str) -> float | None:
-        """The part of the memory's speed that the contender reaches; above 1 only where caches help."""
+        """Returns the part of the memory's speed that the contender reaches. Caches can lift it above 1."""
         if self.memory is None:
             return None
         return self.traffic / self.memory / (self.timings[contender].median * 1e-6)
@@ -84,16 +85,16 @@ class Table:
 
 
 def write_json(path: Path, facts: dict[str, Any], rows: Sequence[Row]) -> None:
-    """{"machine": {...}, ..., "rows": [...]}: times in microseconds, bandwidths in GB/s, sizes in bytes."""
+    """Writes {"machine": {...}, ..., "rows": [...]}, with microseconds, GB/s and bytes as units."""
     text = json.dumps({"machine": machine(), **facts, "rows": [asdict(row) for row in rows]}, indent=2)
     path.write_text(text + "\n")
 
 
 def read_json(path: Path) -> tuple[dict[str, Any], list[Row]]:
-    """What write_json() wrote: the facts, and the rows.
+    """Returns the facts and the rows that write_json() has written.
 
     Raises:
-        ValueError: the file is not one of ours.
+        ValueError: write_json() has not written the file.
     """
     facts = json.loads(path.read_text())
     try:
@@ -107,7 +108,7 @@ def read_json(path: Path) -> tuple[dict[str, Any], list[Row]]:
 
 
 def machine() -> dict[str, object]:
-    """What a reader of the figures has to know about where they come from."""
+    """Returns what a reader of the figures has to know about the machine and the software."""
     return {
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),

@@ -5,13 +5,13 @@
     python -m vccl.bench tune --ranks 4 --collectives all_reduce,broadcast      # a part
     python -m vccl.bench tune --rewrite    # the table, from what was measured
 
-It starts the ranks itself. Card memory is "mapped", CPU memory is "staged". Each family of algorithms has a
-group, made with a VCCL_ALGO that asks for it, and at every size the groups take turns within one run. Sizes
-come in steps of 4, and of 2 where the best algorithm was found to change. The whole is done in several
-passes, so that a spell of something else on the machine meets one of them only.
+The command starts the ranks itself. Card memory is "mapped", and CPU memory is "staged". Each family of
+algorithms has a group, which is made with a VCCL_ALGO that asks for it. At every size the groups take turns
+within one run. Sizes come in steps of 4, and in steps of 2 where the best algorithm changes. Everything is
+measured in several passes, so that other activity on the machine affects only one of them.
 
-A virtual machine moves between states: its cores share a cache, or do not, and some algorithms suffer from
-that more than others. A table should come from runs in all states: at several times, with --add.
+A virtual machine moves between states, in which its cores share a cache or do not, and some algorithms suffer
+from that more than others. So a table should come from runs at several times, with --add.
 """
 
 import argparse
@@ -25,10 +25,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-import vccl
+from vccl import _C
 from vccl.bench.cases import CASES, Case, Setting
 from vccl.bench.gate import Gate
-from vccl.bench.job import run_ranks
+from vccl.bench.job import run_ranks, world
 from vccl.bench.measure import Effort, measure
 from vccl.bench.report import machine
 from vccl.bench.sizes import format_size, parse_size, series
@@ -47,12 +47,12 @@ from vccl.bench.tuned_table import (
 try:
     from tqdm import tqdm
 except ImportError:
-    tqdm = None
+    tqdm = None  # type: ignore[assignment, misc]
 
 SMALLEST, STEP = 16, 4
-HOPELESS = 2.0  # times as long as the best one: measured in the first pass only
+HOPELESS = 2.0  # an algorithm that takes so many times the best time is measured in the first pass only
 CHECKED = 1 << 18  # bytes up to which results are compared with the known answer
-FACTS = ("cpu", "cores")  # of the machine; measurements of different ones do not go into one table
+FACTS = ("cpu", "cores")  # one table is made of measurements that agree in these
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -77,9 +77,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--table",
         type=Path,
-        default=Path("csrc_pg/collectives/tuned_table.hpp"),
+        default=Path("csrc_pg/collectives/selection/tuned_table.hpp"),
         metavar="FILE",
-        help="default: csrc_pg/collectives/tuned_table.hpp",
+        help="default: csrc_pg/collectives/selection/tuned_table.hpp",
     )
     parser.add_argument(
         "--add",
@@ -112,7 +112,7 @@ def names(allowed: Sequence[str]) -> Callable[[str], list[str]]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0."""
+    """Runs the command, and returns 0."""
     args = parse(argv)
     if "RANK" in os.environ:
         return measure_as_rank(args)
@@ -124,7 +124,7 @@ def main(argv: Sequence[str]) -> int:
                     kept[one.key].add_all(one)
                 else:
                     kept[one.key] = one
-            # After each job: what was measured is not lost if a later one fails.
+            # It is written after each job, so that nothing is lost if a later job fails.
             write_measured(args.json, facts(), list(kept.values()))
         print(f"wrote {args.json}")
     measured_on, measured = read_measured(args.json)
@@ -141,10 +141,10 @@ def facts() -> dict[str, object]:
 
 
 def keep(args: argparse.Namespace) -> dict[tuple, Measured]:
-    """What --json holds, by key.
+    """Returns the measurements in the file of --json, by key.
 
     Raises:
-        SystemExit: that comes from another machine, and not all of it is replaced.
+        SystemExit: they come from another machine, and not all of them are replaced.
     """
     if not args.json.is_file():
         return {}
@@ -162,7 +162,7 @@ def keep(args: argparse.Namespace) -> dict[tuple, Measured]:
 
 
 def described(section: Section) -> str:
-    """all_reduce, mapped, 1 to 2 ranks: oneshot to 1K, then direct"""
+    """Returns a text such as "all_reduce, mapped, 1 to 2 ranks: oneshot to 1K, then direct"."""
     ranks = f"{section.fewest} to {section.most}" if section.most else f"{section.fewest} or more"
     ranges = [
         one.algorithm if one.last is None else f"{one.algorithm} to {format_size(one.last)}"
@@ -172,10 +172,10 @@ def described(section: Section) -> str:
 
 
 def run(args: argparse.Namespace, ranks: int) -> list[Measured]:
-    """Measures in a job of its own.
+    """Measures in a job, and returns what it has measured.
 
     Raises:
-        subprocess.CalledProcessError: the job failed; it has said why.
+        subprocess.CalledProcessError: the job failed. It has printed the reason.
     """
     with tempfile.TemporaryDirectory(prefix="vccl-tune-") as folder:
         path = Path(folder) / "measured.json"
@@ -187,9 +187,9 @@ def run(args: argparse.Namespace, ranks: int) -> list[Measured]:
             "--seconds": args.seconds,
             "--json": path,
         }
-        # One word each: torchrun takes a bare --max for one of its own options.
+        # Each option is one word, because torchrun takes a bare --max for one of its own options.
         words = [f"{name}={value}" for name, value in options.items()]
-        # What somebody has set for his own jobs must not choose here.
+        # Variables that the user has set for other jobs must not choose the algorithms here.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("VCCL_")}
         run_ranks(ranks, ["tune", *words], environment)
         return read_measured(path)[1]
@@ -198,7 +198,7 @@ def run(args: argparse.Namespace, ranks: int) -> list[Measured]:
 def measure_as_rank(args: argparse.Namespace) -> int:
     dist.init_process_group("gloo")  # facts about the run go there
     try:
-        contest = Contest(args, dist.group.WORLD)
+        contest = Contest(args, world())
         found = contest.run()
         if dist.get_rank() == 0:
             write_measured(args.json, facts(), found)
@@ -208,7 +208,7 @@ def measure_as_rank(args: argparse.Namespace) -> int:
 
 
 class Contest:
-    """The families' groups, and the measurement of all that was asked for. The same on every rank."""
+    """Makes the groups of the families, and measures all that was asked for. Runs on every rank."""
 
     def __init__(self, args: argparse.Namespace, control: dist.ProcessGroup) -> None:
         self.args = args
@@ -225,11 +225,11 @@ class Contest:
         }
 
     def _make_group(self, family: str, card: torch.device) -> dist.ProcessGroup:
-        """A group whose calls are done by the family's algorithms, where it has one."""
+        """Makes a group that uses the algorithms of a family for the collectives that the family has."""
         os.environ["VCCL_ALGO"] = ";".join(f"{collective}:{family}" for collective in families()[family])
         try:
             group = dist.new_group(backend="vccl")
-            # The card's communicator is made at the first call.
+            # The first call makes the communicator of the card.
             dist.all_reduce(torch.zeros(1, device=card), group=group)
             torch.accelerator.synchronize()
         finally:
@@ -244,7 +244,7 @@ class Contest:
         return list(self.found.values())
 
     def sizes(self, one: Measured, first: bool) -> list[int]:
-        """Those of a pass: in the later ones also between two that have different best algorithms."""
+        """Returns the sizes of a pass. Later passes add sizes between two with different best algorithms."""
         if one.collective == "barrier":
             return [0]
         if first:
@@ -281,26 +281,26 @@ class Contest:
         return CASES[one.collective](setting, size)
 
     def capable(self, one: Measured, size: int) -> list[str]:
-        """The families that have an algorithm for it: what another was asked for, it would leave to these."""
-        return vccl._C._capable_families(one.collective, size, one.ranks, one.memory == "mapped")
+        """Returns the families that have an algorithm for it. Others would leave the call to these."""
+        return _C._capable_families(one.collective, size, one.ranks, one.memory == "mapped")
 
 
 def families() -> dict[str, list[str]]:
-    """The collectives that each family has an algorithm for."""
+    """Returns the collectives of each family for which it has an algorithm."""
     found: dict[str, list[str]] = {}
-    for family, collective in sorted(vccl._C._algorithms()):
+    for family, collective in sorted(_C._algorithms()):
         found.setdefault(family, []).append(collective)
     return found
 
 
 def rounded(time: float) -> float:
-    """To three digits, which is more than the times are worth."""
+    """Returns a time with three digits, which is more than its accuracy."""
     found = float(f"{time:.3g}")
     return int(found) if found.is_integer() else found
 
 
 def progress(rows: Sequence[tuple[Measured, int]], text: str, speaks: bool) -> Iterator[tuple[Measured, int]]:
-    """The rows, with a bar on a terminal's standard error where tqdm is installed."""
+    """Yields the rows, and shows a bar if standard error is a terminal and tqdm is installed."""
     if tqdm is None:
         yield from rows
         return

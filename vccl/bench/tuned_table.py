@@ -1,11 +1,11 @@
-"""From measured times to ranges, and from ranges to the C++ table that the selector reads.
+"""Turns measured times into ranges, and ranges into the C++ table that the selector reads.
 
-An algorithm's cost at a size is the logarithm of its time over the best one's: 0 for the best, about 0.1
-for one that takes 10 % longer. A series of ranges costs what its algorithms cost at the measured sizes, and
-SWITCH for each further range; of all series the cheapest is taken, and no algorithm has two ranges in it. So
-a range is there only if it saves more than SWITCH over all its sizes, and noise makes none. Where nothing
-else decides, the algorithm that the selector lists first is taken. Numbers of ranks share a series unless
-series of their own save more than they cost.
+The cost of an algorithm at a size is the logarithm of its time divided by the best time there: 0 for the
+best algorithm, and about 0.1 for one that takes 10 % longer. A series of ranges costs what its algorithms
+cost at the measured sizes, and SWITCH for each further range. The cheapest series is taken in which no
+algorithm has two ranges. So a range exists only if it saves more than SWITCH over all its sizes, and noise
+makes no range. If nothing else decides, the algorithm that the selector lists first is taken. Different
+numbers of ranks share a series unless separate series save more than they cost.
 """
 
 import functools
@@ -19,7 +19,7 @@ from statistics import fmean
 from typing import Any
 
 SWITCH = 0.1
-LISTED_LATER = 0.02  # what another than the first listed has to save, for each place
+LISTED_LATER = 0.02  # what an algorithm has to save for each place that it is behind the first one
 COLLECTIVES = (
     "all_reduce",
     "broadcast",
@@ -32,16 +32,16 @@ COLLECTIVES = (
     "barrier",
 )
 MEMORIES = ("mapped", "staged")
-WIDTH = 110  # columns of a line of C++
+WIDTH = 110  # the columns that a line of C++ may have
 
-Costs = dict[int, dict[str, float]]  # of each algorithm at each size
+Costs = dict[int, dict[str, float]]  # by size and algorithm
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One collective's times in microseconds: of each algorithm that can do it, at each size in bytes.
+    """Holds the times of one collective in microseconds, by size in bytes and algorithm.
 
-    One time a pass; None in a pass which left the algorithm out, since it had been hopeless before.
+    There is one time for each pass. It is None if the pass left the algorithm out as hopeless.
     """
 
     collective: str
@@ -54,21 +54,21 @@ class Measured:
         return (COLLECTIVES.index(self.collective), MEMORIES.index(self.memory), self.ranks)
 
     def costs(self) -> Costs:
-        """The mean over the passes: an algorithm that is bad in one state of the machine pays for it."""
+        """Returns the mean costs of all passes, so that a bad state of the machine counts too."""
         return {
             size: {name: fmean(passes) for name, passes in ratios(times)}
             for size, times in self.times.items()
         }
 
-    def add(self, size: int, found: Mapping[str, float], able: Sequence[str]) -> None:
-        """One more pass: the times of the algorithms that took part in it, of all that are able to."""
+    def add(self, size: int, found: Mapping[str, float | None], able: Sequence[str]) -> None:
+        """Adds a pass: the times `found` of the algorithms that took part, out of all that are `able`."""
         times = self.times.setdefault(size, {})
         passes = max(map(len, times.values()), default=0)
         for name in dict.fromkeys([*able, *times]):
             times.setdefault(name, [None] * passes).append(found.get(name))
 
     def add_all(self, other: "Measured") -> None:
-        """The passes of another run, behind ours."""
+        """Adds the passes of another run."""
         for size, times in other.times.items():
             for turn in range(max(map(len, times.values()))):
                 found = {name: series[turn] for name, series in times.items() if series[turn] is not None}
@@ -77,7 +77,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Range:
-    """`algorithm` up to `last` bytes (included; None: any size), from where the range before it ends."""
+    """Uses `algorithm` from the end of the range before it to `last` bytes included (None: any size)."""
 
     algorithm: str
     last: int | None
@@ -85,7 +85,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Section:
-    """The ranges for one collective in one kind of memory, for numbers of ranks (`most`: None: any)."""
+    """Holds the ranges of one collective in one kind of memory, for `fewest` to `most` (None: any) ranks."""
 
     collective: str
     memory: str
@@ -95,7 +95,7 @@ class Section:
 
 
 def ratios(times: Mapping[str, Sequence[float | None]]) -> Iterator[tuple[str, list[float]]]:
-    """Each algorithm, and for each pass with it the logarithm of its time over the best one's there."""
+    """Yields each algorithm with its cost in each pass that it took part in."""
     best = [min(time for time in turn if time is not None) for turn in zip(*times.values(), strict=True)]
     for name, series in times.items():
         passes = zip(series, best, strict=True)
@@ -103,13 +103,14 @@ def ratios(times: Mapping[str, Sequence[float | None]]) -> Iterator[tuple[str, l
 
 
 def at(costs: Costs, size: int) -> dict[str, float]:
-    """The costs at a size that need not have been measured: between those beside it, in log(size)."""
+    """Returns the costs at a size, interpolated in log(size) if that size was not measured."""
     if size in costs:
         return costs[size]
     below = max((other for other in costs if other < size), default=None)
     above = min((other for other in costs if other > size), default=None)
     if below is None or above is None:
-        return costs[above if below is None else below]
+        (nearest,) = (other for other in (below, above) if other is not None)
+        return costs[nearest]
     part = math.log(size / below) / math.log(above / below)
     return {
         name: (1 - part) * cost + part * costs[above][name]
@@ -119,7 +120,7 @@ def at(costs: Costs, size: int) -> dict[str, float]:
 
 
 def together(several: Sequence[Costs]) -> Costs:
-    """The sum of the costs, at the same sizes; of the algorithms that can do it in all."""
+    """Returns the sums of costs at the same sizes, for the algorithms that all of them have."""
     found = {}
     for size in several[0]:
         here = [costs[size] for costs in several]
@@ -129,10 +130,10 @@ def together(several: Sequence[Costs]) -> Costs:
 
 
 def cheapest(costs: Costs) -> tuple[float, tuple[Range, ...]]:
-    """The cost of the best series of ranges, and the series."""
+    """Returns the cost of the best series of ranges, and the series."""
     sizes = sorted(costs)
 
-    # From size number `begin` on, of which the algorithms in `used` have had their range.
+    # Returns the best series from size number `begin` on, without the algorithms in `used`.
     @functools.cache
     def best(begin: int, used: frozenset[str]) -> tuple[float, tuple[Range, ...]]:
         found: tuple[float, tuple[Range, ...]] = (math.inf, ())
@@ -145,11 +146,11 @@ def cheapest(costs: Costs) -> tuple[float, tuple[Range, ...]]:
                     break
                 cost += costs[sizes[end]][name]
                 if end + 1 == len(sizes):
-                    here = (cost, (Range(name, None),))
+                    here: tuple[float, tuple[Range, ...]] = (cost, (Range(name, None),))
                 else:
                     rest, ranges = best(end + 1, used | {name})
                     here = (cost + rest, (Range(name, sizes[end]), *ranges))
-                # The margin keeps the simpler of two that differ by rounding.
+                # The margin keeps the simpler one of two series whose costs differ by rounding alone.
                 if here[0] < found[0] - 1e-9:
                     found = here
         return found
@@ -158,7 +159,7 @@ def cheapest(costs: Costs) -> tuple[float, tuple[Range, ...]]:
 
 
 def divisions(count: int) -> Iterator[list[range]]:
-    """Every way to cut 0 .. count - 1 into ranges, the fewest first."""
+    """Yields every way to cut 0 .. count - 1 into ranges, and those with the fewest ranges first."""
     ways = []
     for cuts in range(2 ** (count - 1)):
         ends = [i + 1 for i in range(count - 1) if cuts >> i & 1] + [count]
@@ -167,11 +168,10 @@ def divisions(count: int) -> Iterator[list[range]]:
 
 
 def sections(measured: Sequence[Measured]) -> Iterator[Section]:
-    """The table's content, in its order.
+    """Yields the sections of the table in their order.
 
     Raises:
-        ValueError: some collective was measured in no memory, or not with the ranks the others were measured
-            with.
+        ValueError: some collective was measured in no memory, or with other numbers of ranks than the others.
     """
     counts = sorted({one.ranks for one in measured})
     by_key = {one.key: one for one in measured}
@@ -206,7 +206,7 @@ def _sections_of(
 
 
 def header_text(machine: Mapping[str, Any], measured: Sequence[Measured]) -> str:
-    """The text of tuned_table.hpp, as clang-format leaves it."""
+    """Returns the text of tuned_table.hpp, as clang-format leaves it."""
     ranks = listed(sorted({one.ranks for one in measured}))
     title = (
         "Which algorithm is the best one where. Written by `python -m vccl.bench tune` and not by hand: "
@@ -216,7 +216,7 @@ def header_text(machine: Mapping[str, Any], measured: Sequence[Measured]) -> str
     lines += [
         "#pragma once",
         "",
-        '#include "csrc_pg/collectives/tuned_range.hpp"',
+        '#include "csrc_pg/collectives/selection/tuned_range.hpp"',
         "",
         "namespace vccl {",
         "",
@@ -238,7 +238,7 @@ def listed(numbers: Sequence[int]) -> str:
 
 
 def bytes_in_cpp(size: int) -> str:
-    """ "2 * 1024 * 1024" """
+    """Returns a C++ expression such as "2 * 1024 * 1024"."""
     factors = []
     while size > 1024 and size % 1024 == 0:
         size //= 1024
@@ -247,7 +247,7 @@ def bytes_in_cpp(size: int) -> str:
 
 
 def write_measured(path: Path, machine: Mapping[str, Any], measured: Sequence[Measured]) -> None:
-    """{"machine": {...}, "measured": [...]}: one line a collective, memory, ranks and size."""
+    """Writes {"machine": {...}, "measured": [...]}, with one line for each measurement."""
     lines = []
     for one in sorted(measured, key=lambda one: one.key):
         facts = {name: value for name, value in asdict(one).items() if name != "times"}
@@ -263,10 +263,10 @@ def compact(value: object) -> str:
 
 
 def read_measured(path: Path) -> tuple[dict[str, Any], list[Measured]]:
-    """What write_measured() wrote.
+    """Returns the facts and the measurements that write_measured() has written.
 
     Raises:
-        ValueError: the file is not one of ours.
+        ValueError: write_measured() has not written the file.
     """
     try:
         facts = json.loads(path.read_text())

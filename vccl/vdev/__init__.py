@@ -1,10 +1,11 @@
-"""``torch.vdev``: the virtual cards of this process, with the names and meanings of ``torch.cuda``."""
+"""Is ``torch.vdev``: it chooses and describes the cards of this process as ``torch.cuda`` does with GPUs."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -56,6 +57,7 @@ __all__ = [
     "Stream",
     "StreamContext",
     "_launch_host_func",
+    "_lazy_call",
     "_sleep",
     "amp",
     "current_device",
@@ -103,18 +105,27 @@ get_amp_supported_dtype = amp.get_amp_supported_dtype
 
 
 def is_available() -> bool:
-    """Whether this process sees a card. Never raises and uses none."""
+    """Returns whether this process sees a card. Never raises, and uses no card."""
     return _C.device_count() > 0
 
 
 def device_count() -> int:
-    """Number of cards this process sees (``VDEV_DEVICE_COUNT``, ``VDEV_VISIBLE_DEVICES``)."""
+    """Returns how many cards this process sees (``VDEV_DEVICE_COUNT``, ``VDEV_VISIBLE_DEVICES``)."""
     return _C.device_count()
 
 
+# _lazy_init() sets it.
+_program_uses_cards = False
+
+
 def is_initialized() -> bool:
-    """Whether this process has used a card (memory, a stream, an event). set_device() alone is no use."""
-    return _C.is_initialized()
+    """Returns whether the program has chosen a card (``set_device``) or used one (by a tensor or stream).
+
+    As in torch.cuda, it does not count if a process group connects to its card
+    (``init_process_group(device_id=...)``) and meets there in a barrier. ``init_device_mesh`` asks this
+    function, and sets the card of LOCAL_RANK if the program has not chosen one.
+    """
+    return _program_uses_cards and not _is_in_bad_fork()
 
 
 def _is_in_bad_fork() -> bool:
@@ -122,17 +133,29 @@ def _is_in_bad_fork() -> bool:
 
 
 def _lazy_init() -> None:
-    # torch calls this once before it first makes something on the device.
+    # Torch calls this once before a program's first call that makes something on the device, or that sets
+    # the current card. It does not call this for what C++ makes.
+    global _program_uses_cards
     _C.lazy_init()
+    _program_uses_cards = True
+
+
+def _lazy_call(callable: Callable[[], object], **kwargs: object) -> None:
+    """Calls ``callable`` at once. Frameworks use it for calls that touch the generators of a device.
+
+    ``torch.cuda`` keeps such calls until CUDA is initialised, and its keywords ``seed`` and ``seed_all``
+    order them. Cards need no initialisation, so the keywords mean nothing here.
+    """
+    callable()
 
 
 def init() -> None:
-    """Raises RuntimeError where cards cannot be used, else does nothing: a card is made at its first use."""
-    _C.lazy_init()
+    """Raises RuntimeError if this process cannot use cards. Makes no card, because the first use makes it."""
+    _lazy_init()
 
 
 def current_device() -> int:
-    """The calling thread's current card."""
+    """Returns the current card of the calling thread."""
     return _C.current_device()
 
 
@@ -145,11 +168,12 @@ def set_device(device: DeviceLike) -> None:
     """
     index = index_of(device, optional=False)
     if index >= 0:
+        _lazy_init()
         _C.set_device(index)
 
 
 class device(contextlib.AbstractContextManager):
-    """Makes a card current for a while. A negative index or None changes nothing."""
+    """Makes a card current inside a ``with`` block. A negative index or None changes nothing."""
 
     def __init__(self, device: DeviceLike) -> None:
         self.idx = -1 if device is None else index_of(device)
@@ -163,24 +187,25 @@ class device(contextlib.AbstractContextManager):
 
 
 class device_of(device):
-    """Makes the card of a tensor or storage current for a while; changes nothing for one elsewhere."""
+    """Makes the card of a tensor or storage current in a ``with`` block, and ignores other devices."""
 
     def __init__(self, obj: torch.Tensor | torch.UntypedStorage) -> None:
         super().__init__(obj.device if obj.device.type == "vdev" else None)
 
 
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
-    """Name, total_memory (bytes), multi_processor_count (cores) and physical_index of a card."""
+    """Returns name, total_memory (bytes), multi_processor_count (cores) and physical_index of a card."""
+    _lazy_init()
     return _C.device_properties(index_of(device))
 
 
 def get_device_name(device: DeviceLike = None) -> str:
-    """The card's name."""
+    """Returns the name of the card's model."""
     return get_device_properties(device).name
 
 
 def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
-    """Version of the cards' feature set, (major, minor); the same for every card.
+    """Returns the version of the cards' features as (major, minor), which is the same for every card.
 
     Raises:
         RuntimeError: there is no such card.
@@ -190,19 +215,19 @@ def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """True: the cards run the CPU's kernels, which have bfloat16."""
+    """Returns True, because the cards run the CPU's kernels, which have bfloat16."""
     return True
 
 
 def register() -> None:
-    """Makes this module ``torch.vdev`` and ``vdev`` a device of torch. To be called once."""
-    from vccl import _shim
+    """Makes this module ``torch.vdev``, and ``vdev`` a device of torch. Call this once."""
+    from vccl import _torch_patches
 
     torch.utils.rename_privateuse1_backend("vdev")
     torch._register_device_module("vdev", sys.modules[__name__])
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
-    _shim.patch_dlpack_device()
-    # Streams hold threads: they must stop while the interpreter is still whole.
+    _torch_patches.apply_to_device()
+    # The threads of streams must stop while the interpreter is still whole.
     atexit.register(_C.shutdown)
 
 
@@ -211,10 +236,10 @@ def _get_generator(device: torch.device) -> torch.Generator:
 
 
 def __getattr__(name: str) -> Any:
-    # Attributes elsewhere, whose values may change while the process runs. torch.utils.checkpoint saves
-    # the state of the cards' generators only if `_initialized` is true.
+    # Other devices of torch have these as attributes. Their values change while the process runs.
+    # torch.utils.checkpoint saves the states of the cards' generators only if `_initialized` is true.
     if name == "_initialized":
-        return _C.is_initialized()
+        return is_initialized()
     if name == "default_generators":
         return tuple(_C.default_generator(index) for index in range(device_count()))
     raise AttributeError(f"module 'torch.vdev' has no attribute '{name}'")

@@ -1,4 +1,4 @@
-"""How the functions of torch.vdev read a device argument."""
+"""Reads the device arguments of the functions of torch.vdev."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ DeviceLike = torch.device | str | int | None
 
 
 def index_of(device: DeviceLike, optional: bool = True) -> int:
-    """The card number that ``device`` means: 1 for 1, "vdev:1" or torch.device("vdev:1"); the current card
-    for None and "vdev" if ``optional``.
+    """Returns the index of the card that ``device`` names.
+
+    That is 1 for 1, "vdev:1" and torch.device("vdev:1"). It is the current card for None and "vdev".
+
+    Args:
+        device: the argument of the caller.
+        optional: whether the device may lack an index, and may be None.
 
     Raises:
-        ValueError: a device of another type, or one without an index where one is needed.
+        ValueError: the device has another type, or lacks an index that is not optional.
     """
     if isinstance(device, int):
         return device

@@ -1,4 +1,4 @@
-"""The cards' memory: figures and limits, with the names and meanings of torch.cuda's."""
+"""Tells and limits the memory of the cards, with the names and meanings that torch.cuda has."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ def empty_cache() -> None:
 
 
 def memory_stats(device: DeviceLike = None) -> dict[str, Any]:
-    """The allocator's figures as torch.accelerator.memory_stats has them; empty before any card was used."""
+    """Returns the figures of torch.accelerator.memory_stats, and {} before any card was used."""
     return torch.accelerator.memory_stats(index_of(device))
 
 
 def memory_allocated(device: DeviceLike = None) -> int:
-    """Bytes in live tensors, in the allocator's units."""
+    """Returns the bytes that live tensors take, each rounded up as the allocator does."""
     return torch.accelerator.memory_allocated(index_of(device))
 
 
 def max_memory_allocated(device: DeviceLike = None) -> int:
-    """Peak of memory_allocated() since the start or reset_peak_memory_stats()."""
+    """Returns the peak of memory_allocated() since the start or reset_peak_memory_stats()."""
     return torch.accelerator.max_memory_allocated(index_of(device))
 
 
 def memory_reserved(device: DeviceLike = None) -> int:
-    """Bytes that the allocator holds from the system, in use or kept for reuse."""
+    """Returns the bytes that the allocator holds, whether they are in use or kept for reuse."""
     return torch.accelerator.memory_reserved(index_of(device))
 
 
 def max_memory_reserved(device: DeviceLike = None) -> int:
-    """Peak of memory_reserved() since the start or reset_peak_memory_stats()."""
+    """Returns the peak of memory_reserved() since the start or reset_peak_memory_stats()."""
     return torch.accelerator.max_memory_reserved(index_of(device))
 
 
@@ -52,16 +52,22 @@ def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
-    """(free, total) bytes of the card: what the allocator may still take from it, and its capacity."""
+    """Returns the bytes that the allocator may still take from the card, and the card's capacity in bytes."""
     return torch.accelerator.get_memory_info(index_of(device))
 
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
-    """Limits what the allocator takes to a fraction (0 to 1) of the card's capacity; more is out of memory.
+    """Limits the memory that the allocator takes to a fraction of the card's capacity.
+
+    An allocation beyond the limit raises torch.OutOfMemoryError.
+
+    Args:
+        fraction: from 0 to 1.
+        device: the card, and the current one if None.
 
     Raises:
         TypeError: ``fraction`` is not a float.
-        ValueError: it is not within 0 and 1.
+        ValueError: ``fraction`` is below 0 or above 1.
     """
     if not isinstance(fraction, float):
         raise TypeError("Invalid type for fraction argument, must be `float`")
@@ -72,7 +78,7 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) 
 
 
 def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
-    """The main figures as a small table; all the byte figures unless ``abbreviated``."""
+    """Returns a small table of the main figures. All figures in bytes are in it unless ``abbreviated``."""
     index = index_of(device)
     stats = memory_stats(index)
     names = ["allocated_bytes", "reserved_bytes"]

@@ -1,8 +1,8 @@
-"""Random numbers on the cards.
+"""Seeds the generators of random numbers of the cards, and saves and restores their states.
 
-A card's generator is a seed and an offset, nothing else: equal seeds give equal numbers on every card. Its
-state is a uint8 CPU tensor of 16 bytes, seed and offset as 64-bit integers. None of these functions uses a
-card.
+A card's generator is a seed and an offset, and nothing else: equal seeds give equal numbers on every card.
+Its state is a uint8 CPU tensor of 16 bytes, which holds the seed and the offset as 64-bit integers. None of
+these functions uses a card.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _generator(device: DeviceLike) -> torch.Generator:
 
 
 def get_rng_state(device: DeviceLike = None) -> torch.Tensor:
-    """The state of the card's default generator."""
+    """Returns the state of the card's default generator."""
     return _generator(device).get_state()
 
 
@@ -35,12 +35,12 @@ def set_rng_state(new_state: torch.Tensor, device: DeviceLike = None) -> None:
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
-    """The states of all cards' default generators."""
+    """Returns the states of the default generators of all cards."""
     return [get_rng_state(index) for index in range(_C.device_count())]
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
-    """Sets the states of the cards' default generators, in order."""
+    """Sets the states of the default generators of the cards, in the order of the cards."""
     for index, state in enumerate(new_states):
         set_rng_state(state, index)
 
@@ -51,7 +51,7 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seeds every card's default generator alike."""
+    """Seeds the default generator of every card with the same seed."""
     for index in range(_C.device_count()):
         _generator(index).manual_seed(int(seed))
 
@@ -68,5 +68,5 @@ def seed_all() -> None:
 
 
 def initial_seed() -> int:
-    """The seed of the current card's default generator."""
+    """Returns the seed of the current card's default generator."""
     return _generator(None).initial_seed()

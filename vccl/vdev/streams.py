@@ -1,4 +1,4 @@
-"""Streams and events of the cards."""
+"""Makes and chooses the streams and events of the cards."""
 
 from __future__ import annotations
 
@@ -11,21 +11,50 @@ from vccl import _C
 
 from ._device import DeviceLike, index_of
 
-# torch's device-independent classes, which already mean the accelerator when no device is given.
+# The class of torch that serves every device. Without a device it makes a stream of the accelerator.
 Stream = torch.Stream
-Event = torch.Event
+
+
+class _EventType(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.Event) and instance.device.type == "vdev"
+
+
+class Event(torch.Event, metaclass=_EventType):
+    """Makes a ``torch.Event`` of a card, with the arguments of ``torch.cuda.Event``.
+
+    ``torch.Event`` takes them by keyword only. Its methods refuse objects of derived classes, so this class
+    makes a ``torch.Event``. ``blocking``, ``interprocess`` and ``external`` change nothing: every wait
+    blocks, and events cannot be shared between processes or captured in graphs.
+    """
+
+    def __new__(  # type: ignore[misc]  # a torch.Event is no instance of a class derived from it
+        cls,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+        external: bool = False,
+        *,
+        device: DeviceLike = None,
+    ) -> torch.Event:
+        return torch.Event(
+            torch.device("vdev", index_of(device)),
+            enable_timing=enable_timing,
+            blocking=blocking,
+            interprocess=interprocess,
+        )
 
 
 def current_stream(device: DeviceLike = None) -> torch.Stream:
-    """The calling thread's current stream on the card."""
+    """Returns the stream that is current on the card in the calling thread."""
     return torch._C._accelerator_getStream(index_of(device))
 
 
 def default_stream(device: DeviceLike = None) -> torch.Stream:
-    """The card's default stream, the current one until another is set."""
+    """Returns the default stream of the card, which is the current one until another is set."""
     index = index_of(device)
     _C.check_device(index)
-    device_type = int(torch._C._autograd.DeviceType.PrivateUse1)
+    device_type = torch._C._autograd.DeviceType.PrivateUse1.value
     return torch.Stream(stream_id=0, device_index=index, device_type=device_type)
 
 
@@ -36,7 +65,7 @@ def set_stream(stream: torch.Stream | None) -> None:
 
 
 class StreamContext(contextlib.AbstractContextManager):
-    """Makes a stream, and its card, current for a while; see stream()."""
+    """Makes a stream and its card current inside a ``with`` block. stream() returns one."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self.stream = stream
@@ -51,22 +80,25 @@ class StreamContext(contextlib.AbstractContextManager):
         set_stream(self.stream)
 
     def __exit__(self, *exc: object) -> None:
-        # Setting a stream also sets the card, and the one from before is to stay: its stream comes last.
+        # Setting a stream also sets the card. The stream of the card from before comes last, so that this
+        # card is the current one again.
         if self.stream is not None:
             for previous in self._previous.pop():
                 set_stream(previous)
 
 
 def stream(stream: torch.Stream | None) -> StreamContext:
-    """A context in which ``stream`` is the current stream; None changes nothing."""
+    """Returns a context in which ``stream`` is the current stream. None changes nothing."""
     return StreamContext(stream)
 
 
 def synchronize(device: DeviceLike = None) -> None:
-    """Waits until everything enqueued on the card has run.
+    """Blocks until everything that was enqueued on the card has run.
 
     Raises:
-        RuntimeError: a task on one of the card's streams failed (raised once); there is no such card.
+        RuntimeError: there is no such card, or a task on one of its streams failed, which is raised once,
+        or a
+            collective failed, which is raised until the program has dealt with its group (docs/errors.md).
     """
     _C.synchronize(index_of(device))
 
@@ -79,7 +111,7 @@ def _sleep(cycles: int) -> None:
 def _launch_host_func(function: Callable[[], object]) -> None:
     """Enqueues a Python function on the current stream, as cudaLaunchHostFunc does.
 
-    What it raises becomes the stream's error, a RuntimeError at the next synchronisation. It must not
-    wait for the stream that it runs on.
+    An exception of the function becomes the stream's error, and the next synchronisation raises it as a
+    RuntimeError. The function must not wait for the stream that it runs on.
     """
     _C.launch_host_func(function)

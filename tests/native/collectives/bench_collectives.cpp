@@ -22,8 +22,8 @@
 #include <thread>
 #include <vector>
 
-#include "csrc_pg/collectives/narrow_floats.hpp"
-#include "csrc_pg/collectives/types.hpp"
+#include "csrc_pg/collectives/kernels/narrow_floats.hpp"
+#include "csrc_pg/collectives/run.hpp"
 #include "tests/native/collectives/play.hpp"
 #include "tests/native/transport/harness.hpp"
 #include "transport/past_caches.hpp"
@@ -95,7 +95,7 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
-// A core for each rank where there are enough: the scheduler may put two that spin on one.
+// Gives each rank a core where there are enough: the scheduler may put two that spin on one.
 void pin(int rank, int ranks) {
   if (ranks > int(std::thread::hardware_concurrency())) return;
   cpu_set_t cores;
@@ -150,10 +150,10 @@ class Rank {
     const int rank = communicators_[0]->rank();
     Call call{options_.collective, options_.dtype, ReduceOp::sum, has_root(options_.collective) ? 0 : -1};
     const std::size_t count = bytes / size_of(options_.dtype), n = std::size_t(options_.ranks);
-    const bool has_parts = call.collective == all_gather || call.collective == reduce_scatter ||
-                           call.collective == gather || call.collective == scatter ||
-                           call.collective == all_to_all;
-    call.count = has_parts ? std::max<std::size_t>(count / n, 1) : count;
+    const bool has_chunks = call.collective == all_gather || call.collective == reduce_scatter ||
+                            call.collective == gather || call.collective == scatter ||
+                            call.collective == all_to_all;
+    call.count = has_chunks ? std::max<std::size_t>(count / n, 1) : count;
     call.input = memory_.base();
     call.output = memory_.base() + (options_.in_place ? 0 : most_);
     if (!options_.in_place) return call;
@@ -253,7 +253,7 @@ class Rank {
   std::vector<std::unique_ptr<Communicator>> communicators_;
 };
 
-// What all ranks together must read and write, with buffers of that many bytes.
+// Returns the bytes that all ranks together must read and write, with buffers of `bytes` bytes.
 double least_traffic(const Options& options, double bytes) {
   using enum Collective;
   const double n = options.ranks, copies = options.in_place ? n - 1 : n;
@@ -279,7 +279,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Of the slowest rank: bytes a microsecond of all of them.
+// Returns the bytes a microsecond of all ranks together, by the time of the slowest.
 double speed(const Options& options, const Results* results, std::size_t size, bool copy) {
   std::vector<double> times;
   for (int pass = 0; pass < options.turns * kPasses; ++pass) {
@@ -295,7 +295,7 @@ double speed(const Options& options, const Results* results, std::size_t size, b
 
 int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
-  // Written by the ranks, read by their parent.
+  // The ranks write this, and their parent reads it.
   void* shared = mmap(nullptr, sizeof(Results) * kMaxRanks, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (shared == MAP_FAILED) return 1;

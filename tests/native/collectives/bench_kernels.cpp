@@ -1,13 +1,13 @@
 // Times the reduction loops, without ranks:
 //
 //   bench_kernels [dtypes=...] [ops=SUM,...] [ranks=2,4] [bytes=256K] [sets=avx512,avx2,portable]
-//   [place=beside] [stores=plain] [strands=1] [unit=GB/s]
+//   [place=beside] [stores=plain] [ways=1] [unit=GB/s]
 //
-// Bytes are those of one input, and must leave all of them in the cache if the loops and not the memory are
-// to be timed. place=first: the result replaces the first input. stores=past_caches: as long buffers have
-// them, for which the bytes should be many. A figure is GB/s of all that is read and written, the best of
-// several runs; "memcpy" does the same number of bytes as a copy. unit=ns: nanoseconds
-// of a call, for short inputs.
+// `bytes` is the length of one input. All inputs must fit into the cache if the loops and not the memory are
+// to be timed. With place=first the result replaces the first input. With stores=past_caches results are
+// stored as those of long buffers are, so `bytes` should be large. `ways` interleaves. A figure is the GB/s
+// of all that is read and written, the best of several runs; "memcpy" copies the same number of bytes. With
+// unit=ns it is the nanoseconds of a call, for short inputs.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -18,14 +18,14 @@
 #include <string>
 #include <vector>
 
-#include "csrc_pg/collectives/narrow_floats.hpp"
-#include "csrc_pg/collectives/reduce_kernels.hpp"
+#include "csrc_pg/collectives/kernels/narrow_floats.hpp"
+#include "csrc_pg/collectives/kernels/reduction.hpp"
 
 using namespace vccl;
 
 namespace {
 
-constexpr int kOps = int(ReduceOp::premul_sum) + 1, kDtypes = int(Dtype::complex128) + 1;
+constexpr int kOps = int(ReduceOp::premul_sum) + 1;
 constexpr double kRunSeconds = 0.002;
 constexpr int kRuns = 7;
 
@@ -33,7 +33,7 @@ struct Options {
   std::vector<std::string> dtypes, ops, sets;
   std::vector<std::size_t> ranks = {2, 4}, bytes = {256 * 1024};
   bool in_place = false, in_nanoseconds = false;
-  Manner manner;
+  LoopOptions loop;
 };
 
 std::vector<std::string> split(const std::string& text) {
@@ -57,7 +57,7 @@ bool chosen(const std::vector<std::string>& names, const char* name) {
   return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Seconds of one call: the best of several runs of many calls.
+/// Returns the seconds of one call: the best of several runs of many calls.
 template <class F>
 double seconds(F call) {
   using Clock = std::chrono::steady_clock;
@@ -73,13 +73,14 @@ double seconds(F call) {
   return best;
 }
 
-/// On a cache line's beginning, as torch's allocations are.
+/// A buffer that begins at a cache line, as torch's allocations do.
 struct Buffer {
   std::vector<std::byte> memory;
   std::byte* data() { return memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64); }
 };
 
-/// Small numbers of every dtype: no run meets a subnormal or NaN more than another.
+/// Fills the buffer with small numbers of any dtype, so that no run meets more subnormals or NaNs than
+/// another.
 void fill(Buffer& buffer, std::size_t bytes, Dtype dtype, std::size_t seed) {
   const std::size_t count = bytes / size_of(dtype);
   buffer.memory.resize(bytes + 64);
@@ -128,7 +129,7 @@ void measure(const Options& options, Dtype dtype, ReduceOp op, std::size_t ranks
     const auto* reduction = set.find(dtype, op);
     const double best = seconds([&] {
       reduction->many(result, inputs.data(), int(ranks), bytes / size_of(dtype), scalars.data(),
-                      options.manner);
+                      options.loop);
     });
     std::printf("  %s %6.1f", set.name, figure((ranks + 1) * bytes, best));
   }
@@ -162,9 +163,9 @@ Options parse(int argc, char** argv) {
     else if (key == "unit")
       options.in_nanoseconds = value == "ns";
     else if (key == "stores")
-      options.manner.stores = value == "past_caches" ? Stores::past_caches : Stores::plain;
-    else if (key == "strands")
-      options.manner.strands = std::atoi(value.c_str());
+      options.loop.stores = value == "past_caches" ? Stores::past_caches : Stores::plain;
+    else if (key == "ways")
+      options.loop.ways = std::atoi(value.c_str());
     else
       std::fprintf(stderr, "unknown option %s\n", argv[i]), std::exit(2);
   }
@@ -175,12 +176,12 @@ Options parse(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
-  for (int dtype = 0; dtype < kDtypes; ++dtype)
+  for (const Dtype dtype : kDtypes)
     for (int op = 0; op < kOps; ++op) {
-      if (!chosen(options.dtypes, to_string(Dtype(dtype))) || !chosen(options.ops, to_string(ReduceOp(op))))
+      if (!chosen(options.dtypes, to_string(dtype)) || !chosen(options.ops, to_string(ReduceOp(op))))
         continue;
-      if (!find_reduction(Dtype(dtype), ReduceOp(op))) continue;
+      if (!find_reduction(dtype, ReduceOp(op))) continue;
       for (const auto bytes : options.bytes)
-        for (const auto ranks : options.ranks) measure(options, Dtype(dtype), ReduceOp(op), ranks, bytes);
+        for (const auto ranks : options.ranks) measure(options, dtype, ReduceOp(op), ranks, bytes);
     }
 }

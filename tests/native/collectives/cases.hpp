@@ -7,23 +7,17 @@
 #include <string>
 #include <vector>
 
-#include "csrc_pg/collectives/types.hpp"
+#include "csrc_pg/collectives/call.hpp"
 
 namespace reference {
 
 using namespace vccl;
 
-constexpr Dtype kDtypes[] = {
-    Dtype::boolean,         Dtype::int8,           Dtype::int16,       Dtype::int32,
-    Dtype::int64,           Dtype::uint8,          Dtype::uint16,      Dtype::uint32,
-    Dtype::uint64,          Dtype::float16,        Dtype::bfloat16,    Dtype::float32,
-    Dtype::float64,         Dtype::float8_e4m3fn,  Dtype::float8_e5m2, Dtype::float8_e4m3fnuz,
-    Dtype::float8_e5m2fnuz, Dtype::float8_e8m0fnu, Dtype::complex64,   Dtype::complex128};
 constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::avg,  ReduceOp::product,
                              ReduceOp::min, ReduceOp::max,  ReduceOp::band,
                              ReduceOp::bor, ReduceOp::bxor, ReduceOp::premul_sum};
 
-/// Whether the reduction has a meaning for the dtype.
+/// Returns whether the reduction has a meaning for the dtype.
 inline bool has_meaning(Dtype dtype, ReduceOp op) {
   const bool is_bitwise = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
   switch (dtype) {
@@ -58,11 +52,11 @@ struct Case {
   std::size_t shift = 0;  // elements from a page's beginning to the first buffer
   bool in_place = true;
   std::uint64_t seed = 0;
-  bool uneven = false;  // parts of up to twice `count` elements
+  bool uneven = false;  // chunks of up to twice `count` elements
 
   std::string text(int size) const {
     const Signature signature{std::uint8_t(collective), std::uint8_t(dtype), std::uint8_t(op), root, count};
-    return describe(signature) + (uneven ? " (uneven parts), " : ", ") + std::to_string(size) +
+    return describe(signature) + (uneven ? " (uneven chunks), " : ", ") + std::to_string(size) +
            " ranks, shift " + std::to_string(shift) + (in_place ? ", in place" : ", out of place") +
            ", seed " + std::to_string(seed);
   }
@@ -75,8 +69,8 @@ inline std::uint64_t mix(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
   return x ^ x >> 32;
 }
 
-/// Elements of the part that goes from one rank to another, where there are parts.
-inline std::size_t part_count(const Case& c, int from, int to) {
+/// Returns the elements of the chunk that goes from one rank to another, where there are chunks.
+inline std::size_t chunk_count(const Case& c, int from, int to) {
   if (!c.uneven) return c.count;
   std::uint64_t random = 0;
   if (c.collective == Collective::all_gather) random = mix(c.seed, std::uint64_t(from), 1);
@@ -86,21 +80,21 @@ inline std::size_t part_count(const Case& c, int from, int to) {
   return random % 4 == 0 ? 0 : random / 4 % (2 * c.count + 1);
 }
 
-/// Elements that come before the part of `rank` in the output of `at`...
-inline std::size_t output_place(const Case& c, int at, int rank) {
-  std::size_t place = 0;
-  for (int from = 0; from < rank; ++from) place += part_count(c, from, at);
-  return place;
+/// Returns the elements that come before the chunk of `rank` in the output of `at`.
+inline std::size_t output_offset(const Case& c, int at, int rank) {
+  std::size_t offset = 0;
+  for (int from = 0; from < rank; ++from) offset += chunk_count(c, from, at);
+  return offset;
 }
 
-/// ...and in its input.
-inline std::size_t input_place(const Case& c, int at, int rank) {
-  std::size_t place = 0;
-  for (int to = 0; to < rank; ++to) place += part_count(c, at, to);
-  return place;
+/// Returns the elements that come before the chunk of `rank` in the input of `at`.
+inline std::size_t input_offset(const Case& c, int at, int rank) {
+  std::size_t offset = 0;
+  for (int to = 0; to < rank; ++to) offset += chunk_count(c, at, to);
+  return offset;
 }
 
-/// Elements that `rank` brings.
+/// Returns the elements of the input of `rank`.
 inline std::size_t input_count(const Case& c, int size, int rank) {
   switch (c.collective) {
     case Collective::all_reduce:
@@ -112,10 +106,10 @@ inline std::size_t input_count(const Case& c, int size, int rank) {
     case Collective::scatter:
       return rank == c.root ? c.count * std::size_t(size) : 0;
     case Collective::all_gather:
-      return part_count(c, rank, 0);
+      return chunk_count(c, rank, 0);
     case Collective::reduce_scatter:
     case Collective::all_to_all:
-      return input_place(c, rank, size);
+      return input_offset(c, rank, size);
     case Collective::barrier:
     case Collective::message:
       break;
@@ -123,7 +117,7 @@ inline std::size_t input_count(const Case& c, int size, int rank) {
   return 0;
 }
 
-/// Elements that it takes home.
+/// Returns the elements of the output of `rank`.
 inline std::size_t output_count(const Case& c, int size, int rank) {
   switch (c.collective) {
     case Collective::all_reduce:
@@ -135,10 +129,10 @@ inline std::size_t output_count(const Case& c, int size, int rank) {
     case Collective::gather:
       return rank == c.root ? c.count * std::size_t(size) : 0;
     case Collective::reduce_scatter:
-      return part_count(c, 0, rank);
+      return chunk_count(c, 0, rank);
     case Collective::all_gather:
     case Collective::all_to_all:
-      return output_place(c, rank, size);
+      return output_offset(c, rank, size);
     case Collective::barrier:
     case Collective::message:
       break;
@@ -146,25 +140,25 @@ inline std::size_t output_count(const Case& c, int size, int rank) {
   return 0;
 }
 
-/// PREMUL_SUM: each rank has a factor of its own.
+/// Returns the factor of a rank for PREMUL_SUM. Each rank has another.
 inline double factor_of(const Case& c, int rank) {
   const std::uint64_t random = mix(c.seed, std::uint64_t(rank), 77);
   return (0.5 + double(random % 1000003) / 1000003) * (random % 2 ? 1 : -1);
 }
 
-/// Whether all ranks end with the same bits.
+/// Returns whether all ranks end with the same bits.
 inline bool ends_equal(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::broadcast ||
          collective == Collective::all_gather;
 }
 
-inline bool has_parts(Collective collective) {
+inline bool has_chunks(Collective collective) {
   return collective == Collective::all_gather || collective == Collective::reduce_scatter ||
          collective == Collective::gather || collective == Collective::scatter ||
          collective == Collective::all_to_all;
 }
 
-/// Random cases of all kinds, counts mostly where blocks and chunks end.
+/// Returns random cases of all kinds, most of whose counts are where blocks and chunks end.
 inline std::vector<Case> random_cases(std::uint64_t seed, int size, int how_many, std::size_t max_bytes) {
   using enum Collective;
   constexpr Collective kKinds[] = {all_reduce, all_reduce, all_reduce,     broadcast, all_gather,
@@ -183,9 +177,9 @@ inline std::vector<Case> random_cases(std::uint64_t seed, int size, int how_many
     if (c.collective == all_gather || c.collective == reduce_scatter || c.collective == all_to_all)
       c.uneven = random() % 2;
     const std::size_t element = size_of(c.dtype), n = std::size_t(size);
-    const std::size_t most = max_bytes / element / (has_parts(c.collective) ? n : 1);
-    // Lines, tiles, blocks, payloads and pieces end at powers of two bytes: of a buffer, of a chunk for each
-    // rank, or of all parts together. The last is what the ring takes round at once.
+    const std::size_t most = max_bytes / element / (has_chunks(c.collective) ? n : 1);
+    // Cache lines, blocks and payloads end at powers of two bytes: of a buffer, of a rank's chunk, or of all
+    // chunks together. The last entry is what the ring takes in one pass.
     const std::size_t power = (std::size_t(64) << random() % 13) / element;
     const std::size_t edges[] = {
         0,     1,     2,         n - 1,     n,         n + 1,     64 / element * n,

@@ -1,4 +1,4 @@
-// A communicator that dawdles: whatever an algorithm asks of it happens sooner or later than it would.
+// A communicator with random delays before and after whatever an algorithm asks of it.
 #pragma once
 
 #include <sched.h>
@@ -13,13 +13,13 @@
 
 namespace vccl {
 
-/// Random delays, a sequence of its own for each seed. In some operations a rank hurries, in others it is
-/// slow at every turn, so that neighbours run ahead as far as they ever can.
+/// Makes random delays, another sequence for each seed. In some operations a rank has none, in others it is
+/// slow in every step, so that neighbours run ahead as far as they ever can.
 class Delays {
  public:
   explicit Delays(std::uint64_t seed) : random_(seed) {}
 
-  /// Another operation begins: how slow are we in this one?
+  /// Chooses how slow the rank is in the operation that begins.
   void change_pace() {
     constexpr unsigned kSleeps[] = {0, 1, 1, 2, 8};
     sleeps_ = kSleeps[random_() % std::size(kSleeps)];
@@ -99,7 +99,7 @@ class DelayedPeers final : public Peers {
   }
   std::span<std::byte> input(int rank) override { return inner_.input(rank); }
   std::span<std::byte> output(int rank) override { return inner_.output(rank); }
-  std::uint64_t note(int rank) override { return inner_.note(rank); }
+  std::uint64_t factor(int rank) override { return inner_.factor(rank); }
   const std::byte* payload(int rank) override {
     return delays_.around([&] { return inner_.payload(rank); });
   }
@@ -115,15 +115,15 @@ class DelayedPeers final : public Peers {
   void await_all(std::uint32_t phase) override {
     delays_.around([&] { inner_.await_all(phase); });
   }
-  bool crowded() const override { return inner_.crowded(); }
-  int claim_share() override {
-    return delays_.around([&] { return inner_.claim_share(); });
+  bool oversubscribed() const override { return inner_.oversubscribed(); }
+  int claim_work_item() override {
+    return delays_.around([&] { return inner_.claim_work_item(); });
   }
-  void deliver_share() override {
-    delays_.around([&] { inner_.deliver_share(); });
+  void deliver_work_item() override {
+    delays_.around([&] { inner_.deliver_work_item(); });
   }
-  void await_shares() override {
-    delays_.around([&] { inner_.await_shares(); });
+  void await_work_items() override {
+    delays_.around([&] { inner_.await_work_items(); });
   }
 
  private:
@@ -131,8 +131,8 @@ class DelayedPeers final : public Peers {
   Delays& delays_;
 };
 
-/// Does everything through `inner`, which has to outlive it. The delays are the operation's thread's;
-/// messages go through without any.
+/// Does everything through `inner`, which has to outlive it. Only the operation's thread is delayed; messages
+/// are not.
 class DelayedCommunicator final : public Communicator {
  public:
   DelayedCommunicator(Communicator& inner, std::uint64_t seed)
@@ -161,6 +161,7 @@ class DelayedCommunicator final : public Communicator {
   bool failed() const noexcept override { return inner_.failed(); }
   void check() override { inner_.check(); }
   std::uint64_t sequence() const noexcept override { return inner_.sequence(); }
+  bool busy() const noexcept override { return inner_.busy(); }
 
  private:
   void begin(const Announcement& announcement, const Deadline& deadline) override {

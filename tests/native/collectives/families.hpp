@@ -14,7 +14,7 @@ inline std::set<std::string> families() {
   return names;
 }
 
-/// What a family has an algorithm for.
+/// Returns the collectives that a family has an algorithm for.
 inline std::set<Collective> collectives_of(const std::string& family) {
   std::set<Collective> collectives;
   for (const Algorithm& algorithm : algorithms())
@@ -22,7 +22,7 @@ inline std::set<Collective> collectives_of(const std::string& family) {
   return collectives;
 }
 
-/// VCCL_ALGO for a family wherever it is there.
+/// Returns a VCCL_ALGO that asks for a family in all its collectives.
 inline std::string ask_for(const std::string& family) {
   std::string text;
   for (const Collective collective : collectives_of(family))

@@ -1,4 +1,4 @@
-// One rank's part of a case, on any communicator and in any memory.
+// Runs a case on one rank, with any communicator and in any memory.
 #pragma once
 
 #include <algorithm>
@@ -6,12 +6,12 @@
 #include <optional>
 #include <vector>
 
-#include "csrc_pg/collectives/types.hpp"
+#include "csrc_pg/collectives/run.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/collectives/reference.hpp"
 #include "tests/native/transport/harness.hpp"
 
-/// A rank's memory: a card's, which peers map, or plain memory, which they cannot.
+/// A rank's memory: either a card's, which peers map, or plain memory, which they cannot map.
 class RankMemory {
  public:
   RankMemory(bool mapped, std::size_t bytes) {
@@ -32,8 +32,8 @@ class RankMemory {
 
 constexpr std::size_t kGuardBytes = 64;
 
-/// Where a rank's buffers lie in its memory, in bytes: the one in the other if the case is in place, else the
-/// input before the output; guards around each.
+/// Says where a rank's buffers lie in its memory, in bytes. One lies in the other if the case is in place;
+/// else the input comes before the output. Guards lie around each.
 struct Layout {
   std::size_t input, input_bytes, output, output_bytes, end;
 
@@ -46,22 +46,22 @@ struct Layout {
     if (!c.in_place || c.collective == all_to_all) {
       output = input + input_bytes + kGuardBytes;
     } else if (output_bytes > 0 && (c.collective == all_gather || c.collective == gather)) {
-      input += reference::output_place(c, rank, rank) * element;
+      input += reference::output_offset(c, rank, rank) * element;
     } else if (input_bytes > 0 && (c.collective == reduce_scatter || c.collective == scatter)) {
-      output += reference::input_place(c, rank, rank) * element;
+      output += reference::input_offset(c, rank, rank) * element;
     }
     end = std::max(input + input_bytes, output + output_bytes) + kGuardBytes;
   }
 };
 
-/// Bytes of memory that play() needs for the case, on any rank.
+/// Returns the bytes of memory that play() needs for the case, on any rank.
 inline std::size_t memory_for(const reference::Case& c, int size) {
   std::size_t bytes = 0;
   for (int rank = 0; rank < size; ++rank) bytes = std::max(bytes, Layout(c, size, rank).end);
   return bytes;
 }
 
-/// The call of the case, with its counts.
+/// Holds the call of the case, with its counts.
 struct CaseCall {
   std::vector<std::size_t> input_counts, output_counts;
   vccl::Call call;
@@ -73,9 +73,9 @@ struct CaseCall {
     call.count = ~std::size_t(0);  // nobody may use it
     for (int other = 0; other < size; ++other) {
       if (c.collective != vccl::Collective::all_gather)
-        input_counts.push_back(reference::part_count(c, rank, other));
+        input_counts.push_back(reference::chunk_count(c, rank, other));
       if (c.collective != vccl::Collective::reduce_scatter)
-        output_counts.push_back(reference::part_count(c, other, rank));
+        output_counts.push_back(reference::chunk_count(c, other, rank));
     }
     call.input_counts = input_counts;
     call.output_counts = output_counts;
@@ -97,7 +97,7 @@ inline std::vector<std::byte> play(vccl::Communicator& communicator, const refer
   CaseCall prepared(c, size, rank);
   if (layout.input_bytes > 0) prepared.call.input = memory + layout.input;
   if (layout.output_bytes > 0) prepared.call.output = memory + layout.output;
-  vccl::run(communicator, prepared.call, vccl::Deadline::in(vccl::Milliseconds(60'000)));
+  vccl::run(communicator, prepared.call, vccl::Deadline::in(vccl::Milliseconds(300'000)));
 
   std::vector<std::byte> output(memory + layout.output, memory + layout.output + layout.output_bytes);
   if (!output.empty()) std::memcpy(before.data() + layout.output, output.data(), output.size());
@@ -106,15 +106,15 @@ inline std::vector<std::byte> play(vccl::Communicator& communicator, const refer
   return output;
 }
 
-/// play(), and whether this rank's output is right.
+/// Runs play(), and checks this rank's output.
 inline void play_and_check(vccl::Communicator& communicator, const reference::Case& c, std::byte* memory) {
   const auto output = play(communicator, c, memory);
   reference::check_output(c, reference::inputs_of(c, communicator.size()), communicator.rank(),
                           output.data());
 }
 
-/// Whether every rank's output of every case is right, and the same bits where it should be. `outputs` is
-/// [rank][case].
+/// Checks that every rank's output of every case is right, and has the same bits where it should. `outputs`
+/// is [rank][case].
 inline void check_outputs(const std::vector<reference::Case>& cases,
                           const std::vector<std::vector<std::vector<std::byte>>>& outputs) {
   const int size = int(outputs.size());

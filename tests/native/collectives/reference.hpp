@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "csrc_pg/collectives/narrow_floats.hpp"
+#include "csrc_pg/collectives/kernels/narrow_floats.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/collectives/cases.hpp"
 
@@ -84,9 +84,9 @@ void with_type(Dtype dtype, F f) {
   }
 }
 
-/// The elements that `rank` brings.
+/// Returns the elements of the input of `rank`.
 inline std::vector<std::byte> input_of(const Case& c, int size, int rank) {
-  // xorshift: a long random buffer for every rank on every rank must be cheap, under sanitizers too.
+  // This is xorshift, since every rank makes a long random buffer for every rank, under sanitizers too.
   std::uint64_t state = c.seed * 0x9e3779b97f4a7c15u + std::uint64_t(rank + 1) * 0xbf58476d1ce4e5b9u;
   const auto next = [&] {
     state ^= state << 13;
@@ -94,7 +94,7 @@ inline std::vector<std::byte> input_of(const Case& c, int size, int rank) {
     state ^= state << 17;
     return state;
   };
-  // Between 0.5 and 2 in size: products of a few stay in range.
+  // The numbers are between 0.5 and 2 in size, so that products of a few stay in range.
   const auto real = [&] { return (0.5 + double(next() % 4096) / 4096 * 1.5) * (next() % 2 ? 1 : -1); };
   const auto fine = [&] { return double(next() % 1000003) * 1e-9; };
   const std::size_t count = input_count(c, size, rank);
@@ -153,14 +153,14 @@ T reduce_integers(ReduceOp op, const std::vector<T>& values) {
   return T(result);
 }
 
-/// What results are rounded to: their digits, and the exponent below which there are no more of them; and the
-/// digits of partial results.
+/// Says what results are rounded to: their binary digits, the least exponent, and the digits of partial
+/// results.
 struct Rounding {
   int digits, least_exponent, partial_digits;
 };
 
-/// Whether `got` is what the values (with PREMUL_SUM: already multiplied) reduce to, up to what adding them
-/// in any order may round.
+/// Returns whether `got` is what the values reduce to, up to what adding them in any order may round. The
+/// values of PREMUL_SUM must be multiplied already.
 inline bool close_enough(ReduceOp op, const std::vector<long double>& values, double got, Rounding rounding) {
   const auto ranks = double(values.size());
   if (op == ReduceOp::min) return got == *std::min_element(values.begin(), values.end());
@@ -173,15 +173,16 @@ inline bool close_enough(ReduceOp op, const std::vector<long double>& values, do
   if (op == ReduceOp::product) size = std::fabs(exact);
   if (op == ReduceOp::avg) exact /= ranks, size /= ranks;
   if (values.size() == 1 && op != ReduceOp::premul_sum) return got == exact;
-  // Each of the partial results rounds by half a unit of partial_digits, and the result once more by half a
-  // unit of its own digits: a float16 that was rounded at every step fails here.
+  // Each partial result is rounded by up to half a unit of partial_digits, and the result once more by half a
+  // unit of its own digits. So a float16 that was rounded at every step fails here.
   const int exponent = std::max(std::ilogb(double(exact == 0 ? 1e-30L : exact)), rounding.least_exponent);
   const long double unit =
       rounding.digits < rounding.partial_digits ? std::ldexp(1.0L, exponent - rounding.digits) : 0;
   return std::fabs(got - exact) <= size * ranks * std::ldexp(1.0L, -rounding.partial_digits) + unit;
 }
 
-/// The same for complex numbers. A product's parts may cancel: its error is measured against its size.
+/// Does the same for complex numbers. The terms of a product may cancel, so its error is measured against its
+/// size.
 template <class T>
 bool close_enough(ReduceOp op, const std::vector<std::complex<long double>>& values, std::complex<T> got) {
   constexpr int kDigits = std::numeric_limits<T>::digits;
@@ -205,7 +206,7 @@ inline Inputs inputs_of(const Case& c, int size) {
   return inputs;
 }
 
-/// Whether `output` holds what elements `first` to `first + count` of all inputs reduce to.
+/// Returns whether `output` holds what elements `first` to `first + count` of all inputs reduce to.
 inline void check_reduced(const Case& c, const Inputs& inputs, std::size_t first, std::size_t count,
                           const std::byte* output) {
   const int size = int(inputs.size());
@@ -253,7 +254,7 @@ inline void check_reduced(const Case& c, const Inputs& inputs, std::size_t first
   });
 }
 
-/// Whether the output of `rank` is right. Throws check::Failure.
+/// Throws check::Failure if the output of `rank` is not right.
 inline void check_output(const Case& c, const Inputs& inputs, int rank, const std::byte* output) {
   const int size = int(inputs.size());
   const std::size_t element = size_of(c.dtype);
@@ -271,7 +272,7 @@ inline void check_output(const Case& c, const Inputs& inputs, int rank, const st
       if (rank == c.root) check_reduced(c, inputs, 0, c.count, output);
       return;
     case Collective::reduce_scatter:
-      return check_reduced(c, inputs, input_place(c, 0, rank), part_count(c, 0, rank), output);
+      return check_reduced(c, inputs, input_offset(c, 0, rank), chunk_count(c, 0, rank), output);
     case Collective::broadcast:
       return expect(0, c.root, 0, c.count);
     case Collective::scatter:
@@ -281,11 +282,11 @@ inline void check_output(const Case& c, const Inputs& inputs, int rank, const st
       [[fallthrough]];
     case Collective::all_gather:
       for (int from = 0; from < size; ++from)
-        expect(output_place(c, rank, from), from, 0, part_count(c, from, rank));
+        expect(output_offset(c, rank, from), from, 0, chunk_count(c, from, rank));
       return;
     case Collective::all_to_all:
       for (int from = 0; from < size; ++from)
-        expect(output_place(c, rank, from), from, input_place(c, from, rank), part_count(c, from, rank));
+        expect(output_offset(c, rank, from), from, input_offset(c, from, rank), chunk_count(c, from, rank));
       return;
     case Collective::barrier:
     case Collective::message:

@@ -3,8 +3,8 @@
 // It moves blocks as mapped memory does (nothing is copied on posting), with the same few slots, and holds
 // the algorithm to the contract of transport/communicator.hpp: every block is taken with the offset and
 // length it was posted with, lies in the window, fits a slot, is released before the next one is taken, and
-// is unchanged from its posting to its release. What a real transport would turn into a wrong number now and
-// then is an error here every time.
+// is unchanged from its posting to its release. A mistake that gives a wrong number now and then on a real
+// transport is an error here every time.
 #pragma once
 
 #include <chrono>
@@ -42,6 +42,7 @@ class Member : public Communicator, private Outbox, private Inbox {
   bool failed() const noexcept override;
   void check() override;
   std::uint64_t sequence() const noexcept override { return sequence_; }
+  bool busy() const noexcept override { return false; }
 
  private:
   friend class Ring;
@@ -71,7 +72,7 @@ class Member : public Communicator, private Outbox, private Inbox {
   const std::string name_ = "strict";
   std::uint64_t sequence_ = 0;
   std::span<std::byte> window_;
-  // What the left neighbour sent us: the front is the block taken, while `taken_`.
+  // The blocks that the left neighbour sent. While `taken_`, the first one is the block that was taken.
   std::deque<Block> inbound_;
   bool taken_ = false;
   bool reserved_ = false;
@@ -127,8 +128,9 @@ inline void Member::check() {
 
 template <class Ready>
 void Member::wait(std::unique_lock<std::mutex>& lock, const char* what, Ready ready) {
-  // The system's clock: the thread sanitizer of this compiler does not know the monotonic wait.
-  const auto limit = std::chrono::system_clock::now() + std::chrono::seconds(60);
+  // This waits by the system's clock, since this compiler's thread sanitizer does not know the monotonic
+  // wait.
+  const auto limit = std::chrono::system_clock::now() + std::chrono::seconds(300);
   const bool done =
       ring_.changed_.wait_until(lock, limit, [&] { return ready() || !ring_.failure_.empty(); });
   if (!ring_.failure_.empty()) throw Error(ring_.code_, ring_.failure_);

@@ -1,20 +1,22 @@
-// Every algorithm of the table, asked for by name: what it computes, and that it is what was asked for.
+// Runs every algorithm of the table, asked for by name, and checks its results and that it was the one that
+// ran.
 #include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "base/cores.hpp"
 #include "csrc_pg/collectives/algorithm.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/collectives/families.hpp"
 #include "tests/native/collectives/world.hpp"
-#include "transport/host.hpp"
 
 using namespace vccl;
 
 namespace {
 
-// Cases of every size, some of which are long enough for the ways that are for long buffers.
+// Returns cases of every size, some of which are long enough for what the algorithms do with long buffers
+// only.
 std::vector<Case> direct_cases(std::uint64_t seed, int size) {
   using enum Collective;
   auto cases = reference::random_cases(seed, size, 30, 1 << 18);
@@ -33,16 +35,16 @@ std::vector<Case> direct_cases(std::uint64_t seed, int size) {
   return cases;
 }
 
-// The cases by the direct algorithms, between ranks that are crowded or are not; how each rank's outputs are.
+// Runs the cases by the direct algorithms, where ranks outnumber cores or not. Returns each rank's outputs.
 std::vector<std::vector<std::byte>> play_directly(const World& world, const std::vector<Case>& cases,
-                                                  bool crowded) {
+                                                  bool oversubscribed) {
   MemoryStore store;
   std::size_t most = 0;
   for (const auto& c : cases) most = std::max(most, memory_for(c, world.size));
   std::vector<std::vector<std::vector<std::byte>>> outputs(std::size_t(world.size));
   run_threads(world.size, [&](int rank) {
     as_rank(store, world, rank, most, [&](Communicator& communicator, std::byte* memory) {
-      CHECK_EQ(communicator.peers()->crowded(), crowded);
+      CHECK_EQ(communicator.peers()->oversubscribed(), oversubscribed);
       for (const auto& c : cases) outputs[std::size_t(rank)].push_back(play(communicator, c, memory));
     });
   });
@@ -137,7 +139,7 @@ TEST(one_shot_and_direct_give_the_same_bits) {
   CHECK(outputs["oneshot"] == outputs["direct"]);
 }
 
-// On one core, whatever machine this is: the shares are whoever's turn it is.
+// Puts all ranks on one core, whatever machine this is, so that any rank may do a work item.
 TEST(direct_algorithms_between_ranks_on_one_core) {
   const std::vector<int> core{cores_of_this_thread()[0]};
   for (const int size : {2, 4, 17}) {
@@ -147,10 +149,10 @@ TEST(direct_algorithms_between_ranks_on_one_core) {
   }
 }
 
-// With as many ranks as there are cores each does its own share; and the same bits come out where they share
-// one.
+// With as many cores as ranks, each rank does its own work item. The results have the same bits as on one
+// core.
 TEST(direct_algorithms_between_ranks_with_a_core_each) {
-  const int cores = std::min(UsableCores::of_this_process().count(), 8);
+  const int cores = std::min(base::UsableCores::of_this_process().count(), 8);
   for (int size = 1; size <= cores; size += size < 4 ? 1 : 4) {
     const auto cases = direct_cases(700 + std::uint64_t(size), size);
     const World free{size, ~0, 1, ask_for("direct")};
@@ -170,7 +172,7 @@ TEST(forked_ranks_on_one_core) {
     for (const auto& c : cases) most = std::max(most, memory_for(c, size));
     run_processes(size, [&](int rank) {
       as_rank(store, world, rank, most, [&](Communicator& communicator, std::byte* memory) {
-        CHECK(communicator.peers()->crowded());
+        CHECK(communicator.peers()->oversubscribed());
         for (const auto& c : cases) play_and_check(communicator, c, memory);
       });
     });
@@ -193,7 +195,8 @@ TEST(forked_ranks_with_every_algorithm) {
     }
 }
 
-// Buffers whose last piece is a byte, or short of one: pieces are 128, 256 and 512 KiB at most.
+// The last block of these buffers has one byte, or is one byte short. Blocks have at most 128, 256 and 512
+// KiB.
 TEST(staged_pieces_that_end_at_a_boundary) {
   using enum Collective;
   constexpr std::size_t K = 1024;

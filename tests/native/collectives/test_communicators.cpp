@@ -1,12 +1,12 @@
-// The algorithms on real communicators, with threads as ranks: memory that is mapped, staged, or either by
-// rank; one host, and several that are pretended.
+// Runs the algorithms on real communicators, with threads as ranks. Memory is mapped, staged, or either by
+// rank; there is one host, or the ranks pretend to be on several.
 #include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "csrc_pg/collectives/types.hpp"
+#include "csrc_pg/collectives/run.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/collectives/play.hpp"
 #include "tests/native/collectives/reference.hpp"
@@ -65,7 +65,7 @@ TEST(the_same_bits_again) {
   });
 }
 
-// A barrier that lets go of a rank early would, sooner or later, let it read a count that is too small.
+// A barrier that a rank leaves too early would sooner or later let it read a count that is too small.
 TEST(barriers_wait_for_everybody) {
   for (const World& world : {World{4, ~0, 1}, World{3, ~0, 3}, World{4, ~0, 2}}) {
     MemoryStore store;
@@ -97,7 +97,7 @@ TEST(refusals_leave_the_group_whole) {
   });
 }
 
-// Every pair of different calls, with the first of them on rank 0.
+// Runs every pair of different calls, the first of them on rank 0.
 TEST(different_calls_are_an_error_on_every_rank) {
   using enum Collective;
   const std::size_t some[] = {3, 13}, others[] = {13, 3};

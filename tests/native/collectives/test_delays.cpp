@@ -1,5 +1,5 @@
-// Every algorithm while ranks are held up at random wherever they wait or let others go on; and operations
-// under way on several communicators at once.
+// Runs every algorithm while ranks are delayed at random wherever they wait or let others go on, and
+// operations on several communicators at once.
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "csrc_pg/collectives/algorithm.hpp"
+#include "csrc_pg/collectives/selector.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/collectives/delayed.hpp"
 #include "tests/native/collectives/families.hpp"
@@ -25,7 +25,8 @@ bool is_short() {
   return text && *text && std::string(text) != "0";
 }
 
-// Random cases, as many of each collective: first of 0, 1 and size - 1 elements, then of any number.
+// Returns random cases, equally many of each collective: first of 0, 1 and size - 1 elements, then of any
+// number.
 std::vector<Case> cases_of(std::uint64_t seed, int size, const std::set<Collective>& collectives, int each) {
   const std::size_t counts[] = {0, 1, std::size_t(size) - 1};
   std::map<Collective, int> found;
@@ -60,7 +61,7 @@ void play_delayed(std::uint64_t seed, const World& world, const std::vector<Case
   check_outputs(cases, outputs);
 }
 
-// Which algorithms the cases run, where all memory is mapped or none is.
+// Returns which algorithms the cases run, where all memory is mapped or none is.
 std::set<std::pair<Collective, std::string>> algorithms_run(const World& world,
                                                             const std::vector<Case>& cases) {
   MemoryStore store;
@@ -93,7 +94,7 @@ void every_algorithm(std::uint64_t seed, int mapped) {
     }
 }
 
-// Ranks of a few processes, or of threads instead, as a communicator has them.
+// Runs ranks as a few processes, or as threads.
 struct Group {
   std::vector<int> ranks;
   World world;
@@ -165,7 +166,7 @@ TEST(every_algorithm_in_staged_memory) {
   every_algorithm(200, 0);
 }
 
-// Where ranks outnumber cores, shares go to whichever rank is not held up.
+// Where ranks outnumber cores, work items go to whichever rank is not delayed.
 TEST(direct_algorithms_on_one_core) {
   const std::vector<int> core{cores_of_this_thread()[0]};
   for (const int size : {2, 3, 5})
@@ -181,8 +182,8 @@ TEST(the_ring_across_hosts) {
                  cases_of(300'000 + std::uint64_t(world.size), world.size, collectives_of("ring"), each));
 }
 
-// What the ring takes round at once is three blocks for each rank, of each chunk or part; the staged
-// algorithms use the same memory again for the third piece. One element less, none, and one more.
+// A pass of the ring takes three blocks of each chunk, and the staged algorithms use the same memory again
+// for the third block. The cases have these lengths, and one element less and more.
 TEST(where_long_buffers_are_cut) {
   using enum Collective;
   for (const std::string family : {"ring", "staged"})

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "csrc_pg/collectives/types.hpp"
+#include "csrc_pg/collectives/run.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/collectives/play.hpp"
 #include "tests/native/transport/harness.hpp"
@@ -28,7 +28,7 @@ std::set<std::string> list(const char* folder) {
   return names;
 }
 
-// Collectives of all kinds and lengths, until one fails; with the error that it should.
+// Runs collectives of all kinds and lengths until one fails, and checks the error.
 void collectives_until_error(Store& store, int rank, int size, int hosts, std::uint64_t seed,
                              std::atomic<int>& ready) {
   constexpr std::size_t kBytes = 1 << 20;
@@ -51,7 +51,7 @@ void collectives_until_error(Store& store, int rank, int size, int hosts, std::u
       call.output = memory.base();
       call.input = memory.base() + kBytes * std::size_t(size);
       // Far longer than a death may go unnoticed; a timeout would be the wrong error.
-      run(*communicator, call, Deadline::in(Milliseconds(20'000)));
+      run(*communicator, call, Deadline::in(Milliseconds(300'000)));
     }
   } catch (const Error& error) {
     CHECK(communicator->failed());
@@ -71,7 +71,7 @@ void kill_one(std::uint64_t seed, int hosts) {
   Processes processes(size, [&](int rank) {
     collectives_until_error(store, rank, size, std::min(hosts, size), seed, ready);
   });
-  const auto deadline = Deadline::in(Milliseconds(30'000));
+  const auto deadline = Deadline::in(Milliseconds(300'000));
   while (ready.load() < size) {
     if (deadline.passed()) throw check::Failure("the group does not come together");
     std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -82,10 +82,9 @@ void kill_one(std::uint64_t seed, int hosts) {
 }
 
 void kill_many(int runs, int hosts) {
-  const auto shm = list("/dev/shm");
   const auto descriptors = list("/proc/self/fd");
   for (int i = 0; i < runs; ++i) kill_one(std::uint64_t(i) * 7919 + std::uint64_t(hosts), hosts);
-  CHECK(list("/dev/shm") == shm);
+  for (const auto& name : list("/dev/shm")) CHECK(name.find("vccl") == std::string::npos);
   CHECK(list("/proc/self/fd") == descriptors);
   CHECK(waitpid(-1, nullptr, WNOHANG) == -1 && errno == ECHILD);
 }

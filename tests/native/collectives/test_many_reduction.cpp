@@ -1,4 +1,4 @@
-// Reductions of many inputs at once against the same chain over whole buffers, bit by bit.
+// Compares reductions of many inputs at once with the same chain over whole buffers, bit by bit.
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "csrc_pg/collectives/many_reduction.hpp"
+#include "csrc_pg/collectives/kernels/many_reduction.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/collectives/reference.hpp"
 #include "transport/past_caches.hpp"
@@ -19,7 +19,7 @@ double factor_of_rank(int rank) {
   return 0.37 * rank - 1.1;
 }
 
-// The definition: ((0 + 1) + 2) + ..., with partial results of the whole buffer.
+// Reduces by the definition: ((0 + 1) + 2) + ..., with partial results of the whole buffer.
 std::vector<std::byte> chain(const Reduction& reduction, const reference::Inputs& inputs, ReduceOp op,
                              std::size_t element, std::size_t count) {
   const int size = int(inputs.size());
@@ -50,7 +50,7 @@ void check_chain(Dtype dtype, ReduceOp op, int size, std::size_t count) {
   const auto inputs = reference::inputs_of(c, size);
   const auto wanted = chain(*find_reduction(dtype, op), inputs, op, size_of(dtype), count);
   const Call call{.collective = Collective::all_reduce, .dtype = dtype, .op = op, .count = count};
-  // Beside the inputs (-1), and in the place of each.
+  // The result goes to a buffer of its own (-1), and to the place of each input.
   for (int place = -1; place < size; ++place) {
     auto copies = inputs;
     std::vector<std::byte> beside(wanted.size());
@@ -67,7 +67,7 @@ void check_chain(Dtype dtype, ReduceOp op, int size, std::size_t count) {
   }
 }
 
-// NaN is one bit pattern: which of two an addition passes on is the compiler's choice.
+// Makes NaN one bit pattern: which of two NaNs an addition passes on is the compiler's choice.
 void unify_nan(Dtype dtype, std::vector<std::byte>& bytes) {
   reference::with_type(dtype, [&](auto type) {
     const auto unify = [&](auto element, auto is_nan) {
@@ -89,7 +89,8 @@ void unify_nan(Dtype dtype, std::vector<std::byte>& bytes) {
 struct Check {
   std::mt19937_64 random{77};
 
-  // Every pattern, with more infinities, zeros and ties than chance has; NaN would drown long chains.
+  // Returns random patterns, with more infinities, zeros and ties than chance gives. NaN can be left out,
+  // since in a long chain it would hide all else.
   std::vector<std::byte> input(Dtype dtype, std::size_t count, bool nan) {
     std::vector<std::byte> bytes(count * size_of(dtype));
     for (auto& byte : bytes) byte = std::byte(random());
@@ -118,9 +119,9 @@ struct Check {
     return bytes;
   }
 
-  // Half of all times a manner that is not the plain one: at a line's beginning, where it has an effect, or
-  // not.
-  Manner manner(int place) {
+  // Returns other options than the default ones half of the time. They have an effect only where the result
+  // begins at a line.
+  LoopOptions options(int place) {
     if (random() % 2) return {};
     const bool past_caches = place < 0 && random() % 4;
     return {past_caches ? Stores::past_caches : Stores::plain, int(1 + random() % 5)};
@@ -138,9 +139,10 @@ struct Check {
     std::vector<double> scalars(std::size_t(size), size);
     for (int rank = 0; op == ReduceOp::premul_sum && rank < size; ++rank)
       scalars[std::size_t(rank)] = factor_of_rank(rank);
-    const int place = int(random() % std::uint64_t(size + 1)) - 1;  // -1: beside the inputs
+    const int place = int(random() % std::uint64_t(size + 1)) - 1;  // -1: in a buffer of its own
     for (const auto& set : instruction_sets()) {
-      // Each buffer at an address of its own, of exactly its length: a sanitizer sees what is beyond.
+      // Each buffer has an address of its own and exactly its length, so that a sanitizer sees what is
+      // beyond.
       std::vector<std::vector<std::byte>> memory;
       std::vector<const std::byte*> pointers;
       for (const auto& values : inputs) {
@@ -149,13 +151,13 @@ struct Check {
         std::memcpy(buffer.data() + shift, values.data(), values.size());
         pointers.push_back(buffer.data() + shift);
       }
-      // What lies before the result and behind it has to stay.
+      // What lies before the result and behind it must not change.
       const std::size_t before = 128;
       std::vector<std::byte> beside(before + count * element + 64, std::byte{0x5a});
       std::byte* to =
           place < 0 ? beside.data() + before : const_cast<std::byte*>(pointers[std::size_t(place)]);
       if (place < 0 && random() % 4) to -= reinterpret_cast<std::uintptr_t>(to) % 64;
-      const Manner how = manner(place);
+      const LoopOptions how = options(place);
       set.find(dtype, op)->many(to, pointers.data(), size, count, scalars.data(), how);
       finish_stores();
       for (std::size_t i = 0; place < 0 && i < beside.size(); ++i)
@@ -166,7 +168,7 @@ struct Check {
       if (result != wanted)
         throw check::Failure(std::string(set.name) + ": " + to_string(op) + " of " + std::to_string(count) +
                              " " + to_string(dtype) + " of " + std::to_string(size) + " ranks, in place " +
-                             std::to_string(place) + ", in " + std::to_string(how.strands) + " strands" +
+                             std::to_string(place) + ", " + std::to_string(how.ways) + "-way" +
                              (how.stores == Stores::plain ? "" : " past the caches"));
       for (int rank = 0; rank < size; ++rank)
         if (rank != place)
@@ -198,8 +200,8 @@ TEST(many_inputs_are_one_chain) {
     }
 }
 
-// Of vectors, of blocks of them, and of what averages of integers divide at once.
-TEST(where_pieces_end) {
+// The lengths end where vectors end, where blocks of them do, and where averages of integers do.
+TEST(lengths_around_the_ends_of_blocks) {
   for (const auto dtype : {Dtype::int8, Dtype::bfloat16, Dtype::float32, Dtype::complex128})
     for (const auto op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::product})
       for (const std::size_t count : {0, 1, 511, 512, 513, 2047, 2048, 2049, 8191, 8192, 8193, 20'000})
@@ -207,13 +209,13 @@ TEST(where_pieces_end) {
           for (const int size : {2, 3, 5}) check_chain(dtype, op, size, count);
 }
 
-// Of every length around the ends of runs and pieces: once each, whatever the order and the kind of store.
-TEST(strands_and_stores_change_no_number) {
+// Every element is reduced once, whatever the order and the kind of store.
+TEST(interleaving_and_stores_change_no_number) {
   for (const auto dtype : {Dtype::uint8, Dtype::int32, Dtype::bfloat16, Dtype::float32, Dtype::complex128})
     for (const auto op : {ReduceOp::sum, ReduceOp::avg}) {
       if (!reference::has_meaning(dtype, op)) continue;
       const std::size_t element = size_of(dtype);
-      for (const int strands : {1, 2, 3, 4})
+      for (const int ways : {1, 2, 3, 4})
         for (const auto stores : {Stores::plain, Stores::past_caches})
           for (const std::size_t bytes : {256, 512, 1008, 1024, 1040, 4096, 16'384, 16'640, 40'016})
             for (const auto& set : instruction_sets()) {
@@ -226,7 +228,7 @@ TEST(strands_and_stores_change_no_number) {
               std::vector<std::byte> wanted(bytes), memory(bytes + 64);
               reduction->many(wanted.data(), pointers, 3, count, scalars, {});
               std::byte* const result = memory.data() + bytes_to_line(memory.data());
-              reduction->many(result, pointers, 3, count, scalars, {stores, strands});
+              reduction->many(result, pointers, 3, count, scalars, {stores, ways});
               finish_stores();
               CHECK(std::memcmp(result, wanted.data(), count * element) == 0);
             }

@@ -1,5 +1,5 @@
-// Reductions of every short length between pages that fault: the instructions that move a part of a vector
-// are beyond what a sanitizer sees.
+// Runs reductions of every short length between pages that fault, since a sanitizer does not see the
+// instructions that move a part of a vector.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "csrc_pg/collectives/reduce_kernels.hpp"
+#include "csrc_pg/collectives/kernels/reduction.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/collectives/cases.hpp"
 
@@ -18,7 +18,7 @@ using namespace vccl;
 
 namespace {
 
-/// A page with nothing before and behind it.
+/// A page with unmapped memory before and behind it.
 class Page {
  public:
   Page() : size_(std::size_t(sysconf(_SC_PAGESIZE))) {
@@ -31,7 +31,7 @@ class Page {
   Page(const Page&) = delete;
   Page& operator=(const Page&) = delete;
 
-  /// The first or the last `bytes` of it, the others being 0x55.
+  /// Returns the first or the last `bytes` of the page, and sets all others to 0x55.
   std::byte* place(std::size_t bytes, bool last) {
     std::memset(all_ + size_, 0x55, size_);
     used_ = bytes;
@@ -57,14 +57,14 @@ struct Edges {
   Page inputs[kRanks], result;
   std::mt19937_64 random{5};
 
-  /// Numbers below 2 in every format of floats: bit 6 of a byte is the exponent's highest.
+  /// Returns numbers below 2 in every format of floats: bit 6 of a byte is the exponent's highest.
   Bytes numbers(std::size_t bytes) {
     Bytes values(bytes);
     for (auto& value : values) value = std::byte(random() & 0xbf);
     return values;
   }
 
-  /// `run(out, inputs)` between faulting pages: where the result is.
+  /// Calls `run(out, inputs)` with buffers between faulting pages. Returns where the result is.
   template <class F>
   const std::byte* guarded(F run, const std::vector<Bytes>& values, std::size_t result_bytes, bool last) {
     const std::byte* pointers[kRanks];

@@ -1,4 +1,4 @@
-// The reduction loops against a naive reference, and the narrow floats against arithmetic in double.
+// Compares the reduction loops with a naive reference, and the narrow floats with arithmetic in double.
 #include <cmath>
 #include <complex>
 #include <cstdint>
@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "csrc_pg/collectives/narrow_floats.hpp"
-#include "csrc_pg/collectives/reduce_kernels.hpp"
+#include "csrc_pg/collectives/kernels/narrow_floats.hpp"
+#include "csrc_pg/collectives/kernels/reduction.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/collectives/cases.hpp"
 
@@ -35,7 +35,7 @@ struct Format {
 };
 constexpr Format kHalf{5, 10}, kBrain{8, 7}, kE4M3{4, 3, false}, kE5M2{5, 2};
 
-// What the bits mean.
+// Returns the number that the bits mean.
 double decode(std::uint16_t bits, const Format& f) {
   const int top = (1 << f.exponent_bits) - 1;
   const int exponent = (bits >> f.mantissa_bits) & top, mantissa = bits & ((1 << f.mantissa_bits) - 1);
@@ -47,7 +47,7 @@ double decode(std::uint16_t bits, const Format& f) {
   return sign * std::ldexp(mantissa + (1 << f.mantissa_bits), exponent - f.bias() - f.mantissa_bits);
 }
 
-// The nearest such float, ties to even; any NaN becomes a quiet one.
+// Returns the nearest such float, ties to even. Any NaN becomes a quiet one.
 std::uint16_t encode(double value, const Format& f) {
   const std::uint16_t sign = std::signbit(value) ? f.sign() : 0;
   const std::uint16_t beyond = f.has_infinity ? f.infinity() : f.largest();
@@ -56,7 +56,8 @@ std::uint16_t encode(double value, const Format& f) {
   if (std::isinf(value)) return sign | beyond;
   if (magnitude == 0) return sign;
   const int exponent = std::max(std::ilogb(magnitude), 1 - f.bias());
-  // In units of the last place; nearbyint rounds ties to even, and may carry into the next exponent.
+  // The number is in units of the last place. nearbyint rounds ties to even, and may carry into the next
+  // exponent.
   const auto units =
       static_cast<std::uint64_t>(std::nearbyint(std::ldexp(magnitude, f.mantissa_bits - exponent)));
   const std::uint64_t bits = units + (std::uint64_t(exponent + f.bias() - 1) << f.mantissa_bits);
@@ -88,7 +89,7 @@ void check_encoding(float value) {
 // ---- what one element of a reduction should be
 // -------------------------------------------------------------------
 
-// Floats: one operation in double and one rounding is the correctly rounded result in float.
+// For floats, one operation in double and one rounding give the correctly rounded result in float.
 template <class T>
 T naive(ReduceOp op, T a, T b, double scalar, bool finish) {
   if constexpr (std::is_integral_v<T>) {
@@ -192,7 +193,7 @@ std::vector<Out> apply(F kernel, const std::vector<A>& a, const std::vector<B>& 
   return result;
 }
 
-// The loop over all inputs, of two of them or of one (`b`), in the shape of a two-operand loop.
+// Wraps the loop over all inputs as a two-operand loop, with two inputs or with one (`b`).
 auto of_two(const Reduction& reduction) {
   return [&reduction](void* out, const void* a, const void* b, std::size_t count, double scalar) {
     const std::byte* const inputs[] = {static_cast<const std::byte*>(a), static_cast<const std::byte*>(b)};
@@ -259,7 +260,7 @@ void check_number(Dtype dtype) {
     }
 }
 
-// Each part of a sum is a sum; a product is the plain formula.
+// The parts of a sum are the sums of parts; a product follows the plain formula.
 template <class T>
 void check_complex(Dtype dtype) {
   std::mt19937_64 random(29);
@@ -314,7 +315,7 @@ void check_complex(Dtype dtype) {
     }
 }
 
-// Bits: of an element.
+// Bits is the integer type of an element's bits.
 template <class Bits>
 void check_narrow(Dtype dtype, const Format& f) {
   std::mt19937_64 random(23);
@@ -386,7 +387,7 @@ TEST(every_narrow_pattern_widens_exactly) {
 }
 
 TEST(floats_narrow_to_the_nearest_even) {
-  // Around every representable value and every midpoint between two, and anywhere else.
+  // The numbers are around every representable value and every midpoint between two, and anywhere else.
   for (const auto& f : {kHalf, kBrain, kE4M3, kE5M2})
     for (std::uint32_t i = 0; i < 1u << f.width(); ++i) {
       const auto low = static_cast<std::uint16_t>(i), high = static_cast<std::uint16_t>(i + 1);
@@ -432,8 +433,8 @@ TEST(all_instruction_sets_agree_on_every_16_bit_pattern) {
         }
 }
 
-// Every element times many factors: every rounding, ties too, on the ways in and out that the loops over all
-// inputs have, which are not those of partial results.
+// Multiplies every element by many factors, which makes every rounding, ties too. The loops over all inputs
+// load and store elements in other ways than those of partial results do.
 template <class Bits>
 void check_products(Dtype dtype, const Format& f, int random_factors) {
   std::mt19937_64 random(41);
@@ -467,7 +468,7 @@ TEST(loops_over_all_inputs_round_to_the_nearest_even) {
 }
 
 #if defined(__x86_64__)
-// torch.set_flush_denormal: the narrow formats' own subnormals are no subnormal float32.
+// torch.set_flush_denormal() must not change narrow subnormals, which are no subnormals of float32.
 TEST(narrow_subnormals_survive_flushing) {
   const unsigned before = __builtin_ia32_stmxcsr();
   const auto check = [&](auto bits, Dtype dtype) {
@@ -492,7 +493,7 @@ TEST(narrow_subnormals_survive_flushing) {
 }
 #endif
 
-// The division goes through floats.
+// The loops divide integers as floats.
 TEST(averages_of_integers_are_exact) {
   const auto check = [](auto number, Dtype dtype, const auto& values) {
     using T = decltype(number);
@@ -553,10 +554,20 @@ TEST(complex_numbers) {
   check_complex<double>(Dtype::complex128);
 }
 
-TEST(what_can_only_be_moved_has_no_reductions) {
-  for (const auto dtype : {Dtype::float8_e4m3fnuz, Dtype::float8_e5m2fnuz, Dtype::float8_e8m0fnu})
-    for (const auto op : kOps)
-      for (const auto& set : instruction_sets()) CHECK(set.find(dtype, op) == nullptr);
+TEST(a_reduction_is_there_or_has_a_reason_not_to_be) {
+  for (const auto dtype : kDtypes)
+    for (const auto op : kOps) {
+      CHECK_EQ(why_no_reduction(dtype, op) == nullptr, has_meaning(dtype, op));
+      for (const auto& set : instruction_sets())
+        CHECK_EQ(set.find(dtype, op) != nullptr, has_meaning(dtype, op));
+    }
+}
+
+TEST(a_number_that_is_no_dtype_has_no_size_and_no_reduction) {
+  const auto dtype = Dtype(std::size(kDtypes));
+  CHECK_EQ(size_of(dtype), 0u);
+  CHECK(why_no_reduction(dtype, ReduceOp::sum) != nullptr);
+  for (const auto& set : instruction_sets()) CHECK(set.find(dtype, ReduceOp::sum) == nullptr);
 }
 
 TEST(booleans_are_0_or_1) {

@@ -1,12 +1,12 @@
-// Which algorithm does a call: the tuned table, what VCCL_ALGO asks for, and what can do it at all.
+// Which algorithm is chosen for a call: by the tuned table, by VCCL_ALGO, and by what can do the call at all.
 #include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "csrc_pg/collectives/algorithm.hpp"
-#include "csrc_pg/collectives/algorithm_choice.hpp"
-#include "csrc_pg/collectives/call.hpp"
+#include "csrc_pg/collectives/run.hpp"
+#include "csrc_pg/collectives/selection/preference.hpp"
+#include "csrc_pg/collectives/selector.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/collectives/families.hpp"
 #include "tests/native/collectives/world.hpp"
@@ -22,7 +22,7 @@ std::string choice_of(Communicator& communicator, const Call& call) {
   return choice.first->name + std::string(choice.otherwise ? std::string(", ") + choice.otherwise->name : "");
 }
 
-// On rank 0.
+// Returns what rank 0 chooses for the calls.
 Names choices(const World& world, const std::vector<Call>& calls) {
   MemoryStore store;
   Names found;
@@ -50,41 +50,31 @@ std::vector<TunedRange> rows_for(Collective collective, MemoryKind memory, int r
   return rows;
 }
 
-bool can_do(const std::string& family, Collective collective, std::size_t bytes, int ranks,
-            MemoryKind memory) {
-  const auto able = capable_families(to_string(collective), bytes, ranks, memory);
+bool can_do(const std::string& family, const Call& call, int ranks, MemoryKind memory) {
+  const auto able = capable_families(to_string(call.collective), longest_buffer(call, ranks), ranks, memory);
   return std::find(able.begin(), able.end(), family) != able.end();
 }
 
-// What the table says for a call, of which one part or buffer has `count` elements of four bytes. The payload
-// of a rank's part may be too long where there are fewer ranks than were measured: the next row does it then.
-std::string tuned(Collective collective, MemoryKind memory, int ranks, std::size_t count) {
-  const std::size_t bytes = longest_buffer({collective, Dtype::float32, ReduceOp::sum, 0, count}, ranks);
-  for (const TunedRange& row : rows_for(collective, memory, ranks))
-    if (bytes <= row.max_bytes && can_do(row.algorithm, collective, bytes, ranks, memory))
-      return row.algorithm;
-  return "none";
+// A call of float32, one buffer or chunk of which has `count` elements.
+Call call_of(Collective collective, std::size_t count) {
+  return {collective, Dtype::float32, ReduceOp::sum, 0, count};
 }
 
-bool needs_mapped(Collective collective, const std::string& family) {
-  const auto all = algorithms();
-  return std::find_if(all.begin(), all.end(), [&](auto& one) {
-           return one.collective == collective && one.name == family;
-         })->reach == Reach::mapped;
+// The longest call that a limit of bytes allows. The barrier has no length.
+Call longest_call(Collective collective, std::size_t max_bytes, int ranks) {
+  const std::size_t of_one = std::max<std::size_t>(longest_buffer(call_of(collective, 1), ranks), 1);
+  return call_of(collective, std::min(max_bytes, std::size_t(100) << 20) / of_one);
 }
 
-// Calls just below and just above every limit of the table, and in the middle of what it leaves open.
+// Calls of one element, of 100 MiB, and just below and just above every limit of the table.
 std::vector<Call> calls_at_limits(MemoryKind memory, int ranks) {
   std::vector<Call> calls;
   for (const Collective collective : collectives()) {
-    const auto call = [&](std::size_t count) {
-      return Call{collective, Dtype::float32, ReduceOp::sum, 0, count};
-    };
-    for (const std::size_t count : {1, 25 << 20}) calls.push_back(call(count));
-    const std::size_t of_one = std::max<std::size_t>(longest_buffer(call(1), ranks), 1);
-    for (const TunedRange& row : rows_for(collective, memory, ranks))
-      if (row.max_bytes != kAnyLength)
-        for (const std::size_t more : {0, 1}) calls.push_back(call(row.max_bytes / of_one + more));
+    calls.push_back(call_of(collective, 1));
+    for (const TunedRange& row : rows_for(collective, memory, ranks)) {
+      calls.push_back(longest_call(collective, row.max_bytes, ranks));
+      calls.push_back(call_of(collective, calls.back().count + 1));
+    }
   }
   return calls;
 }
@@ -121,35 +111,62 @@ TEST(the_table_has_one_algorithm_for_every_call) {
 
 TEST(the_table_names_only_what_can_be_done) {
   for (const TunedRange& row : tuned_table()) {
-    const std::size_t bytes = row.max_bytes == kAnyLength ? std::size_t(1) << 30 : row.max_bytes;
-    CHECK(can_do(row.algorithm, row.collective, bytes, std::min(row.max_ranks, 16), row.memory));
+    const int ranks = std::min(row.max_ranks, 16);
+    CHECK(can_do(row.algorithm, longest_call(row.collective, row.max_bytes, ranks), ranks, row.memory));
   }
 }
 
-TEST(the_choice_is_the_tables) {
+// With the numbers of ranks that were measured, every row's algorithm can do the row's calls.
+TEST(a_call_has_the_algorithm_of_the_row_whose_limits_it_is_between) {
+  for (const MemoryKind memory : {MemoryKind::mapped, MemoryKind::staged})
+    for (const int ranks : {2, 4, 8}) {
+      std::vector<Call> calls;
+      Names wanted;
+      for (const Collective collective : collectives()) {
+        const auto rows = rows_for(collective, memory, ranks);
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+          if (i > 0) {
+            const std::size_t below = longest_call(collective, rows[i - 1].max_bytes, ranks).count;
+            calls.push_back(call_of(collective, below + 1));
+            wanted.push_back(rows[i].algorithm);
+          }
+          calls.push_back(longest_call(collective, rows[i].max_bytes, ranks));
+          wanted.push_back(rows[i].algorithm);
+        }
+      }
+      const auto found = choices({ranks, memory == MemoryKind::mapped ? ~0 : 0}, calls);
+      for (std::size_t i = 0; i < calls.size(); ++i)
+        CHECK_EQ(found[i].substr(0, found[i].find(',')), wanted[i]);
+    }
+}
+
+// The payload of a rank's chunk may be too long for the row's algorithm where there are fewer ranks than were
+// measured.
+TEST(what_is_chosen_can_do_the_call_whatever_the_number_of_ranks) {
   for (const MemoryKind memory : {MemoryKind::mapped, MemoryKind::staged})
     for (const int ranks : {1, 2, 3, 4, 5}) {
       const auto calls = calls_at_limits(memory, ranks);
       const auto found = choices({ranks, memory == MemoryKind::mapped ? ~0 : 0}, calls);
       for (std::size_t i = 0; i < calls.size(); ++i) {
-        const std::string expected = tuned(calls[i].collective, memory, ranks, calls[i].count);
-        CHECK_EQ(found[i].substr(0, found[i].find(',')), expected);
-        // Only what needs mapped memory comes with another choice, which does not.
-        const auto comma = found[i].find(',');
-        CHECK_EQ(comma != std::string::npos, needs_mapped(calls[i].collective, expected));
-        if (comma != std::string::npos) CHECK(!needs_mapped(calls[i].collective, found[i].substr(comma + 2)));
+        // What needs mapped memory comes with another algorithm, which does not.
+        const auto comma = found[i].find(", ");
+        const std::string last = comma == std::string::npos ? found[i] : found[i].substr(comma + 2);
+        CHECK(can_do(last, calls[i], ranks, MemoryKind::staged));
+        CHECK(can_do(found[i].substr(0, comma), calls[i], ranks, memory));
       }
     }
 }
 
 TEST(memory_that_not_every_rank_has_handed_over_is_staged) {
+  const auto calls = calls_at_limits(MemoryKind::staged, 3);
+  const Names without_any = choices({3, 0}, calls);
   MemoryStore store;
   run_threads(3, [&](int rank) {
     RankMemory memory(rank != 1, 4096);
     as_member(store, {3}, rank, memory.regions(), [&](Communicator& communicator) {
       CHECK(!communicator.peers()->mappable());
-      for (const Call& call : calls_at_limits(MemoryKind::staged, 3))
-        CHECK_EQ(choice_of(communicator, call), tuned(call.collective, MemoryKind::staged, 3, call.count));
+      for (std::size_t i = 0; i < calls.size(); ++i)
+        CHECK_EQ(choice_of(communicator, calls[i]), without_any[i]);
     });
   });
 }
@@ -173,11 +190,11 @@ TEST(families_that_can_do_a_call) {
   constexpr std::size_t kMost = Peers::kPayloadBytes;
   check_contains(able("reduce", kMost, 2, mapped), "oneshot direct");
   check_absent(able("reduce", kMost + 4, 2, mapped), "oneshot");
-  // Where every rank reduces everything it ends earlier.
+  // In all_reduce, where every rank reduces everything, one-shot ends at shorter buffers.
   check_contains(able("all_reduce", kMost / 2, 2, mapped), "oneshot direct");
   check_absent(able("all_reduce", kMost / 2 + 4, 2, mapped), "oneshot");
   check_absent(able("all_reduce", kMost, 2, staged), "direct");
-  // What a rank sends along is its own part.
+  // What a rank sends along is its own chunk.
   check_contains(able("all_gather", 4 * kMost, 4, staged), "oneshot");
   check_absent(able("all_gather", 4 * kMost + 16, 4, staged), "oneshot");
   for (const Collective collective : collectives())
@@ -192,15 +209,15 @@ TEST(the_choice_follows_what_was_asked_for) {
       middle{all_reduce, Dtype::float32, ReduceOp::sum, -1, 1025},
       large{all_reduce, Dtype::float32, ReduceOp::sum, -1, 1 << 20},
       other{broadcast, Dtype::int8, ReduceOp::sum, 0, 4};
-  const std::string by_table = tuned(broadcast, MemoryKind::staged, 2, 4);
+  const std::string by_table = choices({2, 0}, {other})[0];
   CHECK((choices({2, 0, 1, "all_reduce:ring"}, {small, large, other}) == Names{"ring", "ring", by_table}));
-  // The next that was asked for does it where the memory turns out to lie elsewhere.
+  // If the memory turns out to lie elsewhere, the next algorithm that was asked for does the call.
   CHECK((choices({2, ~0, 1, "all_reduce:direct[0-4K],ring[0-] ; broadcast : direct, ring"},
                  {small, middle, large, other}) == Names{"direct, ring", "ring", "ring", "direct, ring"}));
   CHECK((choices({2, ~0, 1, "all_reduce:oneshot,ring"}, {small, middle, large}) ==
          Names{"oneshot", "oneshot", "ring"}));
   CHECK((choices({3, 0, 1, "all_reduce:direct,staged,ring"}, {small, large}) == Names{"staged", "staged"}));
-  // What works on one host only is passed over where there are more.
+  // What works on one host only is not chosen where there are more.
   CHECK(
       (choices({2, 0, 2, "all_reduce:direct"}, {small, large, {barrier}}) == Names{"ring", "ring", "ring"}));
 }
@@ -235,10 +252,9 @@ TEST(a_choice_that_cannot_be_understood_fails_nothing) {
     config.describe = describe;
     config.algorithms = "all_reduce:fastest";
     const auto communicator = Communicator::create(store, config);
-    const Error error = error_of([&] { check_algorithm_choice(*communicator); });
+    const Error error = error_of([&] { check_algorithm_choice(communicator->algorithm_choice()); });
     CHECK_EQ(to_string(error.code()), std::string("invalid"));
-    check_contains(error.what(), "rank " + std::to_string(rank) + " of " + communicator->name() +
-                                     ": VCCL_ALGO is \"all_reduce:fastest\"");
+    check_contains(error.what(), "VCCL_ALGO is \"all_reduce:fastest\"");
     const Error of_call = error_of([&] { run(*communicator, {Collective::barrier}, Deadline::in(kLimit)); });
     CHECK_EQ(to_string(of_call.code()), std::string("invalid"));
     CHECK(!communicator->failed());

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "csrc_pg/collectives/types.hpp"
+#include "csrc_pg/collectives/run.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/collectives/play.hpp"
 #include "tests/native/collectives/reference.hpp"
@@ -26,18 +26,18 @@ struct World {
   std::vector<int> cores = {};  // that all ranks are bound to; empty: as they are
 };
 
-constexpr Milliseconds kLimit{60'000};
+constexpr Milliseconds kLimit{300'000};
 
-// The thread sanitizer does not see that a message over a socket orders what came before it, here: that the
-// right neighbour has read a block, before its result came back by way of another host. So peers' memory is
-// read in place there on one host only.
+// The thread sanitizer does not see that a message over a socket orders what came before it: the right
+// neighbour has read a block before the block's result comes back by way of another host. So under that
+// sanitizer peers' memory is read in place on one host only.
 #if defined(__SANITIZE_THREAD__)
 constexpr bool kMapAcrossHosts = false;
 #else
 constexpr bool kMapAcrossHosts = true;
 #endif
 
-// Whether a rank's memory is to be mapped.
+// Returns whether a rank's memory is to be mapped.
 inline bool is_mapped(const World& world, int rank) {
   return ((world.mapped >> rank) & 1) && (kMapAcrossHosts || world.hosts == 1);
 }
@@ -63,9 +63,9 @@ inline void as_member(Store& store, const World& world, int rank, const std::vec
   }
 }
 
-// The same with `bytes` bytes of memory of its own. Where only some ranks' memory is to be mapped, the others
-// hand over memory that they do not use: what they have handed over is known beforehand, what they use is
-// not.
+// Does the same with `bytes` bytes of memory for each rank. Where only some ranks' memory is to be mapped,
+// the others hand over memory that they do not use: what they have handed over is known beforehand, what they
+// use is not.
 inline void as_rank(Store& store, const World& world, int rank, std::size_t bytes,
                     const std::function<void(Communicator&, std::byte*)>& body) {
   RankMemory memory(is_mapped(world, rank), std::max<std::size_t>(bytes, 4096));

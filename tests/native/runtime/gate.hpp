@@ -18,7 +18,7 @@ class Gate {
   /// Waits until open() was called.
   void pass() {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::seconds(60), [this] { return open_; }))
+    if (!changed_.wait_for(lock, std::chrono::seconds(300), [this] { return open_; }))
       throw std::runtime_error("gate was never opened");
   }
 
@@ -31,7 +31,7 @@ class Gate {
 /// Polls until `condition()` holds; false after a minute.
 template <class Condition>
 bool eventually(Condition condition) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(300);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > limit) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(100));

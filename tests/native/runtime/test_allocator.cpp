@@ -51,6 +51,10 @@ void check_consistent(const AllocatorStats& s) {
     CHECK(f->current >= 0);
     CHECK(f->peak >= f->current);
     CHECK_EQ(f->allocated - f->freed, f->current);
+    CHECK_EQ(f->small_pool.current + f->large_pool.current, f->current);
+    CHECK_EQ(f->small_pool.allocated + f->large_pool.allocated, f->allocated);
+    CHECK(f->small_pool.current >= 0 && f->large_pool.current >= 0);
+    CHECK(f->small_pool.peak <= f->peak && f->large_pool.peak <= f->peak);
   }
   CHECK(s.requested_bytes.current <= s.allocated_bytes.current);
   CHECK(s.allocated_bytes.current <= s.active_bytes.current);
@@ -85,7 +89,7 @@ TEST(sizes_and_alignment) {
     CHECK(m.allocator.size_of(p) >= size);
     CHECK_EQ(m.allocator.size_of(p + 1), std::size_t{0});
     const auto offset = static_cast<std::size_t>(p - m.arena.base());
-    CHECK_EQ(offset % (size >= kMiB ? 4096 : 512), std::size_t{0});
+    CHECK_EQ(offset % (size > kMiB ? 4096 : 512), std::size_t{0});
   }
   CHECK_EQ(m.allocator.size_of(blocks[0]), std::size_t{512});
   CHECK_EQ(m.allocator.size_of(blocks[3]), std::size_t{1024});
@@ -376,6 +380,24 @@ TEST(the_segments_of_a_stream_that_is_gone_are_adopted) {
   CHECK(m.get(14 * kMiB) == q);
 }
 
+TEST(one_mebibyte_is_small) {
+  Memory m;
+  auto* p = m.get(kMiB);
+  auto* q = m.get(kMiB);
+  CHECK(q == p + kMiB);  // both in one small segment
+  auto* large = m.get(kMiB + 1);
+  const auto stats = m.allocator.stats();
+  CHECK_EQ(stats.reserved_bytes.small_pool.current, static_cast<std::int64_t>(2 * kMiB));
+  CHECK_EQ(stats.reserved_bytes.large_pool.current, static_cast<std::int64_t>(20 * kMiB));
+  CHECK_EQ(stats.allocation.small_pool.current, std::int64_t{2});
+  CHECK_EQ(stats.allocation.large_pool.current, std::int64_t{1});
+  CHECK_EQ(stats.requested_bytes.large_pool.current, static_cast<std::int64_t>(kMiB + 1));
+  for (auto* block : {p, q, large}) m.allocator.free(block);
+  check_consistent(m.allocator.stats());
+  CHECK_EQ(m.allocator.stats().allocation.small_pool.freed, std::int64_t{2});
+  CHECK_EQ(m.allocator.stats().allocated_bytes.small_pool.peak, static_cast<std::int64_t>(2 * kMiB));
+}
+
 TEST(peaks_and_sums_reset) {
   Memory m;
   m.allocator.free(m.get(30 * kMiB));
@@ -386,6 +408,8 @@ TEST(peaks_and_sums_reset) {
   CHECK_EQ(stats.allocated_bytes.peak, std::int64_t{0});
   CHECK_EQ(stats.reserved_bytes.peak, static_cast<std::int64_t>(30 * kMiB));
   CHECK_EQ(stats.allocated_bytes.allocated, std::int64_t{0});
+  CHECK_EQ(stats.allocated_bytes.large_pool.allocated, std::int64_t{0});
+  CHECK_EQ(stats.allocated_bytes.large_pool.peak, std::int64_t{0});
 }
 
 TEST(random_use_against_a_shadow_model) {

@@ -88,6 +88,22 @@ TEST(memory_sizes) {
   CHECK_EQ(memory(" 16M "), 16 * kMiB);
 }
 
+TEST(default_memory_is_shared_by_the_ranks_of_the_machine) {
+  const std::size_t alone = parse({}).memory;
+  CHECK_EQ(parse({}).machine_ranks, 1);
+  CHECK_EQ(parse({{"LOCAL_WORLD_SIZE", "4"}}).machine_ranks, 4);
+  CHECK(parse({{"LOCAL_WORLD_SIZE", "4"}}).memory < alone / 2);
+  // vrun's own word, with all pretended hosts, comes first.
+  CHECK_EQ(parse({{"LOCAL_WORLD_SIZE", "4"}, {"VDEV_MACHINE_RANKS", "8"}}).machine_ranks, 8);
+  CHECK_EQ(parse({{"LOCAL_WORLD_SIZE", "x"}}).machine_ranks, 1);
+  CHECK_EQ(parse({{"LOCAL_WORLD_SIZE", "0"}}).machine_ranks, 1);
+  CHECK_EQ(parse({{"LOCAL_WORLD_SIZE", "4"}, {"VDEV_MEMORY", "4G"}}).memory, 4 * kGiB);
+  for (const char* bad : {"", "0", "-1", "x", "1.5", "65537"}) {
+    CHECK(refusal("VDEV_MACHINE_RANKS", bad).find("VDEV_MACHINE_RANKS='" + std::string(bad) + "'") !=
+          std::string::npos);
+  }
+}
+
 TEST(bad_memory_sizes) {
   for (const char* bad :
        {"", "G", "x", "-4G", "4X", "4GG", "4Gi", "4 G 2", "1e9", "nan", "inf", "15M", "0", "17T"}) {
@@ -100,6 +116,11 @@ TEST(launch_blocking) {
   CHECK(!parse({{"VDEV_LAUNCH_BLOCKING", "0"}}).launch_blocking);
   CHECK(!parse({{"VDEV_LAUNCH_BLOCKING", ""}}).launch_blocking);
   CHECK(refusal("VDEV_LAUNCH_BLOCKING", "yes").find("0 or 1") != std::string::npos);
+}
+
+TEST(first_use_file) {
+  CHECK_EQ(parse({}).first_use_file, std::string());
+  CHECK_EQ(parse({{"VDEV_FIRST_USE_FILE", "/tmp/a b"}}).first_use_file, std::string("/tmp/a b"));
 }
 
 TEST_MAIN

@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/runtime/stream.hpp"
@@ -37,12 +38,12 @@ TEST(a_default_event_counts_as_reached) {
 
 TEST(an_idle_stream_reaches_its_point_at_once) {
   auto stream = make();
-  const auto before = vdev::monotonic_ns();
+  const auto before = base::monotonic_ns();
   const Event event = stream->record();
   CHECK(event.recorded());
   CHECK(event.reached());
   CHECK(event.time_ns() >= before);
-  CHECK(event.time_ns() <= vdev::monotonic_ns());
+  CHECK(event.time_ns() <= base::monotonic_ns());
 }
 
 TEST(a_point_is_reached_after_the_tasks_before_it_and_not_those_behind) {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/promise.hpp"
 #include "csrc_device/runtime/queue.hpp"
@@ -51,7 +52,7 @@ TEST(it_is_reached_when_fulfilled_and_not_before) {
   CHECK(!event.reached());
   CHECK(!event.wait_for(1'000'000));
   CHECK_EQ(event.time_ns(), std::int64_t{0});
-  const auto before = vdev::monotonic_ns();
+  const auto before = base::monotonic_ns();
   promise.fulfil(nullptr);
   CHECK(event.reached());
   CHECK(event.wait_for(0));

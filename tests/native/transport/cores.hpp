@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "transport/segment.hpp"
+#include "transport/error.hpp"
 
 namespace vccl {
 

@@ -1,4 +1,4 @@
-// A store for ranks that die at a certain point of the meeting.
+// Stores for ranks that die, or fail, at a certain point of the meeting.
 #pragma once
 
 #include <signal.h>
@@ -7,14 +7,15 @@
 #include <string>
 #include <utility>
 
+#include "transport/error.hpp"
 #include "transport/store.hpp"
 
 namespace vccl {
 
-/// Kills its process at the given use of the store: "set reach/", "get table".
-class DeadlyStore final : public Store {
+/// Does what a derived class says at a given use of the store: "set reach/", "get table".
+class StoreWithPlan : public Store {
  public:
-  DeadlyStore(Store& inner, std::string where) : inner_(inner), where_(std::move(where)) {}
+  StoreWithPlan(Store& inner, std::string where) : inner_(inner), where_(std::move(where)) {}
   void set(const std::string& key, const std::string& value) override {
     look("set " + key);
     inner_.set(key, value);
@@ -25,12 +26,37 @@ class DeadlyStore final : public Store {
   }
   void remove(const std::string& key) override { inner_.remove(key); }
 
+ protected:
+  virtual void act() = 0;
+  void forget_plan() { where_.clear(); }
+
  private:
   void look(const std::string& use) {
-    if (!where_.empty() && use.starts_with(where_)) kill(getpid(), SIGKILL);
+    if (!where_.empty() && use.starts_with(where_)) act();
   }
   Store& inner_;
   std::string where_;
+};
+
+/// Kills its process there.
+class DeadlyStore final : public StoreWithPlan {
+ public:
+  using StoreWithPlan::StoreWithPlan;
+
+ private:
+  void act() override { kill(getpid(), SIGKILL); }
+};
+
+/// Throws there, once.
+class RefusingStore final : public StoreWithPlan {
+ public:
+  using StoreWithPlan::StoreWithPlan;
+
+ private:
+  void act() override {
+    forget_plan();
+    throw Error(ErrorCode::system, "no descriptors are left");
+  }
 };
 
 }  // namespace vccl

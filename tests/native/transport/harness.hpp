@@ -18,7 +18,7 @@
 #include "tests/native/file_store.hpp"
 #include "tests/native/memory_store.hpp"
 #include "transport/communicator.hpp"
-#include "transport/segment.hpp"
+#include "transport/host/segment.hpp"
 
 namespace vccl {
 
@@ -53,7 +53,7 @@ inline CommunicatorConfig test_config(int rank, int size) {
   config.rank = rank;
   config.size = size;
   config.describe = describe_test;
-  config.timeout = Milliseconds(20'000);
+  config.timeout = Milliseconds(300'000);
   return config;
 }
 
@@ -77,7 +77,7 @@ inline void run_threads(int size, const std::function<void(int)>& body) {
 }
 
 /// One forked process a rank. A rank that throws prints why and exits with 1; wait() gives each one's status,
-/// in which a killed one has its signal's number negated. Whoever is still there after a minute is killed.
+/// in which a killed one has its signal's number negated. Who is still there after four minutes is killed.
 class Processes {
  public:
   Processes(int size, const std::function<void(int)>& body) {
@@ -89,7 +89,7 @@ class Processes {
         pids_.push_back(pid);
         continue;
       }
-      alarm(60);  // a hang ends here, as -SIGALRM
+      alarm(240);  // a hang ends here, as -SIGALRM
       int status = 0;
       try {
         body(rank);
@@ -180,6 +180,29 @@ inline Error same_error_of(int size, const std::function<Error(int)>& of_rank) {
 inline void check_contains(const std::string& text, const std::string& part) {
   if (text.find(part) == std::string::npos)
     throw check::Failure("\"" + part + "\" is not in \"" + text + "\"");
+}
+
+/// Rank 2 of three leaves after one operation and gives two reasons, of which the first counts. The others
+/// find it in the error of their next operation. `operate(communicator)` runs an operation.
+template <class Config, class Operate>
+void check_reason_of_leaving(Config config, Operate operate) {
+  MemoryStore store;
+  run_threads(3, [&](int rank) {
+    auto c = Communicator::create(store, config(rank));
+    operate(*c);
+    if (rank == 2) {
+      CHECK_EQ(c->leave_reason(), "");
+      c->leave_because("rank 7 died in group other");
+      c->leave_because("another reason, which comes too late");
+      CHECK_EQ(c->leave_reason(), "rank 7 died in group other");
+      return;
+    }
+    const Error error = error_of([&] { operate(*c); });
+    CHECK(error.code() == ErrorCode::peer_left);
+    check_contains(
+        error.what(),
+        "rank 2 left group test (after a failure elsewhere: rank 7 died in group other) while rank ");
+  });
 }
 
 }  // namespace vccl

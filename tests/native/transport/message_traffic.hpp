@@ -18,7 +18,7 @@
 
 namespace vccl {
 
-constexpr Milliseconds kFar{40'000};  // beyond what anything here may take
+constexpr Milliseconds kFar{300'000};  // beyond what anything here may take
 
 /// One call's end.
 class Outcome {

@@ -20,7 +20,7 @@ inline void pass_window(Communicator& c, std::span<std::byte> window) {
   const std::uint64_t number = c.sequence() + 1;
   for (std::size_t i = 0; i < window.size(); ++i) window[i] = pattern(c.rank(), number, i);
   Operation operation(c, {.collective = 1, .count = window.size()}, window,
-                      Deadline::in(Milliseconds(20'000)));
+                      Deadline::in(Milliseconds(300'000)));
   for (std::size_t offset = 0; offset < window.size(); offset += kBlock) {
     const std::size_t bytes = std::min(kBlock, window.size() - offset);
     c.right().post(offset, bytes);
@@ -35,7 +35,7 @@ inline void pass_window(Communicator& c, std::span<std::byte> window) {
 inline void pass_committed(Communicator& c, int blocks) {
   const std::uint64_t number = c.sequence() + 1;
   Operation operation(c, {.collective = 2, .count = static_cast<std::uint64_t>(blocks)}, {},
-                      Deadline::in(Milliseconds(20'000)));
+                      Deadline::in(Milliseconds(300'000)));
   const auto length = [](int block) { return static_cast<std::size_t>(block * 997 % kBlock); };
   const auto send = [&](int block) {
     std::byte* slot = c.right().reserve();

@@ -33,10 +33,15 @@ Footprint footprint() {
   return {entries("/proc/self/fd"), lines("/proc/self/maps", "memfd:"), entries("/proc/self/task")};
 }
 
-void check_equal(const Footprint& before, const Footprint& after) {
-  CHECK_EQ(after.files, before.files);
-  CHECK_EQ(after.maps, before.maps);
-  CHECK_EQ(after.threads, before.threads);
+/// A thread that was joined may stay in /proc for some time after that.
+void check_not_more_than(const Footprint& before) {
+  Footprint now = footprint();
+  for (const Deadline soon = Deadline::in(Milliseconds(60'000));
+       now.threads > before.threads && !soon.passed(); now = footprint())
+    usleep(1000);
+  CHECK_EQ(now.files, before.files);
+  CHECK_EQ(now.maps, before.maps);
+  CHECK(now.threads <= before.threads);
 }
 
 long resident_kib() {
@@ -80,9 +85,8 @@ void cycle_processes(int cycles, const std::string& hosts) {
         pass_window(*c, region.span(0, 5000));
         pass_committed(*c, 2);
       }
-      const Footprint now = footprint();
-      if (cycle == 0) before = now;
-      check_equal(before, now);
+      if (cycle == 0) before = footprint();
+      check_not_more_than(before);
       if (cycle == cycles / 3) resident = resident_kib();
     }
 #if defined(__SANITIZE_ADDRESS__)
@@ -121,7 +125,7 @@ void cycle_threads(int cycles, const std::string& hosts) {
     });
     CHECK_EQ(store.keys(), 0u);
     if (cycle == 0) before = footprint();
-    check_equal(before, footprint());
+    check_not_more_than(before);
   }
 }
 
@@ -142,7 +146,7 @@ TEST(groups_that_fail_to_form_leave_nothing) {
       CHECK(error_of([&] { Communicator::create(store, config); }).code() == ErrorCode::timeout);
     });
     if (cycle == 0) before = footprint();
-    check_equal(before, footprint());
+    check_not_more_than(before);
   }
 }
 
@@ -159,12 +163,12 @@ TEST(killed_ranks_leave_nothing) {
       while (true) pass_window(*c, region.span(0, 5000));
     });
     for (int rank = 0; rank < 2; ++rank)
-      store.get("ready/" + std::to_string(rank), Deadline::in(Milliseconds(20'000)));
+      store.get("ready/" + std::to_string(rank), Deadline::in(Milliseconds(300'000)));
     kill(processes.pid(0), SIGKILL);
     kill(processes.pid(1), SIGKILL);
     processes.wait();
   }
-  check_equal(before, footprint());
+  check_not_more_than(before);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace vccl {
 namespace {
 
-constexpr Milliseconds kLong{30'000};  // far beyond what any of these failures may take to be seen
+constexpr Milliseconds kLong{300'000};  // far beyond what any of these failures may take to be seen
 
 void run_operation(Communicator& c, std::uint64_t count, Milliseconds timeout = kLong) {
   Operation operation(c, {.collective = 1, .count = count}, {}, Deadline::in(timeout));
@@ -68,18 +68,19 @@ TEST(timeout_names_the_late) {
       while (!c.failed()) usleep(1000);
       c.check();
     }
-    run_operation(c, 3, Milliseconds(c.rank() == 0 ? 1200 : 30'000));
+    run_operation(c, 3, Milliseconds(c.rank() == 0 ? 3'000 : 300'000));
   });
   CHECK(error.code() == ErrorCode::timeout);
   check_contains(
       error.what(),
-      "rank 0 waited 1.2 s for rank 2 to begin test_1(3 elements) (operation 2 of group test); rank 2 has "
+      "rank 0 waited 3 s for rank 2 to begin test_1(3 elements) (operation 2 of group test); rank 2 has "
       "begun 1 operations");
 }
 
 TEST(timeout_inside_an_operation) {
   const Error error = same_error(2, [&](Communicator& c) {
-    Operation operation(c, {.collective = 3}, {}, Deadline::in(Milliseconds(c.rank() == 0 ? 200 : 30'000)));
+    Operation operation(c, {.collective = 3}, {},
+                        Deadline::in(Milliseconds(c.rank() == 0 ? 3'000 : 300'000)));
     if (c.rank() == 1) {
       while (!c.failed()) usleep(1000);
       c.check();
@@ -87,7 +88,7 @@ TEST(timeout_inside_an_operation) {
     c.left().take_committed(1);
   });
   CHECK(error.code() == ErrorCode::timeout);
-  check_contains(error.what(), "rank 0 waited 200 ms for rank 1 to send a block of test_3(0 elements)");
+  check_contains(error.what(), "rank 0 waited 3 s for rank 1 to send a block of test_3(0 elements)");
 }
 
 TEST(abort_from_another_thread) {
@@ -161,6 +162,11 @@ TEST(a_rank_that_leaves_is_not_waited_for) {
   });
 }
 
+TEST(a_rank_that_leaves_says_why) {
+  check_reason_of_leaving([](int rank) { return test_config(rank, 3); },
+                          [](Communicator& c) { run_operation(c, 1); });
+}
+
 // A rank that leaves right behind its last operation takes nothing from those who are still in it.
 TEST(leaving_behind_the_last_operation) {
   for (int round = 0; round < 30; ++round) {
@@ -193,7 +199,7 @@ TEST(a_killed_rank_is_reported) {
     kill(processes.pid(victim), SIGKILL);
     const auto start = Clock::now();
     processes.check_ends(victim);
-    CHECK(Clock::now() - start < std::chrono::seconds(5));
+    CHECK(Clock::now() - start < std::chrono::seconds(60));
   }
 }
 
@@ -235,7 +241,7 @@ TEST(killed_in_the_middle_of_the_hand_over) {
       CHECK(error.code() == ErrorCode::peer_dead);
     });
     processes.check_ends(victim);
-    CHECK(Clock::now() - start < std::chrono::seconds(10));
+    CHECK(Clock::now() - start < std::chrono::seconds(60));
   }
 }
 

@@ -1,5 +1,5 @@
 // Segments, sockets and processes: what the ranks of a host hand to each other.
-#include "transport/handover.hpp"
+#include "transport/bootstrap/unix_socket.hpp"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -7,11 +7,13 @@
 
 #include <cstring>
 
+#include "base/cores.hpp"
 #include "tests/native/transport/harness.hpp"
+#include "tests/native/transport/odd_files.hpp"
+#include "transport/bootstrap/interface.hpp"
 #include "transport/environment.hpp"
-#include "transport/host.hpp"
-#include "transport/interface.hpp"
-#include "transport/liveness.hpp"
+#include "transport/host/machine.hpp"
+#include "transport/host/peer_process.hpp"
 
 namespace vccl {
 namespace {
@@ -28,23 +30,33 @@ TEST(segments_are_sealed_and_mapped_once) {
   FileDescriptor fd = make_segment("test", 8192);
   CHECK(ftruncate(fd.get(), 4096) != 0);
   CHECK(ftruncate(fd.get(), 16384) != 0);
-  auto first = map_segment(fd.get());
+  auto first = map_segment(fd.get(), 8192);
   FileDescriptor copy(dup(fd.get()));
-  auto second = map_segment(copy.get());
+  auto second = map_segment(copy.get(), 8192);
   CHECK(first == second);
   CHECK_EQ(first->size(), 8192u);
   first->base()[8191] = std::byte{7};
   first.reset();
   second.reset();
-  CHECK(map_segment(fd.get())->base()[8191] == std::byte{7});
+  CHECK(map_segment(fd.get(), 8192)->base()[8191] == std::byte{7});
 }
 
-TEST(a_segment_that_may_shrink_is_refused) {
-  FileDescriptor fd(memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  CHECK_EQ(ftruncate(fd.get(), 4096), 0);
-  CHECK(error_of([&] { map_segment(fd.get()); }).code() == ErrorCode::protocol);
-  FileDescriptor file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
-  CHECK(error_of([&] { map_segment(file.get()); }).code() == ErrorCode::protocol);
+TEST(what_no_rank_makes_is_not_mapped) {
+  for (const OddFile& odd : odd_files()) {
+    const Error error = error_of([&] { map_segment(odd.fd.get(), odd.announced); });
+    CHECK(error.code() == ErrorCode::protocol);
+    check_contains(error.what(), odd.complaint);
+  }
+}
+
+TEST(the_kind_of_a_file_is_seen_before_it_is_opened) {
+  const auto look = [](const std::string& path) {
+    const FileDescriptor found(open(path.c_str(), O_PATH | O_CLOEXEC));
+    check_segment_kind(found.get());
+  };
+  const FileDescriptor fd = make_segment("test", 4096);
+  look("/proc/self/fd/" + std::to_string(fd.get()));
+  CHECK(error_of([&] { look("/proc/self/exe"); }).code() == ErrorCode::protocol);
 }
 
 TEST(descriptors_travel) {
@@ -127,7 +139,7 @@ TEST(a_dead_process_is_noticed_with_and_without_a_pidfd) {
 }
 
 TEST(the_host_is_known) {
-  CHECK(UsableCores::of_this_process().count() >= 1);
+  CHECK(base::UsableCores::of_this_process().count() >= 1);
   CHECK(machine_key() == machine_key() && machine_key().size() > 36);
   CHECK(random_hex(16) != random_hex(16));
   CHECK_EQ(random_hex(16).size(), 32u);

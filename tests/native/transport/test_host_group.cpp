@@ -1,20 +1,23 @@
 // The proof that ranks share a host: who passes, who is turned away, and what becomes of them.
-#include "transport/host_group.hpp"
+#include "transport/bootstrap/host_group.hpp"
+
+#include <sys/stat.h>
 
 #include <thread>
 
 #include "tests/native/transport/deadly_store.hpp"
 #include "tests/native/transport/harness.hpp"
+#include "tests/native/transport/odd_files.hpp"
 #include "tests/native/transport/zmq_library.hpp"
-#include "transport/host.hpp"
-#include "transport/msgpack.hpp"
+#include "transport/host/machine.hpp"
+#include "transport/support/msgpack.hpp"
 
 namespace vccl {
 namespace {
 
 using msgpack::Map;
 
-constexpr Milliseconds kLong{20'000};
+constexpr Milliseconds kLong{300'000};
 
 std::vector<RankRecord> records(const Listener& leader, int ranks) {
   std::vector<RankRecord> result;
@@ -26,20 +29,28 @@ std::vector<RankRecord> records(const Listener& leader, int ranks) {
 }
 
 std::string packet(const char* type, Map fields) {
-  fields["v"] = 1;
+  fields["v"] = 2;
   fields["t"] = type;
   return msgpack::encode(fields);
 }
 
-/// Plays rank 1 up to the point where the control segment has come.
-Channel join_by_hand(MemoryStore& store, const Listener& leader, std::shared_ptr<Mapping>& control) {
+/// Plays rank 1 up to the point where the control segment has come. `regions`: descriptors and what is said
+/// of their files' sizes.
+Channel join_by_hand(MemoryStore& store, const Listener& leader, std::shared_ptr<Mapping>& control,
+                     const std::vector<std::pair<int, std::uint64_t>>& regions = {}) {
   Channel channel = Channel::connect(leader.name());
   store.set("reach/1", msgpack::encode(Map{{"ok", true}, {"why", ""}}));
-  channel.send(packet("hello", {{"rank", 1}}), {}, Deadline::in(kLong));
+  std::vector<int> descriptors;
+  msgpack::Array bytes;
+  for (const auto& [fd, announced] : regions) {
+    descriptors.push_back(fd);
+    bytes.emplace_back(announced);
+  }
+  channel.send(packet("hello", {{"rank", 1}, {"bytes", bytes}}), descriptors, Deadline::in(kLong));
   Channel::Packet reply = channel.receive(Deadline::in(kLong));
   CHECK(msgpack::decode(reply.bytes).at("t") == msgpack::Value("control"));
   CHECK_EQ(reply.descriptors.size(), 1u);
-  control = map_segment(reply.descriptors[0].get());
+  control = map_segment(reply.descriptors[0].get(), ControlLayout(2).bytes());
   return channel;
 }
 
@@ -81,8 +92,79 @@ TEST(the_right_nonce_is) {
   CHECK(msgpack::decode(channel.receive(Deadline::in(kLong)).bytes).at("ranks") ==
         msgpack::Value(msgpack::Array{0, 1}));
   Channel::Packet first = channel.receive(Deadline::in(kLong));
-  CHECK(msgpack::decode(first.bytes).at("regions") == msgpack::Value(1));
-  CHECK(map_segment(first.descriptors.at(0).get()) == group.regions[0][0]);
+  const std::uint64_t bytes = region.region().size;
+  CHECK(msgpack::decode(first.bytes).at("bytes") == msgpack::Value(msgpack::Array{bytes}));
+  CHECK(map_segment(first.descriptors.at(0).get(), bytes) == group.regions[0][0]);
+}
+
+/// A control segment as a leader makes it.
+FileDescriptor make_control_segment(int ranks) {
+  const std::size_t bytes = ControlLayout(ranks).bytes();
+  FileDescriptor fd = make_segment("control", bytes);
+  ControlLayout::header(map_segment(fd.get(), bytes)->base())->magic = ControlHeader::kMagic;
+  return fd;
+}
+
+/// The error of a leader to whom rank 1 hands over a region.
+Error error_of_leader(int fd, std::uint64_t announced) {
+  MemoryStore store;
+  Listener listener;
+  Error error(ErrorCode::system, "");
+  std::thread leader([&] {
+    error =
+        error_of([&] { form_host_group(store, records(listener, 2), 0, {}, listener, Deadline::in(kLong)); });
+  });
+  std::shared_ptr<Mapping> control;
+  Channel channel = join_by_hand(store, listener, control, {{fd, announced}});
+  const std::string nonce(ControlLayout::header(control->base())->nonce, ControlHeader::kNonceBytes);
+  channel.send(packet("proof", {{"nonce", msgpack::Binary{nonce}}}), {}, Deadline::in(kLong));
+  leader.join();
+  const msgpack::Value failed = msgpack::decode(channel.receive(Deadline::in(kLong)).bytes);
+  CHECK(failed.at("t") == msgpack::Value("failed"));
+  CHECK_EQ(failed.at("why").as_string(), error.what());
+  return error;
+}
+
+TEST(a_leader_does_not_map_what_no_rank_makes) {
+  for (const OddFile& odd : odd_files()) {
+    const Error error = error_of_leader(odd.fd.get(), odd.announced);
+    CHECK(error.code() == ErrorCode::protocol);
+    check_contains(error.what(),
+                   "rank 0 cannot use region 0 of rank 1: a shared memory region is not mapped");
+    check_contains(error.what(), odd.complaint);
+  }
+}
+
+// The leader passes on what it was given; one that is at fault itself must not end its members.
+TEST(a_member_does_not_map_what_no_rank_makes) {
+  for (const bool is_control : {true, false}) {
+    for (const OddFile& odd : odd_files(ControlLayout(2).bytes())) {
+      MemoryStore store;
+      Listener listener;
+      Error error(ErrorCode::system, "");
+      std::thread member([&] {
+        Listener own;
+        error =
+            error_of([&] { form_host_group(store, records(listener, 2), 1, {}, own, Deadline::in(kLong)); });
+      });
+      Channel channel = listener.accept(Deadline::in(kLong));
+      const FileDescriptor control = make_control_segment(2);
+      const auto send = [&](const char* type, Map fields, std::vector<int> descriptors) {
+        channel.send(packet(type, std::move(fields)), descriptors, Deadline::in(kLong));
+      };
+      channel.receive(Deadline::in(kLong));
+      send("control", {{"ranks", 2}}, {is_control ? odd.fd.get() : control.get()});
+      if (!is_control) {
+        channel.receive(Deadline::in(kLong));
+        send("group", {{"ranks", msgpack::Array{0, 1}}}, {});
+        send("rank", {{"rank", 0}, {"bytes", msgpack::Array{odd.announced}}}, {odd.fd.get()});
+      }
+      member.join();
+      CHECK(error.code() == ErrorCode::protocol);
+      check_contains(error.what(), "the hand-over of shared memory by rank 0 failed: ");
+      check_contains(error.what(), odd.complaint);
+    }
+  }
 }
 
 TEST(strangers_of_the_same_user_are_passed_over) {
@@ -96,7 +178,7 @@ TEST(strangers_of_the_same_user_are_passed_over) {
     Channel nonsense = Channel::connect(listener.name());
     nonsense.send("nonsense", {}, Deadline::in(kLong));
     Channel other_rank = Channel::connect(listener.name());
-    other_rank.send(packet("hello", {{"rank", 7}}), {}, Deadline::in(kLong));
+    other_rank.send(packet("hello", {{"rank", 7}, {"bytes", msgpack::Array{}}}), {}, Deadline::in(kLong));
     Channel gone = Channel::connect(listener.name());
   }
   std::thread member([&] {
@@ -162,6 +244,29 @@ TEST(a_group_with_an_unreachable_rank_uses_links) {
     c->left().release();
     operation.finish();
   });
+}
+
+// As root only, who alone can become somebody else; otherwise there is no foreign user to test with.
+TEST(ranks_of_two_users_share_nothing_and_use_links) {
+  if (geteuid() != 0) return;
+  FileStore store;
+  store.let_everybody_in();
+  Processes processes(3, [&](int rank) {
+    find_zmq_for_tests();
+    zmq_api();
+    umask(0);
+    if (rank == 1 && setresuid(65534, 65534, 65534) != 0) throw check::Failure("setresuid");
+    auto c = Communicator::create(store, test_config(rank, 3));
+    CHECK_EQ(c->host_count(), 2);
+    CHECK(c->host_of(0) == c->host_of(2) && c->host_of(0) != c->host_of(1));
+    Operation operation(*c, {}, {}, Deadline::in(kLong));
+    c->right().reserve()[0] = static_cast<std::byte>(rank);
+    c->right().commit(1);
+    CHECK_EQ(static_cast<int>(c->left().take_committed(1)[0]), c->ring_rank((c->ring_position() + 2) % 3));
+    c->left().release();
+    operation.finish();
+  });
+  processes.check_ends();
 }
 
 // Who cannot reach the leader goes on alone. A leader that dies looks the same at first.

@@ -2,9 +2,9 @@
 #include <cstring>
 
 #include "tests/native/transport/harness.hpp"
-#include "transport/message_channel.hpp"
-#include "transport/message_mapped.hpp"
-#include "transport/message_matching.hpp"
+#include "transport/messages/mapped_port.hpp"
+#include "transport/messages/message_channel.hpp"
+#include "transport/messages/message_matching.hpp"
 
 namespace vccl {
 namespace {
@@ -127,7 +127,8 @@ Error error_after(const Packet& packet) {
     const std::string key = "listener/" + std::to_string(rank);
     store.set(key, listener.name());
     for (int i = 0; i < 2; ++i) {
-      const std::string name = store.get("listener/" + std::to_string(i), Deadline::in(Milliseconds(9000)));
+      const std::string name =
+          store.get("listener/" + std::to_string(i), Deadline::in(Milliseconds(300'000)));
       records.push_back({i, "machine", "host", getpid(), "space", name});
     }
     group.name = "test";
@@ -135,7 +136,7 @@ Error error_after(const Packet& packet) {
     group.size = 2;
     group.regions = config.regions;
     group.host =
-        form_host_group(store, records, rank, config.regions, listener, Deadline::in(Milliseconds(9000)));
+        form_host_group(store, records, rank, config.regions, listener, Deadline::in(Milliseconds(300'000)));
     if (rank == 1) {
       ChannelWriter writer(group.host.messages().channel(1, 0));
       CHECK(writer.push(packet));
@@ -143,11 +144,12 @@ Error error_after(const Packet& packet) {
       store.set("written", "1");
       return;
     }
-    store.get("written", Deadline::in(Milliseconds(9000)));
+    store.get("written", Deadline::in(Milliseconds(300'000)));
     struct NoSink : MessageSink {
       void offered(int, const Envelope&, std::optional<std::span<const std::byte>>) override {}
       void sent(std::uint64_t) override {}
       void taken(int, std::uint64_t) override {}
+      bool awaits(int) const override { return false; }
       void lost(int, ErrorCode, const std::string&) override {}
     } sink;
     MappedPort port(group);

@@ -6,7 +6,7 @@
 #include "tests/native/transport/message_traffic.hpp"
 #include "tests/native/transport/rounds.hpp"
 #include "tests/native/transport/zmq_library.hpp"
-#include "transport/message_peer.hpp"
+#include "transport/messages/message_peer.hpp"
 
 namespace vccl {
 namespace {
@@ -505,12 +505,15 @@ TEST(a_rank_that_leaves_is_not_waited_for) {
       std::byte byte{};
       if (rank == 1) {
         send(*c, 0, 4, {&byte, 1}).get();
+        c->leave_because("rank 7 died");
         return;
       }
       Outcome in_vain = receive(*c, from, 5, {&byte, 1});
       const Error error = error_of([&] { in_vain.get(); });
       CHECK(error.code() == ErrorCode::peer_left);
-      check_contains(error.what(), "rank 1 left group test while rank 0 waited for ");
+      check_contains(
+          error.what(),
+          "rank 1 left group test (after a failure elsewhere: rank 7 died) while rank 0 waited for ");
     });
   }
 }
@@ -571,8 +574,9 @@ TEST(destruction_ends_what_is_under_way) {
         try {
           outcome.get();
         } catch (const Error& error) {
-          // Rank 0 may hear what rank 1 says about it. Rank 1 may find a door that is closed, or a connection
-          // that ends before rank 0's last word has come through: then nobody can tell leaving from dying.
+          // Rank 0 may hear what rank 1 says about it. Rank 1 may find a listener that is closed, or a
+          // connection that ends before rank 0's last word has come through: then nobody can tell leaving
+          // from dying.
           const auto other = rank == 0 ? ErrorCode::aborted : ErrorCode::peer_dead;
           CHECK(error.code() == ErrorCode::peer_left || error.code() == other);
         }

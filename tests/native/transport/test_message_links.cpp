@@ -1,9 +1,9 @@
 // The links themselves, moved on by hand: what is seen of a connection's end, in whichever order it comes.
-#include "transport/message_links.hpp"
+#include "transport/messages/message_links.hpp"
 
 #include "tests/native/transport/message_traffic.hpp"
 #include "tests/native/transport/zmq_library.hpp"
-#include "transport/host.hpp"
+#include "transport/host/machine.hpp"
 
 namespace vccl {
 namespace {
@@ -15,6 +15,7 @@ struct Reports final : MessageSink {
   void offered(int, const Envelope&, std::optional<std::span<const std::byte>>) override {}
   void sent(std::uint64_t) override {}
   void taken(int, std::uint64_t) override {}
+  bool awaits(int) const override { return false; }
   void lost(int rank, ErrorCode code, const std::string&) override {
     CHECK_EQ(rank, 1);
     CHECK(code == ErrorCode::peer_dead);
@@ -23,8 +24,8 @@ struct Reports final : MessageSink {
   bool lost_it = false;
 };
 
-/// Rank 0 of two hosts, and what the test says as rank 1, which has a connection to rank 0's door and none of
-/// rank 0's.
+/// Rank 0 of two hosts, and what the test says as rank 1, which has a connection to rank 0's listener and
+/// none of rank 0's.
 struct Ends {
   Ends() {
     find_zmq_for_tests();
@@ -37,10 +38,11 @@ struct Ends {
     store.set("messages/1", msgpack::encode(nowhere));
     links = std::make_unique<MessageLinks>(group, store, "127.0.0.1");
     links->start([] {});
-    const Value door = msgpack::decode(store.get("messages", group.deadline)).at("doors").as_array().at(0);
+    const Value listener =
+        msgpack::decode(store.get("messages", group.deadline)).at("listeners").as_array().at(0);
     peer = std::make_unique<ZmqSocket>(ZmqSocket::Kind::dealer);
-    peer->connect(door.at("endpoint").as_string(), door.at("key").as_string());
-    peer->send(control("hello", {{"rank", 1}, {"token", door.at("token").as_string()}}));
+    peer->connect(listener.at("endpoint").as_string(), listener.at("key").as_string());
+    peer->send(control("hello", {{"rank", 1}, {"token", listener.at("token").as_string()}}));
   }
   ~Ends() { links->stop(); }
 

@@ -1,6 +1,6 @@
 // What is said between two hosts about messages: what a rank lets a peer say, how much it sends unasked, and
-// who may open its door.
-#include "transport/message_peer.hpp"
+// who may open its listener.
+#include "transport/messages/message_peer.hpp"
 
 #include "tests/native/transport/message_traffic.hpp"
 #include "tests/native/transport/zmq_library.hpp"
@@ -24,6 +24,7 @@ struct Reports final : MessageSink {
   }
   void sent(std::uint64_t id) override { done.push_back(id); }
   void taken(int, std::uint64_t id) override { got.push_back(id); }
+  bool awaits(int) const override { return false; }
   void lost(int, ErrorCode, const std::string&) override { throw check::Failure("not a peer's to say"); }
 
   Envelope last;
@@ -54,7 +55,7 @@ struct Ends {
     group.size = 2;
     ours = std::make_unique<ZmqSocket>();
     theirs = std::make_unique<ZmqSocket>();
-    const std::string endpoint = ours->bind("127.0.0.1");
+    const std::string endpoint = ours->bind("127.0.0.1", 1, Log());
     theirs->connect(endpoint, ours->public_key());
     peer = std::make_unique<MessagePeer>(group, 1);
     // A message there and back: from now on nothing waits for the connection.
@@ -72,6 +73,11 @@ struct Ends {
     throw check::Failure("nothing came");
   }
   void flush() { peer->flush({ours.get(), {}}); }
+  /// Whether the bytes were copied at once.
+  bool offer(const Envelope& envelope, std::span<const std::byte> bytes) {
+    peer->offer(envelope, bytes);
+    return !peer->take_copied().empty();
+  }
   ZmqSocket::Received next() { return wait(*theirs); }
   /// The next control message, of this type.
   Value next(const char* type, std::optional<std::size_t> payload = std::nullopt) {
@@ -94,12 +100,20 @@ struct Ends {
   Reports reports;
 };
 
+/// `says` ends in Error(protocol) that has `text` in it.
+void refused(const std::string& text, const std::function<void(Ends&)>& says) {
+  Ends ends;
+  const Error error = error_of([&] { says(ends); });
+  CHECK(error.code() == ErrorCode::protocol);
+  check_contains(error.what(), text);
+}
+
 TEST(no_more_blocks_than_the_peer_has_room_for) {
   Ends ends;
   const std::size_t blocks = 2 * MessagePeer::kWindow + 3;
   std::vector<std::byte> memory(blocks * kBlock - 7);
   fill(memory, 5);
-  CHECK(!ends.peer->offer(envelope(1, memory.size()), memory));
+  CHECK(!ends.offer(envelope(1, memory.size()), memory));
   ends.flush();
   CHECK_EQ(ends.next("offer").at("bytes").as_uint(), memory.size());
   ends.hear(about("want", 1));
@@ -115,7 +129,10 @@ TEST(no_more_blocks_than_the_peer_has_room_for) {
     ends.next("ping");
     CHECK(ends.reports.done.empty());
     received = std::min(memory.size(), received + 3 * kBlock);
-    ends.hear({{"t", "got"}, {"short", 0}, {"blocks", std::min(asked, (received + kBlock - 1) / kBlock)}});
+    ends.hear({{"t", "got"},
+               {"short", 0},
+               {"offers", 0},
+               {"blocks", std::min(asked, (received + kBlock - 1) / kBlock)}});
   }
   ends.hear(about("done", 1));
   CHECK((ends.reports.done == std::vector<std::uint64_t>{1}));
@@ -126,16 +143,16 @@ TEST(no_more_short_messages_than_the_peer_has_room_for) {
   std::vector<std::byte> memory(kShort);
   const auto room = MessagePeer::kShortRoom / kShort;
   std::uint64_t id = 0;
-  for (; id < room; ++id) CHECK(ends.peer->offer(envelope(id + 1, kShort), memory));
-  CHECK(!ends.peer->offer(envelope(++id, 1), {memory.data(), 1}));
-  CHECK(ends.peer->offer(envelope(++id, 0), {}));
+  for (; id < room; ++id) CHECK(ends.offer(envelope(id + 1, kShort), memory));
+  CHECK(!ends.offer(envelope(++id, 1), {memory.data(), 1}));
+  CHECK(ends.offer(envelope(++id, 0), {}));
   ends.flush();
   for (std::uint64_t i = 0; i < room; ++i) ends.next("offer", kShort);
   ends.next("offer");
   ends.next("offer", 0);
-  ends.hear({{"t", "got"}, {"short", kShort}, {"blocks", 0}});
-  CHECK(ends.peer->offer(envelope(++id, kShort), memory));
-  CHECK(!ends.peer->offer(envelope(++id, 1), {memory.data(), 1}));
+  ends.hear({{"t", "got"}, {"short", kShort}, {"offers", 0}, {"blocks", 0}});
+  CHECK(ends.offer(envelope(++id, kShort), memory));
+  CHECK(!ends.offer(envelope(++id, 1), {memory.data(), 1}));
   // The one that found no room is sent like a long one.
   ends.hear(about("want", room + 1));
   ends.flush();
@@ -146,11 +163,48 @@ TEST(no_more_short_messages_than_the_peer_has_room_for) {
   CHECK((ends.reports.done == std::vector<std::uint64_t>{room + 1}));
 }
 
-TEST(what_is_read_is_told) {
+TEST(no_more_offers_than_the_peer_has_room_for) {
+  Ends ends;
+  std::uint64_t id = 0;
+  while (id < kMostUnreceived) CHECK(ends.offer(envelope(++id, 0), {}));
+  CHECK(!ends.offer(envelope(++id, 0), {}));
+  CHECK(!ends.offer(envelope(++id, 0), {}));
+  ends.hear({{"t", "got"}, {"short", 0}, {"offers", 1}, {"blocks", 0}});
+  CHECK((ends.peer->take_copied() == std::vector<std::uint64_t>{kMostUnreceived + 1}));
+  ends.hear({{"t", "got"}, {"short", 0}, {"offers", 2}, {"blocks", 0}});
+  CHECK((ends.peer->take_copied() == std::vector<std::uint64_t>{kMostUnreceived + 2}));
+  refused("has read what it was not sent",
+          [&](Ends& e) { e.hear({{"t", "got"}, {"short", 0}, {"offers", 1}, {"blocks", 0}}); });
+}
+
+TEST(who_offers_more_is_refused) {
+  const auto fill_up = [](Ends& e, std::uint64_t messages, std::size_t bytes) {
+    for (std::uint64_t id = 1; id <= messages; ++id) e.hear(offer(id, bytes), bytes);
+  };
+  refused("offered more messages than it was told", [&](Ends& e) { fill_up(e, kMostUnreceived + 1, 0); });
+  const auto most = MessagePeer::kShortRoom / kShort;
+  refused("sent more short messages than it was told", [&](Ends& e) { fill_up(e, most + 1, kShort); });
+  // What was matched makes room once the peer is told, at the latest when a receive waits for more.
+  Ends ends;
+  fill_up(ends, kMostUnreceived, 0);
+  CHECK(ends.peer->is_full());
+  ends.peer->matched(0);
+  ends.peer->allow_more();
+  ends.flush();
+  CHECK_EQ(ends.next("got").at("offers").as_uint(), 1u);
+  ends.hear(offer(kMostUnreceived + 1, 0), 0);
+  CHECK(ends.peer->is_full());
+  ends.peer->allow_more();
+  ends.flush();
+  CHECK_EQ(ends.next("got").at("offers").as_uint(), kMostUnreceived + 1);
+}
+
+TEST(what_is_matched_is_told) {
   Ends ends;
   std::uint64_t told = 0;
   for (std::uint64_t id = 1; id <= 64; ++id) {
     ends.hear(offer(id, kShort), kShort);
+    ends.peer->matched(kShort);
     ends.flush();
     if (id * kShort - told < MessagePeer::kShortRoom / 4) continue;
     told = id * kShort;
@@ -173,14 +227,6 @@ TEST(what_is_read_is_told) {
   CHECK_EQ(ends.next("done").at("id").as_uint(), 100u);
   CHECK((ends.reports.got == std::vector<std::uint64_t>{100}));
   CHECK(std::all_of(memory.begin(), memory.end(), [](std::byte byte) { return byte == std::byte{'x'}; }));
-}
-
-/// `says` ends in Error(protocol) that has `text` in it.
-void refused(const std::string& text, const std::function<void(Ends&)>& says) {
-  Ends ends;
-  const Error error = error_of([&] { says(ends); });
-  CHECK(error.code() == ErrorCode::protocol);
-  check_contains(error.what(), text);
 }
 
 TEST(what_no_peer_says) {
@@ -233,29 +279,29 @@ TEST(what_no_peer_says) {
   });
   refused("asked for message 9, which it was not offered", [&](Ends& e) { e.hear(about("want", 9)); });
   refused("asked for message 1, which it was not offered", [&](Ends& e) {
-    e.peer->offer(envelope(1, memory.size()), memory);
+    e.offer(envelope(1, memory.size()), memory);
     e.hear(about("want", 1));
     e.hear(about("want", 1));
   });
   refused("is done with message 1, which it was not sent", [&](Ends& e) {
-    e.peer->offer(envelope(1, memory.size()), memory);
+    e.offer(envelope(1, memory.size()), memory);
     e.hear(about("want", 1));
     e.hear(about("done", 1));
   });
   refused("has read what it was not sent",
-          [&](Ends& e) { e.hear({{"t", "got"}, {"short", 1}, {"blocks", 0}}); });
+          [&](Ends& e) { e.hear({{"t", "got"}, {"short", 1}, {"offers", 0}, {"blocks", 0}}); });
   refused("has read what it was not sent", [&](Ends& e) {
-    e.peer->offer(envelope(1, 100), {memory.data(), 100});
-    e.hear({{"t", "got"}, {"short", 100}, {"blocks", 0}});
-    e.hear({{"t", "got"}, {"short", 99}, {"blocks", 0}});
+    e.offer(envelope(1, 100), {memory.data(), 100});
+    e.hear({{"t", "got"}, {"short", 100}, {"offers", 0}, {"blocks", 0}});
+    e.hear({{"t", "got"}, {"short", 99}, {"offers", 0}, {"blocks", 0}});
   });
 }
 
-/// Keeps what the ranks read about each other's doors.
+/// Keeps what the ranks read about each other's listeners.
 class Spy final : public Store {
  public:
   void set(const std::string& key, const std::string& value) override {
-    if (key == "messages") doors = value;
+    if (key == "messages") listeners = value;
     inner.set(key, value);
   }
   std::string get(const std::string& key, const Deadline& deadline) override {
@@ -264,15 +310,17 @@ class Spy final : public Store {
   void remove(const std::string& key) override { inner.remove(key); }
 
   MemoryStore inner;
-  std::string doors;
+  std::string listeners;
 };
 
-/// A connection to the door of `rank`, which says hello with the token given, or the right one.
+/// A connection to the listener of `rank`, which says hello with the token given, or the right one.
 struct Visitor {
-  Visitor(const std::string& doors, int rank, int as, std::optional<std::string> token = std::nullopt) {
-    const Value door = msgpack::decode(doors).at("doors").as_array().at(static_cast<std::size_t>(rank));
-    socket.connect(door.at("endpoint").as_string(), door.at("key").as_string());
-    socket.send(control("hello", {{"rank", as}, {"token", token.value_or(door.at("token").as_string())}}));
+  Visitor(const std::string& listeners, int rank, int as, std::optional<std::string> token = std::nullopt) {
+    const Value listener =
+        msgpack::decode(listeners).at("listeners").as_array().at(static_cast<std::size_t>(rank));
+    socket.connect(listener.at("endpoint").as_string(), listener.at("key").as_string());
+    socket.send(
+        control("hello", {{"rank", as}, {"token", token.value_or(listener.at("token").as_string())}}));
   }
   void say(Map message, std::optional<std::size_t> payload = std::nullopt) {
     const std::string type = message.at("t").as_string();
@@ -298,7 +346,7 @@ void two_hosts(Spy& store, const std::function<void(Communicator&)>& body) {
   });
 }
 
-/// One short message each way: by then, both doors have been looked at.
+/// One short message each way: by then, both listeners have been looked at.
 void exchange(Communicator& c, int tag) {
   std::vector<std::byte> out(100), in(100);
   fill(out, static_cast<std::uint64_t>(c.rank()));
@@ -313,13 +361,14 @@ TEST(strangers_are_not_let_in) {
   two_hosts(store, [&](Communicator& c) {
     std::vector<std::unique_ptr<Visitor>> visitors;
     if (c.rank() == 0) {
-      for (const int door : {0, 1}) {
+      for (const int listener : {0, 1}) {
         // Wrong: the token, the rank (none, one of the same host, one on a host of no rank), the first
         // message.
-        visitors.push_back(std::make_unique<Visitor>(store.doors, door, 1 - door, "another token"));
-        for (const int as : {-1, door, 2})
-          visitors.push_back(std::make_unique<Visitor>(store.doors, door, as));
-        visitors.push_back(std::make_unique<Visitor>(store.doors, door, 1 - door, ""));
+        visitors.push_back(
+            std::make_unique<Visitor>(store.listeners, listener, 1 - listener, "another token"));
+        for (const int as : {-1, listener, 2})
+          visitors.push_back(std::make_unique<Visitor>(store.listeners, listener, as));
+        visitors.push_back(std::make_unique<Visitor>(store.listeners, listener, 1 - listener, ""));
         for (auto& visitor : visitors) {
           visitor->say(offer(1, 100), 100);
           visitor->say({{"t", "fail"}, {"code", 0}, {"text", "a lie"}});
@@ -338,16 +387,17 @@ TEST(strangers_are_not_let_in) {
 }
 
 TEST(a_peer_that_breaks_the_protocol_fails_the_group) {
-  for (const std::string what : {"want", "version", "frames"}) {
+  for (const std::string what : {"want", "version", "frames", "no type"}) {
     Spy store;
     std::promise<void> failed;
     two_hosts(store, [&](Communicator& c) {
       std::byte byte{};
       if (c.rank() == 1) {
         // Speaks as rank 1, which uses its messages only when the visitor was let in: the first who comes is.
-        Visitor visitor(store.doors, 0, 1);
+        Visitor visitor(store.listeners, 0, 1);
         if (what == "want") visitor.say(about("want", 77));
         if (what == "version") visitor.socket.send(msgpack::encode(Map{{"v", 2}, {"t", "left"}}));
+        if (what == "no type") visitor.socket.send(msgpack::encode(Map{{"v", 1}}));
         if (what == "frames") {
           ZmqMessage payload(std::string("x"));
           visitor.socket.post({}, control("ping"), &payload);
@@ -363,6 +413,12 @@ TEST(a_peer_that_breaks_the_protocol_fails_the_group) {
       CHECK(error.code() == ErrorCode::protocol);
       if (what == "want")
         check_contains(error.what(), "rank 1 asked for message 77, which it was not offered");
+      if (what == "no type") {
+        check_contains(
+            error.what(),
+            "rank 1 sent a message that no rank sends: malformed control message: the key \"t\" is "
+            "missing (group test, seen by rank 0)");
+      }
       if (what == "version") check_contains(error.what(), "rank 1 speaks version 2 on its links");
     });
   }

@@ -12,7 +12,7 @@ using namespace vccl;
 
 namespace {
 
-const Deadline kLater = Deadline::in(Milliseconds(60'000));
+const Deadline kLater = Deadline::in(Milliseconds(3'600'000));
 
 std::unique_ptr<Communicator> join(Store& store, int rank, int size, const TestRegion* region) {
   CommunicatorConfig config = test_config(rank, size);
@@ -71,11 +71,11 @@ TEST(a_payload_beside_shown_memory) {
       Announcement announcement = showing(region.span(0, 8), region.span(64, 8));
       announcement.payload_bytes = 16;
       announcement.payload[1] = ours;
-      announcement.note = std::uint64_t(rank) + 7;
+      announcement.factor = std::uint64_t(rank) + 7;
       Operation operation(*communicator, announcement, kLater);
       Peers& peers = *communicator->peers();
       CHECK(peers.all_mapped());
-      CHECK_EQ(peers.note(1 - rank), std::uint64_t(1 - rank) + 7);
+      CHECK_EQ(peers.factor(1 - rank), std::uint64_t(1 - rank) + 7);
       CHECK(std::memcmp(peers.payload(1 - rank), bytes_of(1 - rank, std::uint64_t(round), 16).data(), 16) ==
             0);
       operation.finish();
@@ -226,7 +226,7 @@ TEST(a_wait_for_a_phase_names_the_rank_and_the_operation) {
   std::atomic<bool> over{false};
   run_threads(3, [&](int rank) {
     const auto communicator = join(store, rank, 3, nullptr);
-    const Deadline deadline = rank == 0 ? Deadline::in(Milliseconds(30)) : kLater;
+    const Deadline deadline = rank == 0 ? Deadline::in(Milliseconds(3'000)) : kLater;
     const Error error = error_of([&] {
       Operation operation(*communicator, {.signature = {.count = 5}}, deadline);
       if (rank == 2) {

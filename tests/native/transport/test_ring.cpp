@@ -96,8 +96,8 @@ TEST(one_operation_at_a_time) {
   MemoryStore store;
   auto c = Communicator::create(store, test_config(0, 1));
   {
-    Operation first(*c, {}, {}, Deadline::in(Milliseconds(1000)));
-    const Error error = error_of([&] { Operation(*c, {}, {}, Deadline::in(Milliseconds(1000))); });
+    Operation first(*c, {}, {}, Deadline::in(Milliseconds(300'000)));
+    const Error error = error_of([&] { Operation(*c, {}, {}, Deadline::in(Milliseconds(300'000))); });
     CHECK(error.code() == ErrorCode::invalid);
     check_contains(error.what(), "group test already runs an operation");
     first.finish();
@@ -132,7 +132,7 @@ TEST(bad_arguments) {
 
   auto c = Communicator::create(store, test_config(0, 1));
   std::vector<std::byte> window(100);
-  Operation operation(*c, {}, window, Deadline::in(Milliseconds(1000)));
+  Operation operation(*c, {}, window, Deadline::in(Milliseconds(300'000)));
   CHECK(error_of([&] { c->right().post(50, 51); }).code() == ErrorCode::invalid);
   CHECK(error_of([&] { c->right().post(SIZE_MAX, 2); }).code() == ErrorCode::invalid);
   CHECK(error_of([&] { c->left().take(101, 0); }).code() == ErrorCode::invalid);

@@ -1,5 +1,5 @@
-// Who wakes those that sleep: at an operation's gate the last rank, among shares the one that delivers the
-// last.
+// Who wakes those that sleep: at an operation's start the last rank, among work items the one that delivers
+// the last.
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,15 +12,16 @@
 #include <thread>
 #include <vector>
 
+#include "base/cores.hpp"
 #include "tests/native/transport/harness.hpp"
-#include "transport/host.hpp"
-#include "transport/mapped_peers.hpp"
+#include "transport/host/machine.hpp"
+#include "transport/host/mapped_peers.hpp"
 
 namespace vccl {
 namespace {
 
 Deadline later() {
-  return Deadline::in(Milliseconds(60'000));
+  return Deadline::in(Milliseconds(300'000));
 }
 
 Group& with_host(Group& group, HostGroup host, int size) {
@@ -32,22 +33,22 @@ Group& with_host(Group& group, HostGroup host, int size) {
   return group;
 }
 
-/// A rank with nothing above its gate.
+/// A rank with nothing above its start.
 struct Member {
   Group group;
   Waiter waiter;
-  Gate gate;
+  OperationStart start;
   MappedPeers peers;
 
   Member(HostGroup host, int size)
-      : waiter(with_host(group, std::move(host), size)), gate(group, waiter), peers(group, waiter, gate) {}
+      : waiter(with_host(group, std::move(host), size)), start(group, waiter), peers(group, waiter, start) {}
 
   RankLine& line() { return group.own_line(); }
   void begin() {
     group.sequence.store(group.sequence.load() + 1);
     const Announcement announcement{.signature = {.collective = 1}};
     peers.begin(announcement);
-    gate.pass(announcement);
+    start.pass(announcement);
   }
 };
 
@@ -131,7 +132,7 @@ TEST(the_last_rank_at_the_gate_wakes_the_others) {
     Members members(size);
     for (int round = 0; round < 15; ++round) {
       const int last = round % size;
-      for (int rank = 0; rank < size; ++rank) members[rank]->group.crowded = round % 2;
+      for (int rank = 0; rank < size; ++rank) members[rank]->group.oversubscribed = round % 2;
       const auto before = members.wakeups();
       Sleepers sleepers(members, last);
       run_threads(size, [&](int rank) {
@@ -186,30 +187,30 @@ TEST(however_ranks_meet_at_the_gate_one_wakes_the_others) {
   }
 }
 
-// The rank that holds all shares lets the others sleep until it has delivered the last one.
+// The rank that holds all work items lets the others sleep until it has delivered the last one.
 TEST(the_last_share_wakes_those_who_wait_for_it) {
   for (const int size : {2, 3, 5}) {
     Members members(size);
     for (int round = 0; round < 15; ++round) {
       const int holder = round % size;
       std::atomic<bool> held{false};
-      for (int rank = 0; rank < size; ++rank) members[rank]->group.crowded = round % 2;
+      for (int rank = 0; rank < size; ++rank) members[rank]->group.oversubscribed = round % 2;
       run_threads(size, [&](int rank) { members[rank]->begin(); });
       const auto before = members.wakeups();
       Sleepers sleepers(members, holder);
       run_threads(size, [&](int rank) {
         MappedPeers& peers = members[rank]->peers;
         if (rank == holder) {
-          for (int share = 0; share < size; ++share) CHECK(peers.claim_share() >= 0);
+          for (int item = 0; item < size; ++item) CHECK(peers.claim_work_item() >= 0);
           held = true;
           await_sleep(members, holder);
-          for (int share = 1; share < size; ++share) peers.deliver_share();
+          for (int item = 1; item < size; ++item) peers.deliver_work_item();
           CHECK(members.wakeups() == before);
-          peers.deliver_share();
+          peers.deliver_work_item();
         }
         while (!held.load()) std::this_thread::yield();
-        CHECK_EQ(peers.claim_share(), -1);
-        peers.await_shares();
+        CHECK_EQ(peers.claim_work_item(), -1);
+        peers.await_work_items();
       });
       CHECK_EQ(sleepers.join(), size - 1);
       const auto after = members.wakeups();

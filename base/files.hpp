@@ -1,0 +1,11 @@
+// Reading the small text files in which the system tells about itself.
+#pragma once
+
+#include <string>
+
+namespace base {
+
+/// Returns the first line of a file without its end. Returns an empty text if there is no such file.
+std::string first_line(const std::string& path);
+
+}  // namespace base

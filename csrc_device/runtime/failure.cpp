@@ -1,0 +1,77 @@
+#include "csrc_device/runtime/failure.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc_device/runtime/spoiled_memory.hpp"
+
+namespace vdev {
+namespace {
+
+std::atomic<std::uint64_t> current_epoch{1};
+
+}  // namespace
+
+std::uint64_t error_epoch() noexcept {
+  return current_epoch.load(std::memory_order_acquire);
+}
+
+std::uint64_t next_error_epoch() noexcept {
+  return current_epoch.fetch_add(1, std::memory_order_acq_rel) + 1;
+}
+
+bool Failure::stands(std::uint64_t epoch) const {
+  const std::uint64_t settled = settled_.load(std::memory_order_acquire);
+  return settled == 0 || epoch < settled;
+}
+
+bool Failure::settled_since(std::uint64_t epoch) const {
+  return epoch < settled_.load(std::memory_order_acquire);
+}
+
+void Failure::raised_for_stream() {
+  if (unowned_) settle(next_error_epoch());
+}
+
+void Failure::settle(std::uint64_t epoch) {
+  std::uint64_t standing = 0;
+  settled_.compare_exchange_strong(standing, epoch, std::memory_order_acq_rel);
+}
+
+FailurePtr FailureOwner::fail(std::exception_ptr error) {
+  std::lock_guard lock(mutex_);
+  auto failure = std::make_shared<Failure>(std::move(error), shared_from_this(), closed_);
+  if (!closed_) {
+    std::erase_if(standing_, [](const auto& entry) { return entry.expired(); });
+    standing_.push_back(failure);
+  }
+  return failure;
+}
+
+void FailureOwner::settle() noexcept {
+  settle_all(false);
+}
+
+void FailureOwner::close() noexcept {
+  settle_all(true);
+}
+
+void FailureOwner::settle_all(bool for_good) noexcept {
+  if (made_.inherited()) return;
+  std::vector<FailurePtr> settled;
+  {
+    std::lock_guard lock(mutex_);
+    closed_ |= for_good;
+    for (const auto& entry : std::exchange(standing_, {})) {
+      if (auto failure = entry.lock()) settled.push_back(std::move(failure));
+    }
+    if (settled.empty()) return;
+    // The epoch moves before the failures are settled, so that a call that begins afterwards has at least the
+    // new epoch.
+    const std::uint64_t epoch = next_error_epoch();
+    for (const auto& failure : settled) failure->settle(epoch);
+  }
+  spoiled_memory().forget_dealt_with();
+}
+
+}  // namespace vdev

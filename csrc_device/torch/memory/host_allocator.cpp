@@ -1,0 +1,198 @@
+#include "csrc_device/torch/memory/host_allocator.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/spoiled_memory.hpp"
+#include "csrc_device/torch/streams.hpp"
+
+namespace vdev {
+namespace {
+
+constexpr std::size_t kAlignment = 4096;  // whole pages: a copy of a block never shares a page with another
+
+struct Block {
+  std::byte* data = nullptr;
+  std::size_t size = 0;
+  std::vector<Event> uses;  // points that must be reached before the memory is reused
+
+  bool busy() const {
+    return !std::ranges::all_of(uses, [](const Event& use) { return use.reached(); });
+  }
+};
+
+void delete_pinned(void* data);
+
+/// Keeps free blocks by size, a power of two, until empty_cache(). One lock is enough, because pinned memory
+/// is allocated at most a few times in a training step.
+class PinnedAllocator final : public at::HostAllocator {
+ public:
+  at::DataPtr allocate(std::size_t bytes) override {
+    if (bytes == 0) {
+      return {nullptr, nullptr, &delete_pinned, at::DeviceType::CPU};
+    }
+    const auto size = std::max(kAlignment, std::bit_ceil(bytes));
+    std::lock_guard lock(mutex_);
+    collect();
+    Block block;
+    if (auto& list = free_[size]; !list.empty()) {
+      block = std::move(list.back());
+      list.pop_back();
+    } else {
+      block = make(size);
+    }
+    stats_.active_requests.increase(1);
+    stats_.active_bytes.increase(size);
+    auto* data = block.data;
+    live_.emplace(data, std::move(block));
+    return {data, data, &delete_pinned, at::DeviceType::CPU};
+  }
+
+  void free(void* data) {
+    std::lock_guard lock(mutex_);
+    auto node = live_.extract(static_cast<std::byte*>(data));
+    stats_.active_requests.decrease(1);
+    stats_.active_bytes.decrease(node.mapped().size);
+    if (SpoiledMemory::any()) spoiled_memory().renew(data, node.mapped().size);
+    put_aside(std::move(node.mapped()));
+  }
+
+  bool record_event(void* ptr, void* ctx, c10::Stream stream) override {
+    // The point is recorded before the lock is taken, because recording may take long.
+    Event point = from_torch(stream)->record();
+    std::lock_guard lock(mutex_);
+    Block* block = find(ctx != nullptr ? ctx : ptr);
+    if (block == nullptr) {
+      return false;
+    }
+    std::erase_if(block->uses, [](const Event& use) { return use.reached(); });
+    block->uses.push_back(std::move(point));
+    return true;
+  }
+
+  bool holds(const void* data) {
+    std::lock_guard lock(mutex_);
+    return find(data) != nullptr;
+  }
+
+  void empty_cache() override {
+    std::lock_guard lock(mutex_);
+    collect();
+    for (auto& [size, list] : free_) {
+      for (auto& block : list) {
+        std::free(block.data);
+        stats_.allocations.decrease(1);
+        stats_.allocated_bytes.decrease(size);
+        ++stats_.num_host_free;
+      }
+      list.clear();
+    }
+  }
+
+  at::HostStats get_stats() override {
+    std::lock_guard lock(mutex_);
+    return stats_;
+  }
+  void reset_accumulated_stats() override {
+    std::lock_guard lock(mutex_);
+    for (auto* stat : all_stats()) {
+      stat->reset_accumulated();
+    }
+    stats_.num_host_alloc = stats_.num_host_free = 0;
+  }
+  void reset_peak_stats() override {
+    std::lock_guard lock(mutex_);
+    for (auto* stat : all_stats()) {
+      stat->reset_peak();
+    }
+  }
+
+  at::DeleterFnPtr raw_deleter() const override { return &delete_pinned; }
+  void copy_data(void* target, const void* source, std::size_t bytes) const override {
+    default_copy_data(target, source, bytes);
+  }
+
+ private:
+  Block make(std::size_t size) {
+    auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
+    TORCH_CHECK_WITH(OutOfMemoryError, data != nullptr, "Cannot allocate ", size,
+                     " bytes of pinned host memory.");
+    stats_.allocations.increase(1);
+    stats_.allocated_bytes.increase(size);
+    ++stats_.num_host_alloc;
+    return {data, size, {}};
+  }
+
+  void put_aside(Block block) {
+    if (block.busy()) {
+      waiting_.push_back(std::move(block));
+    } else {
+      block.uses.clear();
+      free_[block.size].push_back(std::move(block));
+    }
+  }
+
+  // Moves the freed blocks that no stream uses any more to the free lists.
+  void collect() {
+    std::vector<Block> waiting;
+    waiting.swap(waiting_);
+    for (auto& block : waiting) {
+      put_aside(std::move(block));
+    }
+  }
+
+  Block* find(const void* data) {
+    auto* address = const_cast<std::byte*>(static_cast<const std::byte*>(data));
+    auto next = live_.upper_bound(address);
+    if (next == live_.begin()) {
+      return nullptr;
+    }
+    auto& block = std::prev(next)->second;
+    return address < block.data + block.size ? &block : nullptr;
+  }
+
+  std::array<c10::CachingAllocator::Stat*, 4> all_stats() {
+    return {&stats_.active_requests, &stats_.active_bytes, &stats_.allocations, &stats_.allocated_bytes};
+  }
+
+  std::mutex mutex_;
+  std::map<std::byte*, Block> live_;
+  std::unordered_map<std::size_t, std::vector<Block>> free_;
+  std::vector<Block> waiting_;
+  at::HostStats stats_;
+};
+
+// The allocator is leaked, because storages outlive static destruction.
+PinnedAllocator& the_allocator() {
+  static auto& allocator = *new PinnedAllocator;
+  return allocator;
+}
+
+void delete_pinned(void* data) {
+  if (data != nullptr) {
+    the_allocator().free(data);
+  }
+}
+
+const bool registered = [] {
+  at::setHostAllocator(at::DeviceType::PrivateUse1, &the_allocator());
+  return true;
+}();
+
+}  // namespace
+
+at::HostAllocator* pinned_allocator() {
+  return &the_allocator();
+}
+
+bool is_pinned(const void* data) {
+  return data != nullptr && the_allocator().holds(data);
+}
+
+}  // namespace vdev

@@ -1,0 +1,157 @@
+// Copies to, from and between cards, and the reading of one element.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_local_scalar_dense_ops.h>
+#include <ATen/ops/copy_native.h>
+#include <ATen/ops/resize.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include <cstring>
+
+#include "csrc_device/runtime/card.hpp"
+#include "csrc_device/torch/memory/host_allocator.hpp"
+#include "csrc_device/torch/operators/cpu_view.hpp"
+#include "csrc_device/torch/operators/launch.hpp"
+#include "csrc_device/torch/operators/spoiled_tensors.hpp"
+#include "csrc_device/torch/streams.hpp"
+
+namespace vdev {
+namespace {
+
+// Copies between two CPU tensors; the one on the card holds its storage. A contiguous run of bytes is copied
+// without the kernel, which would start a team of threads for the stream's worker.
+void copy_elements(const at::Tensor& to, const at::Tensor& from) {
+  const bool same_bytes = to.scalar_type() == from.scalar_type() && to.sizes() == from.sizes() &&
+                          to.is_contiguous() && from.is_contiguous() && to.is_conj() == from.is_conj() &&
+                          to.is_neg() == from.is_neg();
+  if (same_bytes) {
+    if (to.numel() != 0) {
+      std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes());
+    }
+    return;
+  }
+  c10::impl::ExcludeDispatchKeyGuard exclude(c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+                                             c10::autocast_dispatch_keyset);
+  at::Tensor target = to;
+  at::native::copy_(target, from, /*non_blocking=*/false);
+}
+
+// Makes a copy for which nobody waits; a stream runs this. A spoiled source spoils the target. The failure is
+// also reported to the stream, because a host's reading of pinned memory cannot be seen.
+void copy_in_stream(const at::Tensor& to, const at::Tensor& from) {
+  if (!SpoiledMemory::any()) [[likely]] {
+    return copy_elements(to, from);
+  }
+  if (const auto failure = find_spoiled(from)) {
+    spoil(to, failure);
+    report_failure(failure);
+    return;
+  }
+  copy_elements(to, from);
+  renew(to);
+}
+
+// Returns another tensor over the same memory. The task must not hold the caller's tensor: the worker could
+// be its last owner, and destroying a Python object takes the GIL, which a thread that waits for the worker
+// may hold.
+at::Tensor detached(const at::Tensor& tensor) {
+  return at::Tensor(
+      tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(c10::VariableVersion(0),
+                                                            /*allow_tensor_metadata_change=*/false));
+}
+
+// As with CUDA, only pinned memory makes a copy asynchronous: the caller has promised not to touch the memory
+// before the stream has passed. Pageable memory may be changed or freed right after the call.
+void enqueue_copy(int card, const at::Tensor& to, const at::Tensor& from, const at::Tensor& pinned) {
+  auto stream = current_stream(card);
+  stream->enqueue([to = detached(to), from = detached(from)] { copy_in_stream(to, from); });
+  pinned_allocator()->record_event(pinned.mutable_data_ptr(), pinned.storage().data_ptr().get_context(),
+                                   to_torch(*stream));
+}
+
+void copy_with_host(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
+  const bool to_card = dst.is_privateuseone();
+  const int card = card_of_tensor(to_card ? dst : self);
+  const at::Tensor& host = to_card ? self : dst;
+  TORCH_CHECK(host.is_cpu(), "vdev: no copy from ", self.device(), " to ", dst.device(),
+              "; go through the CPU");
+  CpuView view(card);
+  const at::Tensor from = view.show(self, /*allow_cpu=*/true);
+  at::Tensor to = view.show(dst, /*allow_cpu=*/true);
+  if (non_blocking && host.numel() != 0 && is_pinned(host.const_data_ptr())) {
+    enqueue_copy(card, to, from, host);
+    return;
+  }
+  launch_and_wait(card, {&from}, {&to}, [&] { at::native::copy_(to, from, /*non_blocking=*/false); });
+}
+
+void copy_between_cards(const at::Tensor& self, const at::Tensor& dst) {
+  const int source = card_of_tensor(self);
+  const int target = card_of_tensor(dst);
+  CpuView source_view(source);
+  CpuView target_view(target);
+  const at::Tensor from = source_view.show(self);
+  at::Tensor to = target_view.show(dst);
+  // The copy comes after what either card's current stream holds, as on CUDA. Both streams then find the copy
+  // done.
+  wait_for_current_stream(target);
+  launch_and_wait(source, {&from}, {&to}, [&] { at::native::copy_(to, from, /*non_blocking=*/false); });
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
+  if (self.is_same(dst)) {
+    return dst;
+  }
+  const int source = card_of_tensor(self);
+  const int target = card_of_tensor(dst);
+  if (source < 0 || target < 0) {
+    copy_with_host(self, dst, non_blocking);
+  } else if (source != target) {
+    copy_between_cards(self, dst);
+  } else {
+    CpuView view(source);
+    const at::Tensor from = view.show(self);
+    at::Tensor to = view.show(dst);
+    launch_and_wait(source, {&from}, {&to}, [&] { at::native::copy_(to, from, /*non_blocking=*/false); });
+  }
+  return dst;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
+  if (self.sizes() != dst.sizes()) {
+    dst.resize_(self.sizes());
+  }
+  return copy_from(self, dst, /*non_blocking=*/false);
+}
+
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  const int card = card_of_tensor(self);
+  CpuView view(card);
+  const at::Tensor shown = view.show(self);
+  at::Scalar value;
+  launch_and_wait(card, {&shown}, {}, [&] {
+    value = at::_ops::_local_scalar_dense::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), shown);
+  });
+  return value;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_copy_from", &copy_from);
+  m.impl("_copy_from_and_resize", &copy_from_and_resize);
+  m.impl("_local_scalar_dense", &local_scalar_dense);
+}
+
+// The generic handling of these bits makes a copy without them, and that copy calls _copy_from again, without
+// end. The kernels above pass the bits to the CPU's copy_, which handles them.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+  m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());
+}
+
+TORCH_LIBRARY_IMPL(aten, Negative, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+  m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());
+}
+
+}  // namespace
+}  // namespace vdev

@@ -1,0 +1,232 @@
+#include "csrc_device/torch/operators/cpu_view.hpp"
+
+#include <ATen/SparseTensorImpl.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+
+#include <cstring>
+
+#include "csrc_device/runtime/card.hpp"
+#include "csrc_device/torch/allocator.hpp"
+#include "csrc_device/torch/memory/cpu_allocator.hpp"
+#include "csrc_device/torch/streams.hpp"
+
+namespace vdev {
+namespace {
+
+constexpr std::size_t linear_search_limit = 16;
+
+void release_storage(void* storage) {
+  c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(storage));
+}
+
+at::Tensor make_tensor(c10::Storage storage, c10::DispatchKey key, const at::Tensor& like) {
+  c10::DispatchKeySet keys(key);
+  if (like._is_zerotensor()) {
+    keys = keys.add(c10::DispatchKey::ZeroTensor);
+  }
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, like.dtype());
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+  if (like.is_conj()) {
+    impl->_set_conj(true);
+  }
+  if (like.is_neg()) {
+    impl->_set_neg(true);
+  }
+  if (like.unsafeGetTensorImpl()->is_wrapped_number()) {
+    impl->set_wrapped_number(true);
+  }
+  return tensor;
+}
+
+at::SparseTensorImpl* sparse_impl(const at::Tensor& tensor) {
+  return static_cast<at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
+}
+
+// Returns a sparse tensor like `like` with other indices and values, which are on the device of `key`. That
+// device must be the current one.
+at::Tensor make_sparse(c10::DispatchKey key, const at::Tensor& like, const at::Tensor& indices,
+                       const at::Tensor& values) {
+  auto tensor = at::detail::make_tensor<at::SparseTensorImpl>(c10::DispatchKeySet(key), like.dtype());
+  at::SparseTensorImpl* impl = sparse_impl(tensor);
+  const at::SparseTensorImpl* from = sparse_impl(like);
+  impl->raw_resize_(from->sparse_dim(), from->dense_dim(), like.sizes());
+  impl->set_indices_and_values_unsafe(indices, values);
+  impl->set_coalesced(from->coalesced());
+  return tensor;
+}
+
+}  // namespace
+
+int card_of_tensor(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_privateuseone() ? card_index(tensor.device()) : -1;
+}
+
+c10::Storage CpuView::show_storage(const c10::Storage& storage) {
+  c10::StorageImpl* original = storage.unsafeGetStorageImpl();
+  if (storages_.size() <= linear_search_limit) {
+    for (const Shown& entry : storages_) {
+      if (entry.original.unsafeGetStorageImpl() == original) {
+        return entry.shown;
+      }
+    }
+  } else {
+    if (index_.empty()) {
+      for (std::size_t i = 0; i < storages_.size(); ++i) {
+        index_.emplace(storages_[i].original.unsafeGetStorageImpl(), i);
+      }
+    }
+    auto [position, added] = index_.emplace(original, storages_.size());
+    if (!added) {
+      return storages_[position->second].shown;
+    }
+  }
+  // The shown storage owns a reference to the original, without another object in between. mutable_data()
+  // also gives a copy-on-write storage its own memory before a kernel can write to it.
+  void* data = original->mutable_data();
+  c10::raw::intrusive_ptr::incref(original);
+  c10::DataPtr pointer(data, original, &release_storage, c10::Device(c10::DeviceType::CPU));
+  c10::Storage shown(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                                           original->nbytes(), std::move(pointer),
+                                                           cpu_allocator(), original->resizable()));
+  storages_.push_back({storage, shown});
+  return shown;
+}
+
+const c10::Storage* CpuView::original_of(const c10::StorageImpl* shown) const {
+  for (const Shown& entry : storages_) {
+    if (entry.shown.unsafeGetStorageImpl() == shown) {
+      return &entry.original;
+    }
+  }
+  return nullptr;
+}
+
+at::Tensor CpuView::show(const at::Tensor& tensor, bool allow_cpu) {
+  if (!tensor.defined()) {
+    return tensor;
+  }
+  if (!tensor.is_privateuseone()) {
+    TORCH_CHECK(tensor.is_cpu() && (allow_cpu || tensor.dim() == 0),
+                "Expected all tensors to be on the same device, but found at least two devices, ",
+                device_of(card_), " and ", tensor.device(), "!");
+    return tensor;
+  }
+  TORCH_CHECK(card_index(tensor.device()) == card_,
+              "Expected all tensors to be on the same device, but found at least two devices, ",
+              device_of(card_), " and ", tensor.device(), "!");
+  if (tensor.is_sparse()) {
+    const at::SparseTensorImpl* sparse = sparse_impl(tensor);
+    return make_sparse(c10::DispatchKey::SparseCPU, tensor, show(sparse->indices()), show(sparse->values()));
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.has_storage() && tensor.layout() == c10::kStrided && !tensor.is_nested(),
+                              "vdev: only strided and sparse COO tensors are supported, and this one is ",
+                              tensor.is_nested() ? "nested" : "neither");
+  return make_tensor(show_storage(tensor.storage()), c10::DispatchKey::CPU, tensor);
+}
+
+void CpuView::take_memory(c10::StorageImpl* ours, c10::StorageImpl* theirs) {
+  if (theirs->data() == ours->data()) {
+    return;
+  }
+  // The kernel resized its output: the new memory came from the card and moves over. The shown storage
+  // releases the original (its context), whose old memory the assignment frees.
+  c10::DataPtr data = theirs->set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)));
+  TORCH_INTERNAL_ASSERT(!data || card_of(data.get()) == card_,
+                        "vdev: an operator resized its output outside of the card's memory");
+  data.unsafe_set_device(device_of(card_));
+  // A further call for the same storage finds equal pointers, and has nothing to do.
+  theirs->set_data_ptr_noswap(c10::DataPtr(data.get(), c10::Device(c10::DeviceType::CPU)));
+  ours->set_data_ptr_noswap(std::move(data));
+  ours->set_nbytes(theirs->nbytes());
+}
+
+void CpuView::write_back_sparse(const at::Tensor& original, const at::Tensor& shown) {
+  const at::SparseTensorImpl* theirs = sparse_impl(shown);
+  at::SparseTensorImpl* ours = sparse_impl(original);
+  const auto part = [this](const at::Tensor& kept, const at::Tensor& seen) {
+    c10::StorageImpl* storage = seen.storage().unsafeGetStorageImpl();
+    const c10::Storage* known = original_of(storage);
+    if (known == nullptr) {
+      return adopt(seen);  // the kernel put in a tensor of its own
+    }
+    take_memory(known->unsafeGetStorageImpl(), storage);
+    // If nothing changed, the same tensor stays, so that views of it, which the caller may hold, keep their
+    // base.
+    const bool same = known->unsafeGetStorageImpl() == kept.storage().unsafeGetStorageImpl() &&
+                      seen.sizes() == kept.sizes() && seen.strides() == kept.strides() &&
+                      seen.storage_offset() == kept.storage_offset() && seen.dtype() == kept.dtype() &&
+                      seen.is_conj() == kept.is_conj() && seen.is_neg() == kept.is_neg();
+    return same ? kept : adopt(seen);
+  };
+  const at::Tensor indices = part(ours->indices(), theirs->indices());
+  const at::Tensor values = part(ours->values(), theirs->values());
+  ours->raw_resize_(theirs->sparse_dim(), theirs->dense_dim(), shown.sizes());
+  ours->set_indices_and_values_unsafe(indices, values);
+  ours->set_coalesced(theirs->coalesced());
+}
+
+void CpuView::write_back(const at::Tensor& original, const at::Tensor& shown) {
+  if (!original.defined() || original.is_same(shown)) {
+    return;
+  }
+  if (original.is_sparse()) {
+    write_back_sparse(original, shown);
+    return;
+  }
+  take_memory(original.storage().unsafeGetStorageImpl(), shown.storage().unsafeGetStorageImpl());
+  // Kernels may leave the last step of a conjugation to the bit (linalg_lu_solve from the right does).
+  if (shown.is_conj() != original.is_conj()) {
+    original._set_conj(shown.is_conj());
+  }
+  if (shown.is_neg() != original.is_neg()) {
+    original._set_neg(shown.is_neg());
+  }
+  if (shown.sizes() != original.sizes() || shown.strides() != original.strides() ||
+      shown.storage_offset() != original.storage_offset()) {
+    original.unsafeGetTensorImpl()->set_sizes_and_strides(shown.sizes(), shown.strides(),
+                                                          shown.storage_offset());
+  }
+}
+
+at::Tensor CpuView::adopt(const at::Tensor& result) {
+  if (!result.defined() || result.is_privateuseone()) {
+    return result;
+  }
+  if (result.is_sparse()) {
+    const at::Tensor indices = adopt(sparse_impl(result)->indices());
+    const at::Tensor values = adopt(sparse_impl(result)->values());
+    c10::DeviceGuard current(device_of(card_));
+    return make_sparse(c10::DispatchKey::SparsePrivateUse1, result, indices, values);
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(result.has_storage() && result.layout() == c10::kStrided &&
+                                  !result.is_nested() && !result.is_quantized(),
+                              "vdev: the operator's result is ",
+                              result.is_nested() ? "nested" : "neither strided nor sparse COO",
+                              ", and only these two layouts are supported");
+  c10::StorageImpl* storage = result.storage().unsafeGetStorageImpl();
+  if (const c10::Storage* original = original_of(storage)) {
+    return make_tensor(*original, c10::DispatchKey::PrivateUse1, result);
+  }
+  // For a second result over the same storage, the storage is adopted already.
+  if (storage->device_type() != c10::DeviceType::PrivateUse1) {
+    const void* data = storage->data();
+    if (data != nullptr && card_of(data) != card_) {
+      // A kernel may return memory that another thread allocated, or a tensor that the kernel had cached.
+      // Such memory must be copied.
+      c10::DataPtr copy = allocate_on(card_, storage->nbytes());
+      std::memcpy(copy.get(), data, storage->nbytes());
+      c10::Storage moved(c10::make_intrusive<c10::StorageImpl>(
+          c10::StorageImpl::use_byte_size_t(), storage->nbytes(), std::move(copy), device_allocator(), true));
+      return make_tensor(std::move(moved), c10::DispatchKey::PrivateUse1, result);
+    }
+    storage->_mutable_data_ptr_no_checks().unsafe_set_device(device_of(card_));
+    storage->set_allocator(device_allocator());
+  }
+  return make_tensor(result.storage(), c10::DispatchKey::PrivateUse1, result);
+}
+
+}  // namespace vdev

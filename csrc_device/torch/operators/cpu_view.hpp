@@ -1,0 +1,60 @@
+// Shows card tensors as CPU tensors over the same memory, and turns the results of CPU kernels into card
+// tensors.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include <unordered_map>
+
+namespace vdev {
+
+/// Holds the tensors of one operator call. Each storage is shown as one CPU storage only, so that kernels
+/// that look for overlapping or equal arguments still find them. A shown tensor keeps the card's memory
+/// alive.
+class CpuView {
+ public:
+  /// `card` is where the operator runs. Every tensor must be there.
+  explicit CpuView(int card) : card_(card) {}
+
+  int card() const { return card_; }
+
+  /// Returns the tensor that the CPU kernel sees for `tensor`: with the same memory, sizes, strides,
+  /// conjugate and negative bits. For a sparse COO tensor, the indices and values are shown so. CPU tensors
+  /// of dimension 0 are returned as they are, as they mix with CUDA's tensors, too; with `allow_cpu`, so are
+  /// all CPU tensors. For any other tensor raises RuntimeError "Expected all tensors to be on the same
+  /// device".
+  at::Tensor show(const at::Tensor& tensor, bool allow_cpu = false);
+
+  /// Call this after the kernel wrote to `shown`, which show(original) had returned. Gives `original` what
+  /// the kernel changed besides the data: sizes, strides, conjugate and negative bits, and a storage that
+  /// grew. For a sparse tensor, it gives all parts.
+  void write_back(const at::Tensor& original, const at::Tensor& shown);
+
+  /// Returns a result of the kernel as a tensor of the card. Memory that came from the card changes its owner
+  /// without a copy. A result that shares memory with a shown tensor becomes a view of that tensor's storage.
+  /// Raises NotImplementedError for a result that is neither strided nor sparse COO.
+  at::Tensor adopt(const at::Tensor& result);
+
+ private:
+  c10::Storage show_storage(const c10::Storage& storage);
+  /// Gives `ours` the memory of `theirs`, the storage that stands for `ours`, if the kernel has replaced it.
+  void take_memory(c10::StorageImpl* ours, c10::StorageImpl* theirs);
+  void write_back_sparse(const at::Tensor& original, const at::Tensor& shown);
+  /// Returns the card's storage that `shown` stands for, or null.
+  const c10::Storage* original_of(const c10::StorageImpl* shown) const;
+
+  struct Shown {
+    c10::Storage original;
+    c10::Storage shown;
+  };
+  int card_;
+  c10::SmallVector<Shown, 6> storages_;
+  // Used only for calls over long lists (optimizers), where searching storages_ would take quadratic time.
+  std::unordered_map<const c10::StorageImpl*, std::size_t> index_;
+};
+
+/// Returns the card that `tensor` lies on, or -1 for a tensor of another device and for an undefined one.
+int card_of_tensor(const at::Tensor& tensor);
+
+}  // namespace vdev

@@ -1,0 +1,89 @@
+#include "csrc_device/torch/operators/spoiled_tensors.hpp"
+
+#include <ATen/SparseTensorImpl.h>
+
+#include <string>
+#include <unordered_set>
+
+namespace vdev {
+namespace {
+
+// Calls `function` with the dense tensors that `tensor` consists of.
+template <class Function>
+void for_each_dense(const at::Tensor& tensor, const Function& function) {
+  if (!tensor.defined() || tensor.numel() == 0) return;
+  if (tensor.is_sparse()) {
+    const auto* sparse = static_cast<const at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
+    for_each_dense(sparse->indices(), function);
+    for_each_dense(sparse->values(), function);
+  } else if (tensor.has_storage() && tensor.layout() == at::kStrided) {
+    function(StridedMemory{tensor.const_data_ptr(),
+                           static_cast<std::size_t>(tensor.element_size()),
+                           {tensor.sizes().data(), tensor.sizes().size()},
+                           {tensor.strides().data(), tensor.strides().size()}});
+  }
+}
+
+// Calls `function` with the tensors of an argument.
+template <class Function>
+void for_each_tensor(const c10::IValue& argument, const Function& function) {
+  if (argument.isTensor()) {
+    function(argument.toTensor());
+  } else if (argument.isTensorList()) {
+    for (const at::Tensor& tensor : argument.toTensorList()) function(tensor);
+  } else if (argument.isList()) {
+    for (const c10::IValue& element : argument.toListRef()) for_each_tensor(element, function);
+  }
+}
+
+// Returns whether the operator writes all of its first argument without reading it. The schema of an in-place
+// operator says only that it writes.
+bool overwrites_first(const c10::OperatorName& op) {
+  static const std::unordered_set<std::string> names{
+      "aten::fill_",        "aten::zero_",       "aten::_foreach_zero_", "aten::_foreach_copy_",
+      "aten::uniform_",     "aten::normal_",     "aten::random_",        "aten::bernoulli_",
+      "aten::exponential_", "aten::log_normal_", "aten::geometric_",     "aten::cauchy_",
+  };
+  return names.count(op.name) != 0;
+}
+
+}  // namespace
+
+FailurePtr find_spoiled(const at::Tensor& tensor) {
+  FailurePtr found;
+  for_each_dense(tensor, [&](const StridedMemory& memory) {
+    if (!found) found = spoiled_memory().find(memory);
+  });
+  return found;
+}
+
+void check_readable(const at::Tensor& tensor) {
+  if (const auto failure = find_spoiled(tensor)) std::rethrow_exception(failure->error());
+}
+
+void spoil(const at::Tensor& tensor, const FailurePtr& failure) {
+  for_each_dense(tensor, [&](const StridedMemory& memory) { spoiled_memory().spoil(memory, failure); });
+}
+
+void renew(const at::Tensor& tensor) {
+  for_each_dense(tensor, [](const StridedMemory& memory) { spoiled_memory().renew(memory); });
+}
+
+std::vector<at::Tensor> check_arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const auto& arguments = op.schema().arguments();
+  const auto* values = stack.data() + (stack.size() - arguments.size());
+  const bool overwrites = overwrites_first(op.operator_name());
+  std::vector<at::Tensor> overwritten;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const bool only_written = arguments[i].is_out() || (overwrites && i == 0);
+    for_each_tensor(values[i], [&](const at::Tensor& tensor) {
+      if (only_written)
+        overwritten.push_back(tensor);
+      else
+        check_readable(tensor);
+    });
+  }
+  return overwritten;
+}
+
+}  // namespace vdev

@@ -1,0 +1,68 @@
+// Which algorithm is the best one where. Written by `python -m vccl.bench tune` and not by hand: measured
+// with 2, 4 and 8 ranks on 2 cores of AMD EPYC.
+#pragma once
+
+#include "csrc_pg/collectives/selection/tuned_range.hpp"
+
+namespace vccl {
+
+inline constexpr TunedRange kTunedTable[] = {
+    {Collective::all_reduce, MemoryKind::mapped, 1, 2, 4 * 1024, "oneshot"},
+    {Collective::all_reduce, MemoryKind::mapped, 1, 2, kAnyLength, "direct"},
+    {Collective::all_reduce, MemoryKind::mapped, 3, kAnyRanks, kAnyLength, "direct"},
+    {Collective::all_reduce, MemoryKind::staged, 1, 2, 4 * 1024, "oneshot"},
+    {Collective::all_reduce, MemoryKind::staged, 1, 2, kAnyLength, "staged"},
+    {Collective::all_reduce, MemoryKind::staged, 3, kAnyRanks, 32 * 1024, "oneshot"},
+    {Collective::all_reduce, MemoryKind::staged, 3, kAnyRanks, kAnyLength, "staged"},
+    {Collective::broadcast, MemoryKind::mapped, 1, 2, 1024, "oneshot"},
+    {Collective::broadcast, MemoryKind::mapped, 1, 2, 4 * 1024 * 1024, "ring"},
+    {Collective::broadcast, MemoryKind::mapped, 1, 2, kAnyLength, "direct"},
+    {Collective::broadcast, MemoryKind::mapped, 3, kAnyRanks, 64 * 1024, "oneshot"},
+    {Collective::broadcast, MemoryKind::mapped, 3, kAnyRanks, 1024 * 1024, "staged"},
+    {Collective::broadcast, MemoryKind::mapped, 3, kAnyRanks, kAnyLength, "direct"},
+    {Collective::broadcast, MemoryKind::staged, 1, 2, kAnyLength, "staged"},
+    {Collective::broadcast, MemoryKind::staged, 3, kAnyRanks, 64 * 1024, "oneshot"},
+    {Collective::broadcast, MemoryKind::staged, 3, kAnyRanks, kAnyLength, "staged"},
+    {Collective::reduce, MemoryKind::mapped, 1, kAnyRanks, 512, "oneshot"},
+    {Collective::reduce, MemoryKind::mapped, 1, kAnyRanks, kAnyLength, "direct"},
+    {Collective::reduce, MemoryKind::staged, 1, 2, kAnyLength, "staged"},
+    {Collective::reduce, MemoryKind::staged, 3, kAnyRanks, 64 * 1024, "oneshot"},
+    {Collective::reduce, MemoryKind::staged, 3, kAnyRanks, kAnyLength, "staged"},
+    {Collective::all_gather, MemoryKind::mapped, 1, 2, 1024, "oneshot"},
+    {Collective::all_gather, MemoryKind::mapped, 1, 2, 1024 * 1024, "ring"},
+    {Collective::all_gather, MemoryKind::mapped, 1, 2, kAnyLength, "direct"},
+    {Collective::all_gather, MemoryKind::mapped, 3, kAnyRanks, kAnyLength, "direct"},
+    {Collective::all_gather, MemoryKind::staged, 1, 2, 8 * 1024 * 1024, "staged"},
+    {Collective::all_gather, MemoryKind::staged, 1, 2, kAnyLength, "ring"},
+    {Collective::all_gather, MemoryKind::staged, 3, 4, 256 * 1024, "oneshot"},
+    {Collective::all_gather, MemoryKind::staged, 3, 4, kAnyLength, "staged"},
+    {Collective::all_gather, MemoryKind::staged, 5, kAnyRanks, 512 * 1024, "oneshot"},
+    {Collective::all_gather, MemoryKind::staged, 5, kAnyRanks, kAnyLength, "staged"},
+    {Collective::reduce_scatter, MemoryKind::mapped, 1, kAnyRanks, 1024, "oneshot"},
+    {Collective::reduce_scatter, MemoryKind::mapped, 1, kAnyRanks, kAnyLength, "direct"},
+    {Collective::reduce_scatter, MemoryKind::staged, 1, kAnyRanks, 64 * 1024, "oneshot"},
+    {Collective::reduce_scatter, MemoryKind::staged, 1, kAnyRanks, kAnyLength, "staged"},
+    {Collective::gather, MemoryKind::mapped, 1, 2, 8 * 1024, "oneshot"},
+    {Collective::gather, MemoryKind::mapped, 1, 2, 8 * 1024 * 1024, "ring"},
+    {Collective::gather, MemoryKind::mapped, 1, 2, kAnyLength, "direct"},
+    {Collective::gather, MemoryKind::mapped, 3, kAnyRanks, kAnyLength, "direct"},
+    {Collective::gather, MemoryKind::staged, 1, 4, 128 * 1024, "oneshot"},
+    {Collective::gather, MemoryKind::staged, 1, 4, kAnyLength, "staged"},
+    {Collective::gather, MemoryKind::staged, 5, kAnyRanks, 512 * 1024, "oneshot"},
+    {Collective::gather, MemoryKind::staged, 5, kAnyRanks, kAnyLength, "staged"},
+    {Collective::scatter, MemoryKind::mapped, 1, 2, kAnyLength, "ring"},
+    {Collective::scatter, MemoryKind::mapped, 3, kAnyRanks, kAnyLength, "direct"},
+    {Collective::scatter, MemoryKind::staged, 1, 2, 1024 * 1024, "ring"},
+    {Collective::scatter, MemoryKind::staged, 1, 2, kAnyLength, "staged"},
+    {Collective::scatter, MemoryKind::staged, 3, kAnyRanks, 64 * 1024, "oneshot"},
+    {Collective::scatter, MemoryKind::staged, 3, kAnyRanks, kAnyLength, "staged"},
+    {Collective::all_to_all, MemoryKind::mapped, 1, 2, 8 * 1024 * 1024, "ring"},
+    {Collective::all_to_all, MemoryKind::mapped, 1, 2, kAnyLength, "direct"},
+    {Collective::all_to_all, MemoryKind::mapped, 3, kAnyRanks, kAnyLength, "direct"},
+    {Collective::all_to_all, MemoryKind::staged, 1, kAnyRanks, 64 * 1024, "oneshot"},
+    {Collective::all_to_all, MemoryKind::staged, 1, kAnyRanks, kAnyLength, "staged"},
+    {Collective::barrier, MemoryKind::mapped, 1, kAnyRanks, kAnyLength, "ring"},
+    {Collective::barrier, MemoryKind::staged, 1, kAnyRanks, kAnyLength, "ring"},
+};
+
+}  // namespace vccl

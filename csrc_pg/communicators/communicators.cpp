@@ -1,0 +1,315 @@
+#include "csrc_pg/communicators/communicators.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/fork.hpp"
+#include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/host_sharing.hpp"
+#include "csrc_device/runtime/queue.hpp"
+#include "csrc_pg/collectives/call.hpp"
+#include "csrc_pg/collectives/selector.hpp"
+#include "csrc_pg/communicators/store_adapter.hpp"
+#include "transport/environment.hpp"
+
+namespace vccl {
+
+vdev::Event DeviceCommunicator::enqueue(const std::shared_ptr<vdev::Stream>& stream, vdev::Task task,
+                                        vdev::Start start) {
+  if (last_stream_ != stream.get()) {
+    stream->wait(last_);
+    stream->queue()->add_interruptible(interruptible_);
+  }
+  stream->enqueue(std::move(task), start);
+  last_ = stream->record();
+  last_stream_ = stream.get();
+  return last_;
+}
+
+vdev::Event DeviceCommunicator::launch(vdev::Task task, vdev::Start start,
+                                       const std::vector<vdev::Event>& after) {
+  std::lock_guard lock(order_);
+  if (!device_.is_cpu()) {
+    const auto current = vdev::current_stream(device_.index());
+    if (current != stream_) stream_->wait(current->record());
+  }
+  for (const auto& event : after) stream_->wait(event);
+  return enqueue(stream_, std::move(task), start);
+}
+
+vdev::Event DeviceCommunicator::launch_on_current_stream(vdev::Task task) {
+  std::lock_guard lock(order_);
+  return enqueue(vdev::current_stream(device_.index()), std::move(task), vdev::Start::kByWaiter);
+}
+
+vdev::Event DeviceCommunicator::last() const {
+  std::lock_guard lock(order_);
+  return last_;
+}
+
+namespace {
+
+bool before(const c10::Device& a, const c10::Device& b) {
+  return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
+}
+
+std::shared_ptr<vdev::Stream> make_stream(c10::Device device, bool high_priority) {
+  const int priority = high_priority ? -1 : 0;
+  if (device.is_cpu()) return std::make_shared<vdev::Stream>(-1, 0, priority, "vccl cpu");
+  return vdev::card(device.index()).new_stream(priority, "vccl vdev:" + std::to_string(device.index()));
+}
+
+Region region_of(const vdev::Arena& arena) {
+  return {arena.fd(), arena.base(), arena.capacity()};
+}
+
+Region region_of(c10::Device device) {
+  return region_of(vdev::card(device.index()).arena());
+}
+
+bool concerns_caller_alone(const Error& error) {
+  return error.code() == ErrorCode::invalid || error.code() == ErrorCode::unsupported;
+}
+
+// Counts the groups of this process that stage CPU tensors. A forked child has none of its parent's groups.
+std::atomic<int>& staging_groups() {
+  static base::OnePerProcess<std::atomic<int>> one;
+  return one.get();
+}
+
+}  // namespace
+
+Communicators::Communicators(c10::intrusive_ptr<c10d::Store> store, Identity identity,
+                             std::vector<Relative> relatives)
+    : store_(std::move(store)),
+      identity_(std::move(identity)),
+      relatives_(std::move(relatives)),
+      slots_(&before),
+      cancelled_(std::make_shared<std::atomic<bool>>(false)),
+      to_abort_(std::make_shared<GroupToAbort>(*this)) {}
+
+Communicators::~Communicators() {
+  if (!inherited()) to_abort_->forget();
+  close(Milliseconds(0));
+}
+
+bool Communicators::inherited() const {
+  return made_.inherited();
+}
+
+// Throws if the group cannot be used. One failed communicator makes the group unusable, because the ranks no
+// longer agree on what was done. The caller holds mutex_.
+void Communicators::check_usable() const {
+  if (!closed_.empty()) throw Error(ErrorCode::aborted, closed_);
+  for (const auto& [device, slot] : slots_)
+    if (slot.made) slot.made->communicator()->check();
+}
+
+void Communicators::check_process() const {
+  if (inherited())
+    throw Error(ErrorCode::aborted,
+                "the process group " + identity_.name + " belongs to process " + std::to_string(process_) +
+                    ", from which this one was forked: make one in each process that takes part");
+}
+
+std::shared_ptr<MessageLane> Communicators::lane(c10::Device device, Milliseconds timeout) {
+  const auto common = get(c10::kCPU, timeout);
+  std::lock_guard lock(mutex_);
+  auto& slot = slots_[device];
+  if (!slot.lane) {
+    // Peers read and write a card's memory in place. The CPU memory's region, if it is shared, was handed
+    // over when the group was made.
+    if (!device.is_cpu()) common->communicator()->add_region(region_of(device));
+    slot.lane = std::make_shared<MessageLane>(device, common->communicator(), to_abort_);
+  }
+  return slot.lane;
+}
+
+std::shared_ptr<void> Communicators::announce(c10::Device device, const std::string& call) const {
+  if (device.is_cpu()) return nullptr;
+  std::lock_guard lock(mutex_);
+  const auto found = slots_.find(c10::kCPU);
+  if (found == slots_.end() || !found->second.made) return nullptr;
+  auto common = found->second.made->communicator();
+  auto meeting = common->announce_meeting(call + " on " + device.str() + ", the first of group " +
+                                          identity_.name + " there");
+  // The communicator must live until the announcement is over.
+  auto both = std::make_shared<std::pair<std::shared_ptr<Communicator>, std::shared_ptr<void>>>(
+      std::move(common), std::move(meeting));
+  return both;
+}
+
+std::shared_ptr<DeviceCommunicator> Communicators::get(c10::Device device, Milliseconds timeout,
+                                                       const std::string& call) {
+  check_process();
+  const auto find = [&]() -> std::shared_ptr<DeviceCommunicator> {
+    std::lock_guard lock(mutex_);
+    check_usable();
+    auto& slot = slots_[device];
+    if (slot.failure) throw *slot.failure;
+    return slot.made;
+  };
+  if (auto found = find()) return found;
+
+  std::lock_guard making(making_);
+  if (auto found = find()) return found;  // another thread was faster
+  try {
+    const auto meeting = announce(device, call);
+    auto made = make(device, timeout);
+    std::lock_guard lock(mutex_);
+    check_usable();  // if the group was aborted or closed meanwhile, the new communicator is destroyed here,
+                     // which tells the peers
+    slots_[device].made = made;
+    return made;
+  } catch (const Error& error) {
+    if (vdev::interruption_pending()) abort(error.what());
+    // This rank's attempts and the peers' are paired by their count (StoreAdapter). Another attempt by this
+    // rank alone would pair with the wrong one, so the failure is final for this group.
+    std::lock_guard lock(mutex_);
+    slots_[device].failure = error;
+    throw;
+  }
+}
+
+std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, Milliseconds timeout) {
+  std::shared_ptr<vdev::Stream> stream;
+  CommunicatorConfig config;
+  config.name = identity_.name;
+  config.rank = identity_.rank;
+  config.size = identity_.size;
+  config.device = device.str();
+  config.describe = &describe;
+  config.timeout = timeout;
+  // This runs while the ranks meet, so that all ranks learn at once of a rank that cannot do its part.
+  config.prepare = [&](CommunicatorConfig& prepared) {
+    check_algorithm_choice(read_environment().algorithms);
+    if (!device.is_cpu()) {
+      prepared.regions.push_back(region_of(device));
+    } else if (const auto* shared = vdev::host_memory()) {
+      prepared.regions.push_back(region_of(shared->arena()));
+    } else if (identity_.size > 1 && !stages_cpu_tensors_.exchange(true)) {
+      staging_groups().fetch_add(1);
+    }
+    stream = make_stream(device, identity_.high_priority);
+  };
+  auto known = relatives(true);
+  known.insert(known.end(), relatives_.begin(), relatives_.end());
+  config.earlier = std::make_shared<Relatives>(std::move(known), identity_.global_ranks);
+  // A card's number may differ from rank to rank, so the ranks use the kind of device.
+  StoreAdapter store(store_, device.is_cpu() ? "cpu" : "vdev", identity_.rank, identity_.name, cancelled_);
+  std::shared_ptr<Communicator> communicator = Communicator::create(store, config);
+  return std::make_shared<DeviceCommunicator>(device, std::move(communicator), std::move(stream), to_abort_);
+}
+
+std::vector<std::shared_ptr<MessageLane>> Communicators::lanes() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<MessageLane>> result;
+  for (const auto& [device, slot] : slots_)
+    if (slot.lane) result.push_back(slot.lane);
+  return result;
+}
+
+std::vector<std::shared_ptr<DeviceCommunicator>> Communicators::all() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<DeviceCommunicator>> result;
+  for (const auto& [device, slot] : slots_)
+    if (slot.made) result.push_back(slot.made);
+  return result;
+}
+
+std::vector<Relative> Communicators::relatives(bool of_same_group) const {
+  std::vector<Relative> result;
+  for (const auto& entry : all())
+    result.push_back({entry->communicator(), identity_.global_ranks, of_same_group});
+  return result;
+}
+
+void Communicators::abort(const std::string& reason) noexcept {
+  if (inherited()) return;
+  cancelled_->store(true, std::memory_order_relaxed);
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_.empty()) closed_ = reason;
+  }
+  for (const auto& entry : all()) entry->communicator()->abort(reason);
+}
+
+void Communicators::close(Milliseconds patience) noexcept {
+  if (inherited()) {
+    // Destroying the slots would tell the parent's peers that it left, and a lock may be held by a thread
+    // that does not exist in the child.
+    for (auto& [device, slot] : slots_) new Slot(std::move(slot));
+    return;
+  }
+  if (stages_cpu_tensors_.exchange(false)) staging_groups().fetch_sub(1);
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_.empty())
+      closed_ = "the process group was destroyed: make a new one with init_process_group()";
+  }
+  const auto entries = all();
+  // All waits share one deadline, so that a group with many cards does not wait many times.
+  const auto deadline = Deadline::in(patience);
+  for (const auto& entry : entries) {
+    const auto last = entry->last();
+    const auto left = std::chrono::nanoseconds(deadline.at - Clock::now()).count();
+    if (!last.reached() && !(left > 0 && last.wait_for(left)))
+      entry->communicator()->abort("the process group was destroyed while a collective was under way");
+  }
+  for (const auto& lane : lanes())
+    if (!lane->under_way()->wait_for_none(deadline))
+      lane->communicator()->abort("the process group was destroyed while a message was under way");
+  cancelled_->store(true, std::memory_order_relaxed);
+  tell_peers_why();
+  decltype(slots_) gone(&before);
+  {
+    std::lock_guard lock(mutex_);
+    gone.swap(slots_);
+  }
+  // `gone` is destroyed here. A stream's destructor runs what is queued, which ends at once because it is
+  // aborted, and joins its worker.
+}
+
+/// Tells the peers why this rank leaves the group. Peers that wait for this rank, in this group or another,
+/// then raise the reason and not only that the rank has left. Call this before the group is left.
+void Communicators::tell_peers_why() noexcept {
+  const auto entries = all();
+  const auto cause = failure();
+  if (cause && !concerns_caller_alone(*cause)) {
+    // One failed communicator makes the whole group fail.
+    for (const auto& entry : entries) entry->communicator()->fail(cause->code(), cause->what());
+    // A program that gives up leaves its other groups next, so their peers get the reason, too. An abort is
+    // this rank's own decision.
+    if (cause->code() != ErrorCode::aborted)
+      for (const auto& relative : relatives_)
+        if (const auto other = relative.communicator.lock()) other->leave_because(cause->what());
+  }
+  // Groups that were made from this one gave their reason only to the communicators that existed at that
+  // time. This passes the reason on to all.
+  for (const auto& told : entries)
+    for (const auto& entry : entries)
+      entry->communicator()->leave_because(told->communicator()->leave_reason());
+}
+
+int Communicators::that_stage_cpu_tensors() {
+  return staging_groups().load();
+}
+
+std::optional<Error> Communicators::failure() const {
+  std::optional<Error> found;
+  std::lock_guard lock(mutex_);
+  for (const auto& [device, slot] : slots_) {
+    if (slot.failure) return slot.failure;
+    if (!slot.made || (found && found->code() != ErrorCode::aborted)) continue;
+    try {
+      slot.made->communicator()->check();
+    } catch (const Error& error) {
+      found = error;  // an abort may be a consequence; another communicator may know the cause
+    }
+  }
+  return found;
+}
+
+}  // namespace vccl

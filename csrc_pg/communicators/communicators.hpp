@@ -1,0 +1,142 @@
+// The communicators of a group. There is one for each device, with the stream on which its collectives run.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <c10/core/Device.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "base/fork.hpp"
+#include "csrc_device/runtime/stream.hpp"
+#include "csrc_pg/communicators/interruption.hpp"
+#include "csrc_pg/communicators/relatives.hpp"
+#include "csrc_pg/tasks/message_lane.hpp"
+#include "transport/communicator.hpp"
+
+namespace vccl {
+
+/// Holds a communicator and keeps the order of its collectives.
+class DeviceCommunicator {
+ public:
+  DeviceCommunicator(c10::Device device, std::shared_ptr<Communicator> communicator,
+                     std::shared_ptr<vdev::Stream> stream, std::shared_ptr<GroupToAbort> group)
+      : device_(device),
+        communicator_(std::move(communicator)),
+        stream_(std::move(stream)),
+        interruptible_(std::make_shared<AbortsWhenInterrupted>(std::move(group), communicator_,
+                                                               AbortsWhenInterrupted::When::kBusyOrFailed)) {}
+
+  c10::Device device() const { return device_; }
+  const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
+  const std::shared_ptr<vdev::Stream>& stream() const { return stream_; }
+
+  /// Enqueues `task` on the communicator's stream. The task runs after `after` and after what the caller's
+  /// current stream of the device holds. Returns the end of the task. Tasks run one at a time, in the order
+  /// of these calls. Thread-safe.
+  vdev::Event launch(vdev::Task task, vdev::Start start, const std::vector<vdev::Event>& after = {});
+  /// Enqueues `task` on the caller's current stream of the card, as a deferred task. As a rule, the caller's
+  /// next operator waits for the task and runs it, which saves the worker's wake-up. Call this only for a
+  /// card.
+  vdev::Event launch_on_current_stream(vdev::Task task);
+
+  /// Returns the end of the collective that was launched last.
+  vdev::Event last() const;
+
+ private:
+  vdev::Event enqueue(const std::shared_ptr<vdev::Stream>& stream, vdev::Task task, vdev::Start start);
+
+  const c10::Device device_;
+  const std::shared_ptr<Communicator> communicator_;
+  const std::shared_ptr<vdev::Stream> stream_;
+  const std::shared_ptr<AbortsWhenInterrupted> interruptible_;
+  // A communicator runs one operation at a time, and pairs the ranks' operations by their order. Collectives
+  // of one communicator may be launched on different streams, so each waits for the one before on whichever
+  // stream that is.
+  mutable std::mutex order_;
+  vdev::Event last_;
+  const void* last_stream_ = nullptr;  // compared, never dereferenced
+};
+
+/// Holds the communicators of a group. Thread-safe. In a forked child of the process that made the object,
+/// get() throws and no other member does anything, because segments, sockets and places in the ring belong to
+/// the parent.
+class Communicators {
+ public:
+  struct Identity {
+    std::string name;  // the group's name, for errors
+    int rank = 0, size = 1;
+    bool high_priority = false;
+    std::vector<std::uint64_t> global_ranks;  // of the group's ranks
+  };
+  /// `relatives` are communicators of other groups. When a communicator is made here, it uses what they know
+  /// about the ranks.
+  Communicators(c10::intrusive_ptr<c10d::Store> store, Identity identity, std::vector<Relative> relatives);
+  ~Communicators();
+
+  /// Returns the communicator of `device` ("vdev:i" or "cpu"). The first call makes the communicator, which
+  /// takes all ranks and at most `timeout`. If this fails, the call throws Error, and every later call throws
+  /// it again. Throws Error, too, if the group was aborted or closed, or if one of its communicators has
+  /// failed. `call` names the operation that needs the communicator ("all_reduce"), for the errors of ranks
+  /// that wait for this one.
+  std::shared_ptr<DeviceCommunicator> get(c10::Device device, Milliseconds timeout,
+                                          const std::string& call = "init_process_group");
+  /// Returns the lane for messages of `device`. Messages of every device go over the communicator of the CPU.
+  /// Throws like get().
+  std::shared_ptr<MessageLane> lane(c10::Device device, Milliseconds timeout);
+  /// Returns the communicators that exist.
+  std::vector<std::shared_ptr<DeviceCommunicator>> all() const;
+  /// Returns the communicators that exist as relatives of a group that is made from this one.
+  std::vector<Relative> relatives(bool of_same_group) const;
+
+  /// Fails every communicator, including one that is being made, so that every thread that waits for one
+  /// throws. Never blocks.
+  void abort(const std::string& reason) noexcept;
+  /// Waits until the launched collectives and messages have ended, but aborts them after `patience`. Then
+  /// leaves the group and frees everything. Later calls of get() throw. Further calls do nothing.
+  void close(Milliseconds patience) noexcept;
+  /// Returns the failure of a communicator. A failure that is not an abort is preferred.
+  std::optional<Error> failure() const;
+
+  /// Returns how many groups of this process, among those of several ranks, have a CPU communicator that was
+  /// made before CPU memory was shared. Such a communicator always stages CPU tensors.
+  static int that_stage_cpu_tensors();
+
+ private:
+  struct Slot {
+    std::shared_ptr<DeviceCommunicator> made;
+    std::shared_ptr<MessageLane> lane;
+    std::optional<Error> failure;  // the failure to make the communicator
+  };
+
+  /// Announces, for as long as the result lives, over the CPU's communicator that this rank makes the
+  /// communicator of a card. Returns null for the CPU's own.
+  std::shared_ptr<void> announce(c10::Device device, const std::string& call) const;
+  std::shared_ptr<DeviceCommunicator> make(c10::Device device, Milliseconds timeout);
+  void check_usable() const;
+  void check_process() const;
+  std::vector<std::shared_ptr<MessageLane>> lanes() const;
+  void tell_peers_why() noexcept;
+  bool inherited() const;
+
+  const base::ProcessMark made_;
+  const int process_ = getpid();  // for messages
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const Identity identity_;
+  const std::vector<Relative> relatives_;
+  std::mutex making_;         // held while a communicator is made, because all ranks make theirs in the same
+                              // order
+  mutable std::mutex mutex_;  // guards slots_ and closed_; never held while waiting
+  std::map<c10::Device, Slot, bool (*)(const c10::Device&, const c10::Device&)> slots_;
+  std::string closed_;  // why the group is closed; empty while it is open
+  std::shared_ptr<std::atomic<bool>> cancelled_;
+  const std::shared_ptr<GroupToAbort> to_abort_;
+  std::atomic<bool> stages_cpu_tensors_{false};
+};
+
+}  // namespace vccl

@@ -1,0 +1,83 @@
+#include "csrc_pg/communicators/store_adapter.hpp"
+
+#include <algorithm>
+#include <thread>
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "transport/error.hpp"
+#include "transport/interruption.hpp"
+
+namespace vccl {
+namespace {
+
+// A store's own wait cannot be interrupted, and TCPStore prints two warnings for each wait that ends in vain.
+// So the adapter polls the store, with growing pauses.
+constexpr std::chrono::microseconds kFirstPause{200}, kLongestPause{10'000};
+
+std::string text_of(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  return torch_error ? torch_error->what_without_backtrace() : error.what();
+}
+
+}  // namespace
+
+StoreAdapter::StoreAdapter(const c10::intrusive_ptr<c10d::Store>& store, const std::string& kind, int rank,
+                           const std::string& group, std::shared_ptr<const std::atomic<bool>> cancelled)
+    : who_("rank " + std::to_string(rank) + ", joining group " + group), cancelled_(std::move(cancelled)) {
+  const std::string counter = "vccl/" + kind + "/made_by_rank_" + std::to_string(rank);
+  try {
+    const auto number = store->add(counter, 1);
+    store_ = c10::make_intrusive<c10d::PrefixStore>("vccl/" + kind + "/" + std::to_string(number), store);
+  } catch (const std::exception& error) {
+    throw_failed("write to", error);
+  }
+}
+
+void StoreAdapter::throw_failed(const char* verb, const std::exception& error) const {
+  throw Error(ErrorCode::bootstrap,
+              who_ + ", could not " + verb + " the rendezvous store: " + text_of(error) +
+                  ". Is the process that serves the store (usually rank 0 or torchrun) still alive?");
+}
+
+void StoreAdapter::set(const std::string& key, const std::string& value) {
+  try {
+    store_->set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
+  } catch (const std::exception& error) {
+    throw_failed("write to", error);
+  }
+}
+
+std::string StoreAdapter::get(const std::string& key, const Deadline& deadline) {
+  auto next_look = Clock::now() + kInterruptionPeriod;
+  for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    if (cancelled_->load(std::memory_order_relaxed))
+      throw Error(ErrorCode::aborted, who_ + ", was aborted or closed while it waited for the others");
+    try {
+      if (store_->check({key})) {
+        const auto value = store_->get(key);
+        return {value.begin(), value.end()};
+      }
+    } catch (const std::exception& error) {
+      throw_failed("read from", error);
+    }
+    if (deadline.passed())
+      throw Error(ErrorCode::timeout, who_ + ", waited " + std::to_string(deadline.length.count()) + " ms");
+    if (Clock::now() >= next_look) {
+      next_look = Clock::now() + kInterruptionPeriod;
+      throw_if_interrupted("it waited for the other ranks");
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+void StoreAdapter::remove(const std::string& key) {
+  try {
+    store_->deleteKey(key);
+  } catch (const std::exception&) {
+    // FileStore and others cannot delete keys, and a store that is gone has nothing to delete.
+  }
+}
+
+}  // namespace vccl

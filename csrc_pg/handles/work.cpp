@@ -1,0 +1,255 @@
+#include "csrc_pg/handles/work.hpp"
+
+#include <utility>
+
+#include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
+#include <c10/core/StreamGuard.h>
+#include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
+
+#include "csrc_device/runtime/card.hpp"
+#include "csrc_device/torch/gil.hpp"
+#include "csrc_device/torch/streams.hpp"
+#include "csrc_pg/handles/callback_pool.hpp"
+
+namespace vccl {
+
+using vdev::WithoutGil;
+
+namespace {
+
+// Returns the tensors whose shapes the profiler shows, if one is running. A receive shows the tensor that it
+// fills, as in other backends.
+std::optional<std::vector<at::Tensor>> profiled(const std::vector<at::Tensor>& inputs,
+                                                const std::vector<at::Tensor>& outputs) {
+  return at::hasCallbacks() ? std::make_optional(inputs.empty() ? outputs : inputs) : std::nullopt;
+}
+
+// Returns the name that the profiler shows for an operation.
+std::string title_of(const std::string& name) {
+  return "vccl:" + name;
+}
+
+// Opens the profiler's range as a handle does, and ends the range.
+class ProfiledLaunch final : public c10d::Work {
+ public:
+  ProfiledLaunch(int rank, c10d::OpType type, const std::string& title, const std::vector<at::Tensor>& shown)
+      : Work(rank, type, title.c_str(), shown) {
+    if (recordFunctionEndCallback_) recordFunctionEndCallback_();
+  }
+};
+
+}  // namespace
+
+void profile_launch(int rank, c10d::OpType type, const char* name, const std::vector<at::Tensor>& inputs,
+                    const std::vector<at::Tensor>& outputs) {
+  if (const auto shown = profiled(inputs, outputs))
+    c10::make_intrusive<ProfiledLaunch>(rank, type, title_of(name), *shown);
+}
+
+WorkVccl::WorkVccl(Description description, Place place, vdev::Event end, std::shared_ptr<Outcome> outcome)
+    : Work(description.rank, description.type, title_of(description.name).c_str(),
+           profiled(description.inputs, description.outputs)),
+      description_(std::move(description)),
+      place_(std::move(place)),
+      end_(std::move(end)),
+      outcome_(std::move(outcome)) {
+  // The profiler's range covers the launch. Without this call, it would stay open until somebody called
+  // finish().
+  if (recordFunctionEndCallback_) {
+    recordFunctionEndCallback_();
+    recordFunctionEndCallback_ = nullptr;
+  }
+}
+
+bool WorkVccl::isCompleted() {
+  return end_.reached();
+}
+
+bool WorkVccl::isSuccess() const {
+  return end_.reached() && !exception();
+}
+
+std::exception_ptr WorkVccl::exception() const {
+  // The stream's error comes first: if the stream had failed before and skipped the task, that error is the
+  // cause.
+  if (end_.reached())
+    if (auto error = end_.error()) return error;
+  return outcome_->error();
+}
+
+int WorkVccl::sourceRank() const {
+  const bool receive =
+      description_.type == c10d::OpType::RECV || description_.type == c10d::OpType::RECVANYSOURCE;
+  TORCH_CHECK(receive, description_.name, " has no source rank: only a receive has");
+  const int source = outcome_->source();
+  TORCH_CHECK(source >= 0, description_.name,
+              " has no source rank yet: it has not ended, or has failed. wait() for it first.");
+  return source;
+}
+
+std::vector<at::Tensor> WorkVccl::result() {
+  return description_.outputs;
+}
+
+void WorkVccl::raise_known_error() const {
+  if (!end_.reached()) return;
+  // An error that nobody has raised yet is raised here, so that the stream does not raise it again. Of the
+  // failures, only the operation's own concerns the caller, unless the operation stands for everything before
+  // it.
+  if (description_.blocks_host)
+    end_.synchronize();
+  else
+    end_.raise_error();
+  if (auto error = exception()) std::rethrow_exception(error);
+}
+
+void WorkVccl::wait_on_stream() const {
+  vdev::current_stream(place_.device.index())->wait(end_);
+}
+
+void WorkVccl::wait_on_host(std::chrono::milliseconds timeout) const {
+  WithoutGil without_gil;
+  if (timeout == kNoTimeout) {
+    end_.wait();  // bounded by the timeouts of the queued operations
+    return;
+  }
+  const bool reached = end_.wait_for(std::chrono::nanoseconds(timeout).count());
+  vdev::raise_interruption();
+  TORCH_CHECK_WITH(DistBackendError, reached, "rank ", rank_, ": ", description_.name, " (number ",
+                   description_.sequence, " of the group) did not end within the ", timeout.count(),
+                   " ms that wait() was given. It goes on: wait() again, or abort the group.");
+}
+
+void WorkVccl::synchronize() {
+  if (on_card())
+    wait_on_stream();
+  else
+    wait_on_host(kNoTimeout);
+}
+
+// Records each wait under the number of the operation that it waits for, as ProcessGroupNCCL does.
+void WorkVccl::record_wait() const {
+  if (!description_.group || !at::hasCallbacks()) return;
+  using c10d::OpType;
+  const auto type = description_.type;
+  const bool message = type == OpType::SEND || type == OpType::RECV || type == OpType::RECVANYSOURCE;
+  RECORD_PARAM_COMMS(std::make_tuple(static_cast<std::int64_t>(description_.sequence), message),
+                     std::make_tuple(description_.group->uid, description_.group->description), rank_, "wait",
+                     0, 0, at::kByte, std::vector<std::int64_t>(), std::vector<std::int64_t>(), -1, -1,
+                     description_.group->size);
+}
+
+bool WorkVccl::wait(std::chrono::milliseconds timeout) {
+  record_wait();
+  if (!on_card() || description_.blocks_host || timeout != kNoTimeout) wait_on_host(timeout);
+  std::exception_ptr error;
+  try {
+    raise_known_error();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  // The stream waits after an error, too: whether the stream has the failure must not depend on whether the
+  // operation ended before or after this call. A message's failure is on no other stream.
+  if (on_card()) wait_on_stream();
+  if (error) std::rethrow_exception(error);
+  return true;
+}
+
+void WorkVccl::blockCurrentStream() {
+  if (on_card()) {
+    wait_on_stream();
+    return;
+  }
+  const auto stream = vdev::current_stream(vdev::current_card());
+  stream->wait(end_);
+  // Tasks on CPU tensors do not report their errors to a stream, but this stream is about to use their
+  // results. The error skips the tasks behind it, such as copies from the results. After the error is raised,
+  // the failure still stands.
+  stream->enqueue([outcome = outcome_, failures = place_.failures] {
+    if (auto error = outcome->error()) {
+      vdev::report_failure(failures->fail(error));
+      std::rethrow_exception(error);
+    }
+  });
+}
+
+void WorkVccl::abort() {
+  if (auto communicator = place_.communicator.lock())
+    communicator->abort(description_.name + " was aborted by its Work");
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::getFuture() {
+  std::call_once(future_made_, [this] {
+    future_ = on_card() && !description_.blocks_host ? make_card_future() : make_host_future();
+  });
+  return future_;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::make_card_future() const {
+  auto future =
+      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors(), std::vector{place_.device});
+  // Completing the future records an event on the current stream of the value's device, for which every
+  // thread that waits for the future then waits. So the communicator's stream must be current. If that stream
+  // is gone, everything has run.
+  const auto stream = place_.stream ? place_.stream->lock() : stream_behind(place_.device.index(), end_);
+  std::optional<c10::StreamGuard> guard;
+  if (stream) guard.emplace(vdev::to_torch(*stream));
+  future->markCompleted(c10::IValue(description_.outputs));
+  return future;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::make_host_future() const {
+  auto future = c10::make_intrusive<c10::ivalue::Future>(
+      c10::ListType::ofTensors(), on_card() ? std::vector{place_.device} : std::vector<c10::Device>{});
+  const auto complete = [future, outputs = description_.outputs](const std::exception_ptr& error) {
+    if (error)
+      future->setError(error);
+    else
+      future->markCompleted(c10::IValue(outputs));
+  };
+  if (outcome_->finished()) {
+    complete(outcome_->error());  // nobody has added a callback yet
+  } else {
+    outcome_->when_finished([complete](std::exception_ptr error) { run_callback([=] { complete(error); }); });
+  }
+  return future;
+}
+
+namespace {
+
+c10d::WorkResult result_of(const Outcome& outcome) {
+  if (!outcome.error()) return c10d::WorkResult::SUCCESS;
+  const auto code = outcome.error_code();
+  if (!code) return c10d::WorkResult::UNKNOWN;
+  return *code == ErrorCode::timeout ? c10d::WorkResult::TIMEOUT : c10d::WorkResult::COMM_ERROR;
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::getFutureResult() {
+  std::call_once(result_future_made_, [this] {
+    result_future_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+    const auto complete = [future = result_future_, outcome = outcome_] {
+      future->markCompleted(c10::IValue(static_cast<std::int64_t>(result_of(*outcome))));
+    };
+    // This does not run on the stream's worker, because a callback of the future may wait for the stream.
+    if (outcome_->finished())
+      complete();
+    else
+      outcome_->when_finished([complete](std::exception_ptr) { run_callback(complete); });
+  });
+  return result_future_;
+}
+
+float WorkVccl::getDuration() const {
+  TORCH_CHECK(outcome_->finished(), "the duration of ", description_.name, " (number ", description_.sequence,
+              " of the group) is known once it has ended: wait() for it, or look at is_completed(), first");
+  return outcome_->duration_ms();
+}
+
+std::uint64_t WorkVccl::getSequencenumber() const {
+  return description_.sequence;
+}
+
+}  // namespace vccl

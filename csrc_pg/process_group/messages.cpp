@@ -1,0 +1,183 @@
+// Messages between two ranks, and batches of calls that are launched together.
+#include <algorithm>
+#include <utility>
+
+#include "csrc_device/runtime/environment.hpp"
+#include "csrc_device/torch/gil.hpp"
+#include "csrc_pg/arguments/checks.hpp"
+#include "csrc_pg/arguments/torch_types.hpp"
+#include "csrc_pg/errors.hpp"
+#include "csrc_pg/process_group.hpp"
+#include "csrc_pg/tasks/collective_task.hpp"
+
+namespace vccl {
+
+using std::chrono::milliseconds;
+using vdev::WithoutGil;
+using WorkPtr = ProcessGroupVccl::WorkPtr;
+
+namespace {
+
+MessageCall message_call(const at::Tensor& tensor, bool sends, int peer, int tag, int size,
+                         const char* name) {
+  TORCH_CHECK_VALUE(peer == kAnySource || (peer >= 0 && peer < size), name, ": the ",
+                    sends ? "destination" : "source", " is rank ", peer, " of a group of ", size, " ranks");
+  TORCH_CHECK_VALUE(tag >= 0, name, ": the tag is ", tag, ", and must not be negative");
+  MessageCall call{.sends = sends, .peer = peer, .tag = tag};
+  call.signature.collective = static_cast<std::uint8_t>(Collective::message);
+  call.signature.dtype = static_cast<std::uint8_t>(to_dtype(tensor.scalar_type(), name));
+  call.signature.count = static_cast<std::uint64_t>(tensor.numel());
+  // A send only reads the tensor.
+  void* data = sends ? const_cast<void*>(call.plan.read(tensor)) : call.plan.write(tensor);
+  call.bytes = {static_cast<std::byte*>(data), tensor.nbytes()};
+  return call;
+}
+
+// With VDEV_LAUNCH_BLOCKING=1, errors should appear where they are caused. The call of a message cannot wait
+// for its end, because two ranks may both send to each other before they receive. So the message's wait()
+// blocks the host.
+bool wait_blocks_host() {
+  return vdev::environment().launch_blocking;
+}
+
+}  // namespace
+
+WorkPtr ProcessGroupVccl::send(Tensors& tensors, int to, int tag) {
+  const auto& tensor = single(tensors, "send");
+  TORCH_CHECK_VALUE(to >= 0, "send: the destination is rank ", to, " of a group of ", size_, " ranks");
+  auto call = message_call(tensor, true, to, tag, size_, "send");
+  Request request{c10d::OpType::SEND, "send", tensor.device(), tensors, {}, c10d::kUnsetTimeout, true};
+  request.peer = to;
+  return launch_message(std::move(request), std::move(call));
+}
+
+WorkPtr ProcessGroupVccl::recv(Tensors& tensors, int from, int tag) {
+  const auto& tensor = single(tensors, "recv");
+  check_written(tensor, "tensor", "recv");
+  TORCH_CHECK_VALUE(from >= 0, "recv: the source is rank ", from, " of a group of ", size_, " ranks");
+  auto call = message_call(tensor, false, from, tag, size_, "recv");
+  Request request{c10d::OpType::RECV, "recv", tensor.device(), {}, tensors, c10d::kUnsetTimeout, true};
+  request.peer = from;
+  return launch_message(std::move(request), std::move(call));
+}
+
+WorkPtr ProcessGroupVccl::recvAnysource(Tensors& tensors, int tag) {
+  const auto& tensor = single(tensors, "recv");
+  check_written(tensor, "tensor", "recv");
+  auto call = message_call(tensor, false, kAnySource, tag, size_, "recv");
+  Request request{c10d::OpType::RECVANYSOURCE, "recv", tensor.device(), {}, tensors,
+                  c10d::kUnsetTimeout,         true};
+  request.blocks_host = true;  // the caller goes on to ask for the source
+  return launch_message(std::move(request), std::move(call));
+}
+
+std::shared_ptr<JointEnd> ProcessGroupVccl::begin_messages(MessageLane& lane, const char* name,
+                                                           std::vector<MessageCall> calls, int more,
+                                                           milliseconds timeout,
+                                                           std::shared_ptr<Outcome> outcome) {
+  lane.under_way()->add(1);
+  auto ended = [count = lane.under_way()] { count->add(-1); };
+  auto end = std::make_shared<JointEnd>("vccl " + std::string(name), static_cast<int>(calls.size()) + more,
+                                        std::move(outcome), failures_on(lane.device()), std::move(ended));
+  end->add_interruptible(lane.interruptible());
+  auto task = std::make_shared<MessageTask>(lane.communicator(), name, std::move(calls), timeout, end);
+  lane.post([task = std::move(task)] { task->run(); });
+  return end;
+}
+
+WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
+  check_bound_card(request);
+  request.timeout = effective(request.timeout);
+  if (coalescing_.active()) return coalescing_.add(std::move(request), std::move(call));
+  WithoutGil without_gil;
+  return with_torch_errors([&]() -> WorkPtr {
+    const auto lane = communicators_.lane(request.device, request.timeout);
+    const auto [sequence, outcome] = begin_operation(request.type, {&request, 1}, message_sequence_);
+    std::vector<MessageCall> calls;
+    calls.push_back(std::move(call));
+    const auto end =
+        begin_messages(*lane, request.name, std::move(calls), 0, request.timeout, outcome)->event();
+    return c10::make_intrusive<WorkVccl>(
+        WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
+                              std::move(request.outputs), sequence, request.blocks_host || wait_blocks_host(),
+                              group_for_profiler()},
+        WorkVccl::Place(*lane, failures_), end, outcome);
+  });
+}
+
+void ProcessGroupVccl::startCoalescing() {
+  coalescing_.start();
+}
+
+void ProcessGroupVccl::cancel_coalescing() {
+  coalescing_.take();
+}
+
+WorkPtr ProcessGroupVccl::endCoalescing() {
+  auto batch = coalescing_.take();
+  TORCH_CHECK(batch, "endCoalescing: this thread has not called startCoalescing on the group ", group_name());
+  if (batch->requests.empty()) return nullptr;
+  const auto entries = std::move(batch->entries);
+  auto work = launch_batch(std::move(*batch));
+  for (const auto& entry : entries)
+    if (const auto held = entry.lock()) held->launched(work);
+  return work;
+}
+
+namespace {
+
+template <class Get>
+std::vector<at::Tensor> all_of(const std::vector<Request>& requests, const Get& get) {
+  std::vector<at::Tensor> all;
+  for (const auto& request : requests)
+    for (const auto& tensor : get(request)) all.push_back(tensor);
+  return all;
+}
+
+}  // namespace
+
+WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
+  WithoutGil without_gil;
+  return with_torch_errors([&]() -> WorkPtr {
+    const auto device = batch.requests.front().device;
+    const auto by_timeout = [](const Request& a, const Request& b) { return a.timeout < b.timeout; };
+    const auto timeout = std::max_element(batch.requests.begin(), batch.requests.end(), by_timeout)->timeout;
+    const bool has_messages = !batch.messages.empty(), has_collectives = !batch.plans.empty();
+    const auto lane = has_messages ? communicators_.lane(device, timeout) : nullptr;
+    const auto where = has_collectives ? communicators_.get(device, timeout, "coalesced calls") : nullptr;
+
+    // The batch counts as one collective if it has any collective.
+    const auto [sequence, outcome] = begin_operation(c10d::OpType::COALESCED, batch.requests,
+                                                     has_collectives ? sequence_ : message_sequence_);
+    std::vector<vdev::Event> after;
+    for (const auto& request : batch.requests)
+      after.insert(after.end(), request.after.begin(), request.after.end());
+    const char* const name = batch.requests.size() == 1 ? batch.requests.front().name : "coalesced";
+
+    vdev::Event end;
+    std::shared_ptr<JointEnd> joint;
+    if (has_messages) {
+      joint = begin_messages(*lane, name, std::move(batch.messages), has_collectives, timeout, outcome);
+      end = joint->event();
+    }
+    if (has_collectives) {
+      auto own = joint ? std::make_shared<Outcome>() : outcome;
+      if (joint)
+        own->when_finished([joint, it = own.get()](std::exception_ptr error) {
+          joint->part_ended(std::move(error), it->error_code());
+        });
+      auto task = std::make_shared<CollectiveTask>(where->communicator(), name, std::move(batch.plans),
+                                                   timeout, std::move(own), failures_on(device));
+      const auto ran = where->launch([task = std::move(task)] { task->run(); }, vdev::Start::kAtOnce, after);
+      if (!joint) end = ran;
+    }
+    return c10::make_intrusive<WorkVccl>(
+        WorkVccl::Description{rank_, c10d::OpType::COALESCED, name,
+                              all_of(batch.requests, [](const Request& request) { return request.inputs; }),
+                              all_of(batch.requests, [](const Request& request) { return request.outputs; }),
+                              sequence, has_messages && wait_blocks_host(), group_for_profiler()},
+        has_messages ? WorkVccl::Place(*lane, failures_) : WorkVccl::Place(*where, failures_), end, outcome);
+  });
+}
+
+}  // namespace vccl

@@ -1,0 +1,46 @@
+// One collective, or several that were coalesced, as a task of a stream.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "csrc_device/runtime/failure.hpp"
+#include "csrc_pg/tasks/collective_plan.hpp"
+#include "csrc_pg/tasks/outcome.hpp"
+
+namespace vccl {
+
+/// Runs the plans once, one after the other, and writes the outcome. On a card, a failure spoils the outputs
+/// of all plans and is reported to the stream. A task can be destroyed without having run, because its stream
+/// had an earlier error or was abandoned at exit. Such a task fails the communicator: the peers have run
+/// their tasks, and later operations of this rank would be paired with the wrong operations of the peers.
+class CollectiveTask {
+ public:
+  /// `name` is the operation's, for messages. `failures` is the group's owner of failures for tensors on a
+  /// card, and null for CPU tensors, whose errors only the outcome reports.
+  CollectiveTask(std::shared_ptr<Communicator> communicator, std::string name,
+                 std::vector<CollectivePlan> plans, Milliseconds timeout, std::shared_ptr<Outcome> outcome,
+                 std::shared_ptr<vdev::FailureOwner> failures);
+  ~CollectiveTask();
+  CollectiveTask(const CollectiveTask&) = delete;
+  CollectiveTask& operator=(const CollectiveTask&) = delete;
+
+  /// Runs the plans. The timeout of each plan begins when its turn comes, because the peers are not to blame
+  /// for what the stream had to do before.
+  void run();
+
+ private:
+  void fail(const std::exception_ptr& error) const;
+
+  // The task does not keep the stream, because a stream must not be destroyed by a task on its own worker.
+  const std::shared_ptr<Communicator> communicator_;
+  const std::string name_;
+  std::vector<CollectivePlan> plans_;
+  const Milliseconds timeout_;
+  const std::shared_ptr<Outcome> outcome_;
+  const std::shared_ptr<vdev::FailureOwner> failures_;
+  bool ran_ = false;
+};
+
+}  // namespace vccl

@@ -1,0 +1,129 @@
+#include "csrc_pg/tasks/message_task.hpp"
+
+#include <utility>
+
+#include "csrc_device/runtime/spoiled_memory.hpp"
+#include "csrc_pg/errors.hpp"
+
+namespace vccl {
+
+JointEnd::JointEnd(std::string name, int parts, std::shared_ptr<Outcome> outcome,
+                   std::shared_ptr<vdev::FailureOwner> failures, std::function<void()> afterwards)
+    : outcome_(std::move(outcome)),
+      failures_(std::move(failures)),
+      afterwards_(std::move(afterwards)),
+      left_(parts),
+      promise_(std::move(name)) {}
+
+JointEnd::~JointEnd() {
+  // This happens only if a part was dropped without calling part_ended().
+  if (left_ > 0) {
+    const Error error(ErrorCode::aborted, "the operation was given up before its end");
+    if (!error_) error_ = torch_error(error), code_ = error.code();
+    finish();
+  }
+}
+
+void JointEnd::spoil_outputs(const CollectivePlan& plan, const std::exception_ptr& error) const {
+  if (failures_) plan.spoil_outputs(failures_->fail(error));
+}
+
+void JointEnd::part_ended(std::exception_ptr error, std::optional<ErrorCode> code, int source) noexcept {
+  if (source >= 0) outcome_->set_source(source);
+  {
+    std::lock_guard lock(mutex_);
+    if (error && !error_) {
+      error_ = std::move(error);
+      code_ = code;
+    }
+    if (--left_ != 0) return;
+  }
+  finish();
+}
+
+void JointEnd::finish() noexcept {
+  // The last part has ended, so no other thread uses the members. The outcome is finished first, so that a
+  // thread that sees the event reached also sees the outcome.
+  outcome_->finish(error_, code_);
+  promise_.fulfil(nullptr, error_ && failures_ ? failures_->fail(error_) : nullptr);
+  if (afterwards_) afterwards_();
+}
+
+MessageTask::MessageTask(std::shared_ptr<Communicator> communicator, std::string name,
+                         std::vector<MessageCall> calls, Milliseconds timeout, std::shared_ptr<JointEnd> end)
+    : communicator_(std::move(communicator)),
+      name_(std::move(name)),
+      calls_(std::move(calls)),
+      timeout_(timeout),
+      end_(std::move(end)) {}
+
+MessageTask::~MessageTask() {
+  if (ran_) return;
+  const Error error(ErrorCode::aborted,
+                    "rank " + std::to_string(communicator_->rank()) + " of group " + communicator_->name() +
+                        " did not begin its " + name_ +
+                        ": its stream had failed before, or was closed. The group has to be made anew.");
+  communicator_->fail(error.code(), error.what());
+  const auto raised = torch_error(error);
+  for (const auto& call : calls_) end_->spoil_outputs(call.plan, raised);
+  const auto parts = calls_.size();
+  calls_.clear();
+  for (std::size_t i = 0; i < parts; ++i) end_->part_ended(raised, error.code());
+}
+
+void MessageTask::run() noexcept {
+  ran_ = true;
+  end_->started();
+  const auto deadline = Deadline::in(timeout_);
+  for (auto& call : std::exchange(calls_, {})) post(std::move(call), deadline);
+}
+
+void MessageTask::post(MessageCall call, const Deadline& deadline) {
+  const std::string who = "rank " + std::to_string(communicator_->rank()) + " of group " +
+                          communicator_->name() + " could not begin its " + name_ + ": ";
+  // `failed` handles a send or receive that could not begin, and a copy that ran out of memory. The peer must
+  // not wait for such a message. The transport passes other failures of the message to `done`.
+  auto plan = std::make_shared<CollectivePlan>(std::move(call.plan));
+  const auto failed = [&](std::exception_ptr error, ErrorCode code, const std::string& what) {
+    communicator_->fail(code, what);
+    if (plan) end_->spoil_outputs(*plan, error);
+    plan.reset();
+    end_->part_ended(std::move(error), code);
+  };
+  try {
+    auto& messages = communicator_->messages();
+    if (vdev::SpoiledMemory::any()) check_inputs(*plan, *communicator_, name_);
+    plan->copy_in();
+    const auto bytes = call.bytes;
+    // The callback does not keep the communicator: a part of the communicator calls it, and must not destroy
+    // the communicator.
+    auto done = [plan = std::move(plan), end = end_](int source, const Error* failure) mutable {
+      std::exception_ptr raised;
+      std::optional<ErrorCode> kind;
+      if (failure) {
+        raised = torch_error(*failure);
+        kind = failure->code();
+      } else {
+        try {
+          plan->copy_out();
+          if (vdev::SpoiledMemory::any()) plan->renew_outputs();
+        } catch (...) {
+          raised = std::current_exception();
+        }
+      }
+      if (raised) end->spoil_outputs(*plan, raised);
+      plan.reset();  // frees the memory before any waiter sees that the message has ended
+      std::exchange(end, nullptr)->part_ended(std::move(raised), kind, source);
+    };
+    if (call.sends)
+      messages.send(call.peer, call.tag, call.signature, bytes, deadline, std::move(done));
+    else
+      messages.receive(call.peer, call.tag, call.signature, bytes, deadline, std::move(done));
+  } catch (const Error& failure) {
+    failed(torch_error(failure), failure.code(), failure.what());
+  } catch (const std::exception& failure) {
+    failed(std::current_exception(), ErrorCode::system, who + failure.what());
+  }
+}
+
+}  // namespace vccl

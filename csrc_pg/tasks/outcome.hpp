@@ -1,0 +1,62 @@
+// The result of one operation.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "transport/error.hpp"
+
+namespace vccl {
+
+/// Holds the result of one operation. The task that ran the operation, or that was dropped without running,
+/// writes it once; any number of handles read it. Times are nanoseconds of the steady clock, 0 while unknown.
+/// Thread-safe.
+class Outcome {
+ public:
+  using Callback = std::function<void(std::exception_ptr)>;
+
+  void started() noexcept;
+  /// Ends the operation; only the first call counts. `code` is that of the transport's error behind `error`,
+  /// if there is one. Runs the callbacks on the calling thread, with no lock held.
+  void finish(std::exception_ptr error, std::optional<ErrorCode> code = std::nullopt) noexcept;
+  /// Sets the rank from which a message came. The thread that runs the receive calls this before finish().
+  void set_source(int rank) noexcept { source_.store(rank, std::memory_order_relaxed); }
+
+  bool finished() const noexcept { return finished_.load(std::memory_order_acquire); }
+  /// Returns the error; null while unfinished, and after success.
+  std::exception_ptr error() const;
+  /// Returns the code of the transport's error. Returns nothing while unfinished, after success, and after an
+  /// error that is not the transport's.
+  std::optional<ErrorCode> error_code() const;
+  /// Returns the milliseconds between start and finish; 0 while unfinished, and for an operation that never
+  /// ran.
+  float duration_ms() const noexcept;
+  std::int64_t created_ns() const noexcept { return created_ns_; }
+  std::int64_t finished_ns() const noexcept;
+  /// Returns the rank from which a finished receive got its message; -1 before, and for other operations. The
+  /// relaxed load is ordered by the acquire load in finished().
+  int source() const noexcept { return finished() ? source_.load(std::memory_order_relaxed) : -1; }
+  /// Calls `callback`, which must not throw, once finished. If the operation is finished already, the call
+  /// comes at once.
+  void when_finished(Callback callback);
+
+ private:
+  mutable std::mutex mutex_;
+  std::exception_ptr error_;
+  std::optional<ErrorCode> code_;
+  std::vector<Callback> callbacks_;
+  const std::int64_t created_ns_ = base::monotonic_ns();
+  std::int64_t started_ns_ = 0, finished_ns_ = 0;
+  std::atomic<int> source_{-1};
+  // The release store comes after everything above was written, and pairs with the acquire load in
+  // finished().
+  std::atomic<bool> finished_{false};
+};
+
+}  // namespace vccl

@@ -1,0 +1,33 @@
+// One call of the process group, as its methods pass it on to be launched.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "csrc_device/runtime/event.hpp"
+
+namespace vccl {
+
+struct Request {
+  c10d::OpType type;
+  const char* name;  // "all_reduce"
+  c10::Device device;
+  std::vector<at::Tensor> inputs, outputs;
+  std::chrono::milliseconds timeout;
+  bool async;
+  std::vector<vdev::Event> after = {};  // CPU only: points of other streams that the operation waits for
+  bool blocks_host = false;
+  std::vector<std::int64_t> input_splits = {}, output_splits = {};  // all_to_all
+  int peer = -1;  // for a message, the rank at its other end; -1 for any rank
+
+  bool is_message() const {
+    return type == c10d::OpType::SEND || type == c10d::OpType::RECV || type == c10d::OpType::RECVANYSOURCE;
+  }
+};
+
+}  // namespace vccl

@@ -1,0 +1,245 @@
+// Few descriptors, and strangers who hold some: errors that say what to do, and never the end of the process.
+#include "transport/support/descriptors.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "tests/native/transport/harness.hpp"
+#include "tests/native/transport/zmq_library.hpp"
+#include "transport/remote/zmq_socket.hpp"
+#include "transport/support/rate_limit.hpp"
+
+namespace vccl {
+namespace {
+
+const Milliseconds kLong{30'000};
+
+void set_limit(std::size_t most) {
+  rlimit limit{};
+  CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = most;
+  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+std::size_t open_files() {
+  std::size_t count = 0;
+  for (auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) count += entry.is_symlink();
+  return count - 1;  // without the folder's own
+}
+
+/// A plain TCP connection to "tcp://127.0.0.1:PORT"; empty if none is made within `time`.
+FileDescriptor connect_to(const std::string& endpoint, Milliseconds time = kLong) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<std::uint16_t>(std::stoi(endpoint.substr(endpoint.rfind(':') + 1))));
+  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket) throw_system("socket");
+  const timeval limit{time.count() / 1000, time.count() % 1000 * 1000};
+  CHECK_EQ(setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit), 0);
+  if (connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return {};
+  return socket;
+}
+
+void wait_until(const std::function<bool()>& reached) {
+  const Deadline deadline = Deadline::in(kLong);
+  while (!reached()) {
+    CHECK(!deadline.passed());
+    usleep(1000);
+  }
+}
+
+/// What this process has written to stderr since. It goes to a file as long as the object lives.
+class Captured {
+ public:
+  Captured() : file_(memfd_create("stderr", MFD_CLOEXEC)), before_(fcntl(2, F_DUPFD_CLOEXEC, 0)) {
+    dup2(file_.get(), 2);
+  }
+  ~Captured() { dup2(before_.get(), 2); }
+  std::string text() const {
+    std::ifstream stream("/proc/self/fd/" + std::to_string(file_.get()));
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+
+ private:
+  FileDescriptor file_, before_;
+};
+
+TEST(what_is_needed_is_counted) {
+  Processes processes(1, [](int) {
+    close_range(3, ~0u, 0);  // what was inherited may lie anywhere
+    const std::size_t open = open_files();
+    set_limit(open + 20);
+    require_descriptors(12, "tests");
+    const Error error = error_of([] { require_descriptors(13, "tests"); });
+    CHECK(error.code() == ErrorCode::system);
+    CHECK_EQ(std::string(error.what()),
+             "tests need 21 file descriptors, 8 of them as a reserve, but this process has " +
+                 std::to_string(open) + " of the " + std::to_string(open + 20) +
+                 " open that it may open. Raise the limit, at least to " + std::to_string(open + 21) +
+                 ": ulimit -n");
+    set_limit(open);  // not even /proc can be looked at
+    CHECK(error_of([] { require_descriptors(1, "tests"); }).code() == ErrorCode::system);
+  });
+  processes.check_ends();
+}
+
+/// Joins a group of two hosts with `spare` descriptors beyond those that are open. A rank that cannot join
+/// has an error that names the limit; whatever happens, the process does not end by a signal.
+void join_with(std::size_t spare, std::set<bool>& outcomes) {
+  FileStore store;
+  Processes processes(2, [&](int rank) {
+    close_range(3, ~0u, 0);
+    find_zmq_for_tests();
+    zmq_api();
+    set_limit(open_files() + spare);
+    CommunicatorConfig config = test_config(rank, 2);
+    config.host_id = "host" + std::to_string(rank);
+    config.timeout = Milliseconds(3'000);
+    try {
+      const auto c = Communicator::create(store, config);
+      std::byte byte{static_cast<std::byte>(rank)};
+      Operation operation(*c, {}, {}, Deadline::in(kLong));
+      c->right().reserve()[0] = byte;
+      c->right().commit(1);
+      CHECK_EQ(static_cast<int>(c->left().take_committed(1)[0]), 1 - rank);
+      c->left().release();
+      operation.finish();
+      store.set("joined", "1");
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      CHECK(error.code() == ErrorCode::system || error.code() == ErrorCode::bootstrap ||
+            error.code() == ErrorCode::timeout);
+      if (error.code() == ErrorCode::timeout) return;  // the other one could not join
+      if (text.find("Too many open files") == std::string::npos) check_contains(text, "ulimit -n");
+    } catch (const std::filesystem::filesystem_error&) {
+      // Not even the test's store can open a file.
+    }
+  });
+  processes.check_ends();
+  bool joined = true;
+  try {
+    store.get("joined", Deadline::in(Milliseconds(0)));
+  } catch (const Error&) {
+    joined = false;
+  }
+  outcomes.insert(joined);
+}
+
+TEST(few_descriptors_are_an_error_and_never_an_abort) {
+  std::set<bool> outcomes;
+  for (const std::size_t spare : {0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 40, 60, 100}) {
+    join_with(spare, outcomes);
+  }
+  CHECK_EQ(outcomes.size(), 2u);  // with the most of them the group works
+}
+
+TEST(strangers_hold_so_many_connections_and_no_more) {
+  find_zmq_for_tests();
+  ZmqSocket listener(ZmqSocket::Kind::router);
+  const std::string endpoint = listener.bind("127.0.0.1", 1, Log());
+  const std::size_t most = 1 + ZmqSocket::kStrangers;
+  std::vector<FileDescriptor> strangers;
+  const std::size_t before = open_files();
+  for (std::size_t i = 0; i < most; ++i) {
+    strangers.push_back(connect_to(endpoint));
+    CHECK(strangers.back());
+    wait_until([&] { return open_files() >= before + 2 * (i + 1); });
+  }
+  // The kernel answers nobody from here on. The porter may need a moment for that.
+  wait_until([&] { return !connect_to(endpoint, Milliseconds(100)); });
+  // Room is made when one hangs up.
+  strangers.pop_back();
+  CHECK(connect_to(endpoint));
+  strangers.clear();
+  // And a rank gets through.
+  ZmqSocket rank(ZmqSocket::Kind::dealer);
+  rank.connect(endpoint, listener.public_key());
+  CHECK(rank.send("hello"));
+  wait_until([&] { return listener.receive().has_value(); });
+}
+
+TEST(a_listener_that_was_shut_keeps_its_connections) {
+  find_zmq_for_tests();
+  ZmqSocket left, right;
+  right.connect(left.bind("127.0.0.1", 1, Log()), left.public_key());
+  CHECK(right.send("hello"));
+  wait_until([&] { return left.receive().has_value(); });
+  left.shut();
+  CHECK(right.send("again"));
+  wait_until([&] { return left.receive().has_value(); });
+  CHECK(left.send("answer"));
+  wait_until([&] { return right.receive().has_value(); });
+  right.close(Milliseconds(0));
+  wait_until([&] { return left.disconnected(); });
+}
+
+TEST(strangers_are_told_of_once) {
+  find_zmq_for_tests();
+  Captured captured;
+  ZmqSocket listener(ZmqSocket::Kind::router);
+  const std::string endpoint = listener.bind("127.0.0.1", 1, Log(LogLevel::info, 3, "g"));
+  std::vector<FileDescriptor> strangers;
+  for (std::size_t i = 0; i < 1 + ZmqSocket::kStrangers; ++i) strangers.push_back(connect_to(endpoint));
+  // From here on the guard knows them all, and where they come from.
+  wait_until([&] { return !connect_to(endpoint, Milliseconds(100)); });
+  strangers.clear();
+  wait_until([&] { return captured.text().find("turned away") != std::string::npos; });
+  CHECK(connect_to(endpoint));  // there is room again: the ends of most were seen
+  const std::string text = captured.text();
+  check_contains(text, "[vccl] rank 3 (g): 17 connections to " + endpoint + " are open");
+  const std::string line =
+      "[vccl] rank 3 (g): turned away somebody at 127.0.0.1 who connected to " + endpoint;
+  check_contains(text, line);
+  CHECK_EQ(text.find(line), text.rfind(line));
+}
+
+TEST(ranks_are_no_strangers) {
+  find_zmq_for_tests();
+  Captured captured;
+  ZmqSocket listener(ZmqSocket::Kind::router);
+  const std::string endpoint = listener.bind("127.0.0.1", 1, Log(LogLevel::info, 3, "g"));
+  ZmqSocket rank(ZmqSocket::Kind::dealer);
+  rank.connect(endpoint, listener.public_key());
+  CHECK(rank.send("hello"));
+  wait_until([&] { return listener.receive().has_value(); });
+  rank.close(Milliseconds(0));
+  wait_until([&] { return listener.hung_up(); });
+  CHECK_EQ(captured.text(), "");
+}
+
+TEST(a_source_and_minute) {
+  RateLimit limit;
+  const auto start = Clock::now();
+  CHECK(limit.allows("a", start));
+  CHECK(!limit.allows("a", start + Milliseconds(59'999)));
+  CHECK(limit.allows("b", start + Milliseconds(59'999)));
+  CHECK(limit.allows("a", start + Milliseconds(60'000)));
+  CHECK(!limit.allows("b", start + Milliseconds(60'000)));
+  for (std::size_t i = 2; i < RateLimit::kMostSources; ++i) CHECK(limit.allows(std::to_string(i), start));
+}
+
+TEST(a_library_without_encryption_is_warned_of) {
+  // The library that is loaded has CURVE: this hides it.
+  auto& api = const_cast<ZmqApi&>(zmq_api());
+  const auto has = api.has;
+  Captured captured;
+  ZmqSocket(ZmqSocket::Kind::router).bind("127.0.0.1", 1, Log(LogLevel::warn, 3, "g"));
+  CHECK_EQ(captured.text(), "");
+  api.has = [](const char*) { return 0; };
+  ZmqSocket(ZmqSocket::Kind::router).bind("127.0.0.1", 1, Log(LogLevel::warn, 3, "g"));
+  api.has = has;
+  CHECK(captured.text().find("rank 3 (g): the libzmq in use has no CURVE") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace vccl
+
+TEST_MAIN

@@ -1,0 +1,80 @@
+// A ring link whose neighbour is played by the test: what it says wrong is an error that names everything.
+#include "transport/remote/remote_links.hpp"
+
+#include <thread>
+
+#include "tests/native/transport/harness.hpp"
+#include "tests/native/transport/zmq_library.hpp"
+#include "transport/host/machine.hpp"
+#include "transport/remote/control.hpp"
+
+namespace vccl {
+namespace {
+
+using msgpack::Map;
+using msgpack::Value;
+
+const Milliseconds kLong{30'000};
+
+/// What rank 0 makes of `first`, the first message of rank 1, its left neighbour on another host.
+Error error_after(const std::string& first) {
+  find_zmq_for_tests();
+  MemoryStore store;
+  Listener listener;
+  Group group;
+  group.name = "test";
+  group.size = 2;
+  group.deadline = Deadline::in(kLong);
+  const RankRecord record{0, machine_key(), "", getpid(), pid_namespace(), listener.name()};
+  group.host = form_host_group(store, {record}, 0, {}, listener, group.deadline);
+  RemoteLinks links(group);
+  Error error(ErrorCode::system, "");
+  const CommunicatorConfig config = test_config(0, 2);
+  Meeting meeting(store, config, group.deadline);
+  std::thread rank([&] { error = error_of([&] { links.connect(meeting, 1, -1, "127.0.0.1"); }); });
+  const Value published = msgpack::decode(store.get("link/0", group.deadline));
+  ZmqSocket neighbour;
+  neighbour.connect(published.at("endpoint").as_string(), published.at("key").as_string());
+  neighbour.send(first);
+  rank.join();
+  CHECK_EQ(std::string(group.failure().error().what()), error.what());
+  return error;
+}
+
+TEST(what_no_neighbour_says) {
+  const auto refused = [](const std::string& first, const std::string& why) {
+    const Error error = error_after(first);
+    CHECK(error.code() == ErrorCode::protocol);
+    CHECK_EQ(std::string(error.what()),
+             "rank 1 sent rank 0 what no rank sends, in the meeting of group test: " + why);
+  };
+  refused("", "malformed control message: cut off in a number");
+  refused(msgpack::encode(Map{{"v", 1}}), "malformed control message: the key \"t\" is missing");
+  refused(control("hello"), "malformed control message: the key \"token\" is missing");
+  refused(control("hello", {{"token", "guessed"}}), "a wrong token");
+  refused(control("begin"), "something before its greeting");
+  refused(msgpack::encode(Map{{"v", 7}, {"t", "hello"}}),
+          "rank 1 speaks version 7 on its links, rank 0 speaks version 1");
+}
+
+TEST(a_failure_that_the_neighbour_tells_is_passed_on_as_it_is) {
+  MemoryStore store;
+  find_zmq_for_tests();
+  run_threads(2, [&](int rank) {
+    CommunicatorConfig config = test_config(rank, 2);
+    config.host_id = rank ? "b" : "a";
+    const auto c = Communicator::create(store, config);
+    if (rank == 0) c->fail(ErrorCode::protocol, "one\xff's own text");
+    const Error error = error_of([&] {
+      Operation operation(*c, {}, {}, Deadline::in(kLong));
+      operation.finish();
+    });
+    CHECK(error.code() == ErrorCode::protocol);
+    CHECK_EQ(std::string(error.what()), "one\xef\xbf\xbd's own text");
+  });
+}
+
+}  // namespace
+}  // namespace vccl
+
+TEST_MAIN

@@ -1,0 +1,388 @@
+#include "transport/bootstrap/host_group.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "transport/host/machine.hpp"
+#include "transport/support/msgpack.hpp"
+#include "transport/support/text.hpp"
+
+namespace vccl {
+namespace {
+
+using msgpack::Array;
+using msgpack::Map;
+using msgpack::Value;
+
+constexpr int kVersion = 2;
+constexpr Milliseconds kGreeting{5'000};  // for the packet that follows a connection at once
+
+std::string reach_key(int rank) {
+  return "reach/" + std::to_string(rank);
+}
+
+/// Decodes a packet and checks its type. Throws the reason that a leader sent when it gave up.
+Value read_packet(const Channel::Packet& packet, const char* type) {
+  Value message = msgpack::decode(packet.bytes);
+  if (message.at("v").as_int(0, 1'000'000) != kVersion) {
+    throw Error(ErrorCode::protocol, "another version of vccl is at the other end of the hand-over socket");
+  }
+  const std::string& found = message.at("t").as_string();
+  if (found == "failed") throw Error(ErrorCode::bootstrap, message.at("why").as_string());
+  if (found != type) {
+    throw Error(ErrorCode::protocol,
+                "hand-over packet \"" + found + "\" where \"" + type + "\" was expected");
+  }
+  return message;
+}
+
+std::string packet(const char* type, Map fields = {}) {
+  fields["v"] = kVersion;
+  fields["t"] = type;
+  return msgpack::encode(fields);
+}
+
+/// The descriptors of a rank's regions, and the descriptor that shows the end of its process.
+struct Handles {
+  std::vector<FileDescriptor> regions;
+  std::vector<std::uint64_t> bytes;  // the announced size of each region
+  FileDescriptor pidfd;
+};
+
+Array sizes_of(std::span<const Region> regions) {
+  Array sizes;
+  for (const Region& region : regions) sizes.emplace_back(identify_segment(region.fd).bytes);
+  return sizes;
+}
+
+/// Reads a packet's list of the sizes of regions.
+std::vector<std::uint64_t> read_sizes(const Value& message) {
+  std::vector<std::uint64_t> sizes;
+  for (const Value& size : message.at("bytes").as_array()) sizes.push_back(size.as_uint());
+  if (sizes.size() > kMaxRegions) {
+    throw Error(ErrorCode::protocol, std::to_string(sizes.size()) + " regions were announced; at most " +
+                                         std::to_string(kMaxRegions) + " can be shared");
+  }
+  return sizes;
+}
+
+/// What both sides of the hand-over have in common.
+class Former {
+ public:
+  Former(Store& store, std::vector<RankRecord> candidates, int rank, std::span<const Region> regions,
+         const Deadline& deadline)
+      : store_(store),
+        candidates_(std::move(candidates)),
+        rank_(rank),
+        regions_(regions),
+        deadline_(deadline) {}
+
+ protected:
+  const RankRecord& record(int rank) const;
+  const RankRecord& us() const { return record(rank_); }
+  /// Maps the regions that a rank handed over, and appends the rank to the host group.
+  void add_rank(int rank, const Handles& handles);
+  std::vector<std::shared_ptr<Mapping>> map_regions(int rank, const Handles& handles) const;
+
+  Store& store_;
+  std::vector<RankRecord> candidates_;
+  int rank_;
+  std::span<const Region> regions_;
+  const Deadline& deadline_;
+  HostGroup group_;
+};
+
+const RankRecord& Former::record(int rank) const {
+  const auto found = std::find_if(candidates_.begin(), candidates_.end(),
+                                  [&](const RankRecord& candidate) { return candidate.rank == rank; });
+  if (found == candidates_.end()) {
+    throw Error(ErrorCode::protocol, "rank " + std::to_string(rank) + " turned up on a host it is not on");
+  }
+  return *found;
+}
+
+std::vector<std::shared_ptr<Mapping>> Former::map_regions(int rank, const Handles& handles) const {
+  std::vector<std::shared_ptr<Mapping>> regions;
+  try {
+    for (std::size_t i = 0; i < handles.regions.size(); ++i) {
+      regions.push_back(map_segment(handles.regions[i].get(), handles.bytes[i]));
+    }
+  } catch (const Error& error) {
+    throw Error(error.code(), "rank " + std::to_string(rank_) + " cannot use region " +
+                                  std::to_string(regions.size()) + " of rank " + std::to_string(rank) + ": " +
+                                  error.what());
+  }
+  return regions;
+}
+
+void Former::add_rank(int rank, const Handles& handles) {
+  std::vector<std::shared_ptr<Mapping>> regions;
+  if (rank == rank_) {
+    for (const Region& region : regions_) {
+      regions.push_back(adopt_segment(region.fd, region.base, region.size));
+    }
+    group_.index = static_cast<int>(group_.ranks.size());
+  } else {
+    regions = map_regions(rank, handles);
+  }
+  const RankRecord& them = record(rank);
+  const bool visible = us().pid_space == them.pid_space;
+  const bool same_process = visible && us().pid == them.pid;
+  group_.ranks.emplace_back(rank);
+  group_.regions.push_back(std::move(regions));
+  if (same_process) {
+    group_.processes.emplace_back();
+  } else {
+    FileDescriptor own(handles.pidfd ? fcntl(handles.pidfd.get(), F_DUPFD_CLOEXEC, 0) : -1);
+    group_.processes.emplace_back(std::move(own), static_cast<pid_t>(them.pid), visible);
+  }
+}
+
+/// The lowest rank of the host, which leads the hand-over.
+class Leader : Former {
+ public:
+  using Former::Former;
+  HostGroup form(Listener* listener);
+
+ private:
+  void make_control();
+  bool reached(int rank);
+  void receive_members(Listener& listener);
+  void admit(Channel channel, std::vector<int>& expected);
+  void hand_out();
+  void say_why(const std::string& why) noexcept;
+
+  FileDescriptor control_;
+  std::string nonce_;
+  std::map<int, Channel> members_;
+  std::map<int, Handles> handles_;
+};
+
+HostGroup Leader::form(Listener* listener) {
+  make_control();
+  try {
+    if (candidates_.size() > 1) receive_members(*listener);
+    handles_[rank_].pidfd = open_pidfd(getpid());
+    add_rank(rank_, handles_[rank_]);
+    for (const auto& [rank, channel] : members_) add_rank(rank, handles_[rank]);
+    hand_out();
+  } catch (const Error& error) {
+    say_why(error.what());
+    throw;
+  }
+  return std::move(group_);
+}
+
+void Leader::make_control() {
+  group_.layout_ranks = static_cast<int>(candidates_.size());
+  control_ = make_segment("vccl-control", ControlLayout(group_.layout_ranks).bytes());
+  group_.control = map_segment(control_.get(), ControlLayout(group_.layout_ranks).bytes());
+  nonce_ = random_bytes(ControlHeader::kNonceBytes);
+  ControlHeader* header = ControlLayout::header(group_.control->base());
+  header->magic = ControlHeader::kMagic;
+  std::memcpy(header->nonce, nonce_.data(), nonce_.size());
+}
+
+/// Blocks until `rank` has published whether it could connect to this rank, and returns the answer.
+bool Leader::reached(int rank) {
+  const Value answer = msgpack::decode(get_of(record(rank), us(), store_, reach_key(rank),
+                                              "to say whether it can share memory with it", deadline_));
+  store_.remove(reach_key(rank));
+  return answer.at("ok").as_bool();
+}
+
+void Leader::receive_members(Listener& listener) {
+  std::vector<int> expected;
+  std::vector<PeerProcess> processes;
+  for (const RankRecord& candidate : candidates_) {
+    if (candidate.rank == rank_ || !reached(candidate.rank)) continue;
+    expected.push_back(candidate.rank);
+    processes.push_back(process_of(candidate, us()));
+  }
+  std::vector<int> waiting = expected;
+  while (!waiting.empty()) {
+    try {
+      admit(listener.accept(Deadline::in(kPeerLook)), waiting);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::timeout) throw;
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        const bool missing = std::find(waiting.begin(), waiting.end(), expected[i]) != waiting.end();
+        if (missing && processes[i].dead()) throw died(record(expected[i]), us());
+      }
+      if (!deadline_.passed()) continue;
+      throw Error(ErrorCode::timeout, "rank " + std::to_string(waiting.front()) +
+                                          " did not take the shared memory that rank " +
+                                          std::to_string(rank_) + " offered it");
+    }
+  }
+}
+
+/// Hands the control segment to a rank that has connected, and checks its proof that the segment is mapped.
+void Leader::admit(Channel channel, std::vector<int>& expected) {
+  int rank = -1;
+  Handles handles;
+  try {
+    // A rank sends this as soon as it has connected. A process that sends nothing is no rank of the group.
+    Channel::Packet hello = channel.receive(Deadline::in(kGreeting));
+    const Value message = read_packet(hello, "hello");
+    rank = static_cast<int>(message.at("rank").as_int(0, INT32_MAX));
+    handles.bytes = read_sizes(message);
+    handles.regions = std::move(hello.descriptors);
+  } catch (const Error&) {
+    return;  // a stranger of the same user; the expected ranks are still to come
+  }
+  const auto found = std::find(expected.begin(), expected.end(), rank);
+  if (found == expected.end() || handles.regions.size() != handles.bytes.size()) return;
+  expected.erase(found);
+  try {
+    const int control = control_.get();
+    channel.send(packet("control", {{"ranks", group_.layout_ranks}}), {&control, 1}, deadline_);
+    const Value proof = read_packet(channel.receive(deadline_), "proof");
+    if (proof.at("nonce").as_binary() != nonce_) {
+      throw Error(ErrorCode::protocol, "it returned another nonce than the one in the shared memory");
+    }
+  } catch (const Error& error) {
+    throw Error(error.code(), "rank " + std::to_string(rank) + " failed to take the shared memory of rank " +
+                                  std::to_string(rank_) + ": " + error.what());
+  }
+  handles.pidfd = channel.peer_pidfd();
+  handles_[rank] = std::move(handles);
+  members_.emplace(rank, std::move(channel));
+}
+
+void Leader::hand_out() {
+  Array ranks;
+  for (int rank : group_.ranks) ranks.emplace_back(rank);
+  for (auto& [member, channel] : members_) {
+    channel.send(packet("group", {{"ranks", ranks}}), {}, deadline_);
+    for (int rank : group_.ranks) {
+      const Handles& handles = handles_[rank];
+      std::vector<int> descriptors;
+      Array bytes(handles.bytes.begin(), handles.bytes.end());
+      if (rank == rank_) {
+        for (const Region& region : regions_) descriptors.push_back(region.fd);
+        bytes = sizes_of(regions_);
+      }
+      for (const FileDescriptor& fd : handles.regions) descriptors.push_back(fd.get());
+      if (handles.pidfd) descriptors.push_back(handles.pidfd.get());
+      channel.send(packet("rank", {{"rank", rank}, {"bytes", bytes}}), descriptors, deadline_);
+    }
+  }
+}
+
+void Leader::say_why(const std::string& why) noexcept {
+  for (auto& [rank, channel] : members_) {
+    try {
+      channel.send(packet("failed", {{"why", std::string(cut_text(why, 2000))}}), {},
+                   Deadline::in(Milliseconds(100)));
+    } catch (const std::exception&) {
+      // That member has gone as well.
+    }
+  }
+}
+
+/// Every rank of the host but the leader.
+class Member : Former {
+ public:
+  using Former::Former;
+  /// Returns nothing if the leader cannot be reached. This rank is then a host of its own.
+  std::optional<HostGroup> form();
+
+ private:
+  std::optional<Channel> reach();
+  void map_control(Channel& channel);
+  void receive_ranks(Channel& channel);
+};
+
+std::optional<HostGroup> Member::form() {
+  std::optional<Channel> channel = reach();
+  if (!channel) return std::nullopt;
+  try {
+    map_control(*channel);
+    receive_ranks(*channel);
+  } catch (const Error& error) {
+    throw Error(error.code(), "the hand-over of shared memory by rank " +
+                                  std::to_string(candidates_.front().rank) + " failed: " + error.what());
+  }
+  return std::move(group_);
+}
+
+std::optional<Channel> Member::reach() {
+  std::optional<Channel> channel;
+  std::string why;
+  try {
+    channel = Channel::connect(candidates_.front().socket);
+  } catch (const Error& error) {
+    why = error.what();
+    if (process_of(candidates_.front(), us()).dead()) throw died(candidates_.front(), us());
+  }
+  // The leader waits only for the ranks that could connect.
+  store_.set(reach_key(rank_), msgpack::encode(Map{{"ok", channel.has_value()}, {"why", why}}));
+  return channel;
+}
+
+void Member::map_control(Channel& channel) {
+  std::vector<int> descriptors;
+  for (const Region& region : regions_) descriptors.push_back(region.fd);
+  channel.send(packet("hello", {{"rank", rank_}, {"bytes", sizes_of(regions_)}}), descriptors, deadline_);
+
+  const Channel::Packet reply = channel.receive(deadline_);
+  group_.layout_ranks =
+      static_cast<int>(read_packet(reply, "control").at("ranks").as_int(2, candidates_.size()));
+  if (reply.descriptors.size() != 1) throw Error(ErrorCode::protocol, "no control segment came");
+  group_.control = map_segment(reply.descriptors[0].get(), ControlLayout(group_.layout_ranks).bytes());
+  const ControlHeader* header = ControlLayout::header(group_.control->base());
+  if (header->magic != ControlHeader::kMagic) {
+    throw Error(ErrorCode::protocol,
+                "the control segment has another layout: the ranks run different versions");
+  }
+  msgpack::Binary nonce{std::string(header->nonce, ControlHeader::kNonceBytes)};
+  channel.send(packet("proof", {{"nonce", nonce}}), {}, deadline_);
+}
+
+void Member::receive_ranks(Channel& channel) {
+  const Value group = read_packet(channel.receive(deadline_), "group");
+  for (const Value& entry : group.at("ranks").as_array()) {
+    Channel::Packet reply = channel.receive(deadline_);
+    const Value message = read_packet(reply, "rank");
+    const auto rank = static_cast<int>(message.at("rank").as_int(0, INT32_MAX));
+    Handles handles;
+    handles.bytes = read_sizes(message);
+    const std::size_t regions = handles.bytes.size();
+    const bool ascending = group_.ranks.empty() || rank > group_.ranks.back();
+    const std::size_t descriptors = reply.descriptors.size();
+    if (entry != Value(rank) || !ascending || descriptors < regions || descriptors > regions + 1) {
+      throw Error(ErrorCode::protocol, "a rank's packet does not fit what was announced");
+    }
+    if (descriptors > regions) {
+      handles.pidfd = std::move(reply.descriptors.back());
+      reply.descriptors.pop_back();
+    }
+    handles.regions = std::move(reply.descriptors);
+    add_rank(rank, handles);
+  }
+  if (std::find(group_.ranks.begin(), group_.ranks.end(), rank_) == group_.ranks.end() ||
+      static_cast<int>(group_.ranks.size()) > group_.layout_ranks) {
+    throw Error(ErrorCode::protocol, "the host's ranks were announced without this one");
+  }
+}
+
+}  // namespace
+
+HostGroup form_host_group(Store& store, const std::vector<RankRecord>& candidates, int rank,
+                          std::span<const Region> regions, Listener& listener, const Deadline& deadline) {
+  if (candidates.front().rank == rank) {
+    return Leader(store, candidates, rank, regions, deadline).form(&listener);
+  }
+  if (auto group = Member(store, candidates, rank, regions, deadline).form()) return std::move(*group);
+  const auto own = std::find_if(candidates.begin(), candidates.end(),
+                                [&](const RankRecord& candidate) { return candidate.rank == rank; });
+  return Leader(store, {*own}, rank, regions, deadline).form(nullptr);
+}
+
+}  // namespace vccl

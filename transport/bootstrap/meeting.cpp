@@ -1,0 +1,223 @@
+#include "transport/bootstrap/meeting.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <string_view>
+#include <thread>
+
+#include "transport/earlier.hpp"
+#include "transport/interruption.hpp"
+#include "transport/state/group.hpp"
+#include "transport/support/msgpack.hpp"
+
+namespace vccl {
+namespace {
+
+using msgpack::Map;
+using msgpack::Value;
+
+/// The key under which a rank that cannot join publishes why. The first one to be set counts.
+const char kFailure[] = "failure";
+// How many records are asked for in one look, of ranks whose records are not known yet. Every rank begins
+// with the ranks after itself, so that waiting ranks ask for different records and a group of many ranks does
+// not flood the store.
+constexpr int kRecordsAtOnce = 4;
+constexpr Milliseconds kReasonPatience{1'000};
+
+bool names_its_cause(ErrorCode code) {
+  return code == ErrorCode::timeout || code == ErrorCode::peer_dead || code == ErrorCode::peer_left ||
+         code == ErrorCode::aborted || code == ErrorCode::mismatch;
+}
+
+}  // namespace
+
+std::string RankEnd::text(int rank) const {
+  const std::string who = "rank " + std::to_string(rank) + " (pid " + std::to_string(pid) + ")";
+  switch (how) {
+    case How::died:
+      return who + " died";
+    case How::left:
+      return who + " left";
+    default:
+      return "the process of " + who + " has ended";
+  }
+}
+
+std::string Meeting::get(const std::string& key, const Deadline& deadline) {
+  while (true) {
+    const Deadline slice = Deadline::in(kPeerLook);
+    const bool last = slice.at >= deadline.at;
+    try {
+      return store_.get(key, last ? deadline : slice);
+    } catch (const Error& error) {
+      // A store that fails has often died with the rank that served it.
+      if (error.code() == ErrorCode::bootstrap) look_for_reason();
+      if (error.code() != ErrorCode::timeout) throw;
+      look();
+      if (!last) continue;
+      throw Error(ErrorCode::timeout, "rank " + std::to_string(config_.rank) + " waited " +
+                                          duration_text(deadline.length) + " while group " + config_.name +
+                                          " was put together");
+    }
+  }
+}
+
+std::string Meeting::await(int rank, const std::string& key, const char* what) {
+  try {
+    return get(key, deadline_);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::timeout || heard_) throw;
+    throw Error(ErrorCode::timeout, "rank " + std::to_string(config_.rank) + " waited " +
+                                        duration_text(deadline_.length) + " for rank " +
+                                        std::to_string(rank) + " " + what + " while group " + config_.name +
+                                        " was put together. Look for a rank that is stuck or slow, or raise "
+                                        "the timeout.");
+  }
+}
+
+std::optional<std::string> Meeting::try_get(const std::string& key) {
+  try {
+    return store_.get(key, Deadline::in(Milliseconds(0)));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::timeout) throw;
+    return std::nullopt;
+  }
+}
+
+void Meeting::join(const RankRecord& own) {
+  own_ = own;
+  joined_ = true;
+  set(joined_key(own.rank), encode(own, config_.size));
+}
+
+void Meeting::know(const std::vector<RankRecord>& records) {
+  for (const RankRecord& record : records) know(record);
+  all_known_ = true;
+}
+
+void Meeting::know(const RankRecord& record) {
+  if (record.rank != own_.rank) processes_.try_emplace(record.rank, process_of(record, own_));
+}
+
+void Meeting::look() {
+  if (Clock::now() >= next_look_) look_now();
+}
+
+void Meeting::look_now() {
+  if (const std::string by = interruption(); !by.empty())
+    throw Error(ErrorCode::aborted, "rank " + std::to_string(config_.rank) + " was interrupted by " + by +
+                                        " while group " + config_.name + " was put together");
+  check_announced();
+  if (watches_deaths_) {
+    read_some_records();
+    check_deaths();
+  }
+  next_look_ = Clock::now() + kPeerLook;
+}
+
+void Meeting::look_for_reason() {
+  const Deadline patience = Deadline::in(kReasonPatience);
+  while (true) {
+    try {
+      look_now();
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::bootstrap || heard_) throw;
+      check_deaths();  // the store is gone and has no answer
+    }
+    if (patience.passed()) return;
+    std::this_thread::sleep_for(Milliseconds(20));
+  }
+}
+
+void Meeting::check_announced() {
+  if (config_.earlier) config_.earlier->check();
+  const auto announced = try_get(kFailure);
+  if (!announced) return;
+  const Value record = msgpack::decode(*announced);
+  const auto code = record.at("code").as_int(0, static_cast<int>(ErrorCode::system));
+  const std::string text = record.at("error").as_string();
+  heard_ = true;
+  throw Error(static_cast<ErrorCode>(code), text);
+}
+
+/// Asks for rank 0 first, because the other ranks wait for it and it may serve the store.
+void Meeting::read_some_records() {
+  if (!joined_ || all_known_) return;
+  const auto look_for = [this](int rank) {
+    if (rank == own_.rank || processes_.contains(rank)) return;
+    if (const auto record = try_get(joined_key(rank))) know(read_rank_record(*record, rank));
+  };
+  look_for(0);
+  for (int i = 0; i < std::min(kRecordsAtOnce, config_.size - 1); ++i) {
+    next_record_ = next_record_ % (config_.size - 1) + 1;
+    look_for((own_.rank + next_record_) % config_.size);
+  }
+}
+
+void Meeting::check_deaths() {
+  std::string dead, gone;
+  const auto add = [](std::string& text, const std::string& more) {
+    text += (text.empty() ? "" : " and ") + more;
+  };
+  for (int rank = 0; rank < config_.size; ++rank) {
+    if (rank == config_.rank) continue;
+    const auto process = processes_.find(rank);
+    if (process != processes_.end() && process->second.dead()) {
+      add(dead, RankEnd{RankEnd::How::died, process->second.pid()}.text(rank));
+    } else if (const auto end = config_.earlier ? config_.earlier->end_of(rank) : std::nullopt) {
+      add(end->how == RankEnd::How::left ? gone : dead, end->text(rank));
+    }
+  }
+  if (dead.empty() && gone.empty()) return;
+  // What these ranks announced while they lived is in the store by now.
+  try {
+    check_announced();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::bootstrap || heard_) throw;  // ignored: the store may have died with them
+  }
+  throw Error(dead.empty() ? ErrorCode::peer_left : ErrorCode::peer_dead,
+              (dead.empty() ? gone : dead) + " while group " + config_.name + " was put together, as rank " +
+                  std::to_string(config_.rank) + " noticed. Read that rank's own output first.");
+}
+
+Error Meeting::give_up(const Group* group) noexcept {
+  const Error error = own_error(group);
+  if (!heard_) announce(error);
+  return error;
+}
+
+Error Meeting::own_error(const Group* group) const {
+  const std::string who = "rank " + std::to_string(config_.rank) + " could not join group " + config_.name;
+  try {
+    throw;
+  } catch (const Error& error) {
+    const bool of_group = group && group->failure().happened() &&
+                          std::string_view(error.what()) == group->failure().error().what();
+    const bool interrupted = std::string_view(error.what()).starts_with("interrupted by");
+    if (of_group || heard_ || (names_its_cause(error.code()) && !interrupted)) return error;
+    return Error(error.code(), who + ": " + error.what());
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorCode::system, who +
+                                        ": there is not enough memory. Look at the limits (ulimit -v, the "
+                                        "container's) and at what else runs there.");
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::system, who + ": " + error.what());
+  } catch (...) {
+    return Error(ErrorCode::system, who);
+  }
+}
+
+void Meeting::announce(const Error& error) noexcept {
+  try {
+    if (has(kFailure)) return;
+    // An invalid argument of this rank is no fault of the other ranks.
+    const bool own_argument = error.code() == ErrorCode::invalid || error.code() == ErrorCode::unsupported;
+    const ErrorCode code = own_argument ? ErrorCode::bootstrap : error.code();
+    store_.set(kFailure, msgpack::encode(Map{{"code", static_cast<int>(code)}, {"error", error.what()}}));
+  } catch (const std::exception&) {
+    // The store is gone, which the other ranks notice by themselves.
+  }
+}
+
+}  // namespace vccl

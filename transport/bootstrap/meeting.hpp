@@ -1,0 +1,90 @@
+// The meeting in which a communicator is made: access to the rendezvous store, with waits that end early if
+// the meeting cannot succeed.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/bootstrap/rank_record.hpp"
+#include "transport/communicator.hpp"
+
+namespace vccl {
+
+struct Group;
+
+/// A store whose waits end soon after another rank has announced that it cannot join, or has died. Deaths are
+/// noticed of ranks on this machine once they have published their records, and of every rank that an earlier
+/// communicator of this process knows to be dead (CommunicatorConfig::earlier).
+///
+/// Only the thread that makes the communicator may use it.
+class Meeting final : public Store {
+ public:
+  Meeting(Store& store, const CommunicatorConfig& config, const Deadline& deadline)
+      : store_(store), config_(config), deadline_(deadline) {}
+
+  void set(const std::string& key, const std::string& value) override { store_.set(key, value); }
+  void remove(const std::string& key) override { store_.remove(key); }
+  /// Blocks until the key has a value, and returns the value. Throws Error(timeout), and what look() throws.
+  std::string get(const std::string& key, const Deadline& deadline) override;
+  /// Blocks like get() until the meeting's deadline, for a key that `rank` sets. `what` completes the text
+  /// "rank 0 waited 30 s for rank 1 ...", for instance "to tell who joined".
+  std::string await(int rank, const std::string& key, const char* what);
+  /// Returns the value of a key, or nothing if the key has no value yet.
+  std::optional<std::string> try_get(const std::string& key);
+  bool has(const std::string& key) { return try_get(key).has_value(); }
+
+  /// Publishes this rank's record.
+  void join(const RankRecord& own);
+  /// Call this when all ranks have joined, with their records.
+  void know(const std::vector<RankRecord>& records);
+  /// Call this when every rank has connected to its neighbours. From then on some ranks may have finished the
+  /// meeting and left while others have not, so an ended process is no reason to give up any more.
+  void all_connected() { watches_deaths_ = false; }
+
+  /// Checks the other ranks if the last check was kPeerLook ago. Every wait of the meeting calls this. Throws
+  /// the error that another rank announced, Error(peer_dead) if a rank has died, Error(peer_left) if a rank
+  /// has left an earlier communicator of the group and its process has ended, and the failure of another
+  /// communicator of the same group.
+  void look();
+  /// Call this when a peer closed its connection to this rank. Blocks for at most a second until the reason
+  /// is known, and throws the reason. Returns if no reason becomes known.
+  void look_for_reason();
+
+  /// Returns whether another rank has announced a failure. Every later exception of the meeting is then that
+  /// failure.
+  bool heard() const { return heard_; }
+
+  /// Turns the reason for which this rank cannot join into the error that all ranks throw, and announces that
+  /// error unless another rank has announced one. Call this in a catch block: it uses the exception that is
+  /// being handled. Pass `group` if there is shared memory, because the exception may be the failure recorded
+  /// there, whose text names the rank that failed. Otherwise pass null.
+  Error give_up(const Group* group) noexcept;
+
+  /// Returns the processes of the ranks on this machine that can be observed. May be called once.
+  std::map<int, PeerProcess> take_processes() { return std::move(processes_); }
+
+ private:
+  void look_now();
+  void check_announced();
+  void read_some_records();
+  void check_deaths();
+  void know(const RankRecord& record);
+  Error own_error(const Group* group) const;
+  void announce(const Error& error) noexcept;
+
+  Store& store_;
+  const CommunicatorConfig& config_;
+  const Deadline& deadline_;
+  RankRecord own_;
+  bool joined_ = false;
+  bool all_known_ = false;
+  bool watches_deaths_ = true;
+  bool heard_ = false;  // whether another rank has announced a failure
+  int next_record_ = 0;
+  std::map<int, PeerProcess> processes_;
+  Clock::time_point next_look_ = Clock::now() + kPeerLook;
+};
+
+}  // namespace vccl

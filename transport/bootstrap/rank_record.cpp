@@ -1,0 +1,85 @@
+#include "transport/bootstrap/rank_record.hpp"
+
+#include "transport/bootstrap/unix_socket.hpp"
+#include "transport/state/group.hpp"
+
+namespace vccl {
+
+using msgpack::Map;
+using msgpack::Value;
+
+std::string joined_key(int rank) {
+  return "joined/" + std::to_string(rank);
+}
+
+std::string encode(const RankRecord& record, int size) {
+  return msgpack::encode(Map{{"v", kMeetingVersion},
+                             {"rank", record.rank},
+                             {"size", size},
+                             {"machine", record.machine},
+                             {"host_id", record.host_id},
+                             {"pid", record.pid},
+                             {"pid_space", record.pid_space},
+                             {"socket", record.socket}});
+}
+
+RankRecord to_rank_record(const Value& value) {
+  return {static_cast<int>(value.at("rank").as_int(0, INT32_MAX)),
+          value.at("machine").as_string(),
+          value.at("host_id").as_string(),
+          value.at("pid").as_int(0, INT64_MAX),
+          value.at("pid_space").as_string(),
+          value.at("socket").as_string()};
+}
+
+Value read_meeting_record(const std::string& bytes, int from) {
+  Value value = msgpack::decode(bytes);
+  if (const auto version = value.at("v").as_int(0, INT32_MAX); version != kMeetingVersion) {
+    throw Error(ErrorCode::protocol, "rank " + std::to_string(from) + " joins with version " +
+                                         std::to_string(version) + " where this rank speaks version " +
+                                         std::to_string(kMeetingVersion) +
+                                         ": all ranks must run the same version of vccl");
+  }
+  return value;
+}
+
+RankRecord read_rank_record(const std::string& bytes, int rank) {
+  return to_rank_record(read_meeting_record(bytes, rank));
+}
+
+PeerProcess process_of(const RankRecord& them, const RankRecord& us) {
+  const auto pid = static_cast<pid_t>(them.pid);
+  if (us.machine != them.machine || us.pid_space != them.pid_space)
+    return PeerProcess(FileDescriptor(), pid, false);
+  return us.pid == them.pid ? PeerProcess() : PeerProcess(open_pidfd(pid), pid, true);
+}
+
+Error died(const RankRecord& them, const RankRecord& us) {
+  return Error(ErrorCode::peer_dead, "rank " + std::to_string(them.rank) + " (pid " +
+                                         std::to_string(them.pid) + ") died while rank " +
+                                         std::to_string(us.rank) +
+                                         " shared memory with it to form the group");
+}
+
+std::string get_of(const RankRecord& them, const RankRecord& us, Store& store, const std::string& key,
+                   const char* what, const Deadline& deadline) {
+  const PeerProcess process = process_of(them, us);
+  while (true) {
+    // This is read before the store: what a rank has set before it died is then found in the store.
+    const bool dead = process.dead();
+    const Deadline look = Deadline::in(dead ? Milliseconds(0) : kPeerLook);
+    const bool last = look.at >= deadline.at;
+    try {
+      return store.get(key, last ? deadline : look);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::timeout) throw;
+      if (dead) throw died(them, us);
+      if (!last) continue;
+      throw Error(ErrorCode::timeout, "rank " + std::to_string(us.rank) + " waited " +
+                                          duration_text(deadline.length) + " for rank " +
+                                          std::to_string(them.rank) + " " + what);
+    }
+  }
+}
+
+}  // namespace vccl

@@ -1,0 +1,51 @@
+// What a rank publishes when it joins, and how to wait for another key of a rank while its process lives.
+#pragma once
+
+#include <string>
+
+#include "transport/deadline.hpp"
+#include "transport/error.hpp"
+#include "transport/host/peer_process.hpp"
+#include "transport/store.hpp"
+#include "transport/support/msgpack.hpp"
+
+namespace vccl {
+
+struct RankRecord {
+  int rank = 0;
+  std::string machine;    // machine_key()
+  std::string host_id;    // VCCL_HOSTID, which makes one machine pose as several hosts
+  std::int64_t pid = 0;   // in the rank's own pid namespace
+  std::string pid_space;  // the pid namespace that `pid` belongs to
+  std::string socket;     // the name of the rank's hand-over listener
+};
+
+/// How often a wait checks whether its ranks still live while the communicator is being made.
+inline constexpr Milliseconds kPeerLook{200};
+
+/// Returns the key under which `rank` publishes its record.
+std::string joined_key(int rank);
+/// Encode a record as a MessagePack map with a version, for a group of `size` ranks, and decode it. The
+/// reader throws Error(protocol), which names the rank, for another version.
+std::string encode(const RankRecord& record, int size);
+RankRecord read_rank_record(const std::string& bytes, int rank);
+RankRecord to_rank_record(const msgpack::Value& value);
+/// Decodes a map that rank `from` wrote during the meeting, and checks its version.
+msgpack::Value read_meeting_record(const std::string& bytes, int from);
+/// The version of all records of a meeting.
+inline constexpr int kMeetingVersion = 1;
+
+/// Returns the process of `them` as `us` sees it. This relies on the record alone: no socket has confirmed
+/// the pid yet.
+PeerProcess process_of(const RankRecord& them, const RankRecord& us);
+
+/// Returns the error of rank `us` if `them` dies before the communicator is made.
+Error died(const RankRecord& them, const RankRecord& us);
+
+/// Blocks until the key that `them` sets has a value, and returns the value. Throws Error(timeout), and
+/// Error(peer_dead) soon after the process of `them` has died without setting the key. `what` completes the
+/// text "rank 0 waited 30 s for rank 1 ...".
+std::string get_of(const RankRecord& them, const RankRecord& us, Store& store, const std::string& key,
+                   const char* what, const Deadline& deadline);
+
+}  // namespace vccl

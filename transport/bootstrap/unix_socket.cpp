@@ -1,0 +1,198 @@
+#include "transport/bootstrap/unix_socket.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include "transport/host/machine.hpp"
+#include "transport/interruption.hpp"
+
+namespace vccl {
+namespace {
+
+#ifndef SO_PEERPIDFD
+constexpr int kPeerPidfd = 77;
+#else
+constexpr int kPeerPidfd = SO_PEERPIDFD;
+#endif
+
+struct Address {
+  sockaddr_un data{};
+  socklen_t length = 0;
+};
+
+// An abstract name starts with a zero byte, and its length is that of the address.
+Address abstract_address(const std::string& name) {
+  Address address;
+  address.data.sun_family = AF_UNIX;
+  if (name.empty() || name.size() + 1 > sizeof address.data.sun_path) {
+    throw Error(ErrorCode::protocol,
+                "a hand-over socket's name has " + std::to_string(name.size()) + " bytes");
+  }
+  std::memcpy(address.data.sun_path + 1, name.data(), name.size());
+  address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return address;
+}
+
+void wait_ready(int fd, short events, const Deadline& deadline) {
+  while (true) {
+    const auto left = std::chrono::ceil<Milliseconds>(deadline.at - Clock::now()).count();
+    pollfd entry{fd, events, 0};
+    const int ready =
+        poll(&entry, 1, static_cast<int>(std::clamp<long long>(left, 0, kInterruptionPeriod.count())));
+    if (ready > 0) return;
+    if (ready < 0 && errno != EINTR) throw_system("poll on a hand-over socket");
+    throw_if_interrupted("it waited for the hand-over of shared memory");
+    if (deadline.passed()) throw Error(ErrorCode::timeout, "the hand-over of shared memory timed out");
+  }
+}
+
+FileDescriptor make_socket(int flags) {
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
+  if (!socket) throw_system("making a Unix socket");
+  return socket;
+}
+
+[[noreturn]] void throw_hung_up() {
+  throw Error(ErrorCode::bootstrap, "the process at the other end of the hand-over socket has gone");
+}
+
+// Returns the kernel's record of which process connected, or which process called listen().
+ucred credentials(int fd) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) throw_system("SO_PEERCRED");
+  return peer;
+}
+
+}  // namespace
+
+FileDescriptor open_pidfd(pid_t pid) {
+  return FileDescriptor(pid > 0 ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1);
+}
+
+Channel::Channel(FileDescriptor socket) : socket_(std::move(socket)) {
+  const ucred peer = credentials(socket_.get());
+  if (peer.uid != geteuid()) {
+    throw Error(ErrorCode::bootstrap,
+                "the process at the other end of the hand-over socket belongs to user " +
+                    std::to_string(peer.uid) + ", not to user " + std::to_string(geteuid()));
+  }
+  pid_ = peer.pid;
+}
+
+Channel Channel::connect(const std::string& name) {
+  FileDescriptor socket = make_socket(0);
+  const Address address = abstract_address(name);
+  int done;
+  do {
+    done = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.data), address.length);
+  } while (done != 0 && errno == EINTR);
+  if (done != 0) {
+    throw Error(ErrorCode::bootstrap,
+                std::string("connecting to the hand-over socket failed: ") + std::strerror(errno));
+  }
+  return Channel(std::move(socket));
+}
+
+void Channel::send(const std::string& bytes, std::span<const int> descriptors, const Deadline& deadline) {
+  if (bytes.size() > kMaxPacket || descriptors.size() > kMaxDescriptors) {
+    throw Error(ErrorCode::invalid, "a hand-over packet is too large");
+  }
+  iovec part{const_cast<char*>(bytes.data()), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxDescriptors * sizeof(int))] = {};
+  if (!descriptors.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
+  }
+  while (true) {
+    wait_ready(socket_.get(), POLLOUT, deadline);
+    if (sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return;
+    if (errno == EPIPE || errno == ECONNRESET) throw_hung_up();
+    if (errno != EINTR && errno != EAGAIN) throw_system("handing over descriptors");
+  }
+}
+
+Channel::Packet Channel::receive(const Deadline& deadline) {
+  Packet packet;
+  packet.bytes.resize(kMaxPacket);
+  iovec part{packet.bytes.data(), packet.bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxDescriptors * sizeof(int))];
+  msghdr message{};
+  ssize_t size;
+  while (true) {
+    wait_ready(socket_.get(), POLLIN, deadline);
+    message = {};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    size = recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (size >= 0) break;
+    if (errno == ECONNRESET) throw_hung_up();
+    if (errno != EINTR && errno != EAGAIN) throw_system("receiving from a hand-over socket");
+  }
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
+      packet.descriptors.emplace_back(fd);
+    }
+  }
+  if (size == 0) throw_hung_up();  // no rank sends an empty packet
+  if (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+    throw Error(ErrorCode::bootstrap,
+                "a hand-over packet arrived cut off; the limit on open files (ulimit -n) may be too low");
+  }
+  packet.bytes.resize(static_cast<std::size_t>(size));
+  return packet;
+}
+
+FileDescriptor Channel::peer_pidfd() const {
+  // From Linux 6.5 on, the kernel gives this descriptor, so it cannot refer to a later process with the same
+  // number.
+  int fd = -1;
+  socklen_t length = sizeof fd;
+  if (getsockopt(socket_.get(), SOL_SOCKET, kPeerPidfd, &fd, &length) == 0) return FileDescriptor(fd);
+  return open_pidfd(pid_);
+}
+
+Listener::Listener() : name_("vccl-" + random_hex(16)), socket_(make_socket(SOCK_NONBLOCK)) {
+  const Address address = abstract_address(name_);
+  if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address.data), address.length) != 0) {
+    throw_system("binding the hand-over socket");
+  }
+  if (listen(socket_.get(), 4096) != 0) throw_system("listening on the hand-over socket");
+}
+
+Channel Listener::accept(const Deadline& deadline) {
+  while (true) {
+    wait_ready(socket_.get(), POLLIN, deadline);
+    FileDescriptor connection(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!connection) {
+      if (errno == EINTR || errno == EAGAIN || errno == ECONNABORTED) continue;
+      throw_system("accepting a hand-over connection");
+    }
+    if (credentials(connection.get()).uid != geteuid()) continue;
+    return Channel(std::move(connection));
+  }
+}
+
+}  // namespace vccl

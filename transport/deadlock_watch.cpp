@@ -1,0 +1,439 @@
+#include "transport/deadlock_watch.hpp"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <set>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/fork.hpp"
+#include "base/signals.hpp"
+#include "transport/host/machine.hpp"
+#include "transport/host/waiter.hpp"
+#include "transport/state/group.hpp"
+
+namespace vccl {
+namespace {
+
+constexpr auto kPeriod = std::chrono::milliseconds(100);
+// A meeting is announced before it has lasted. After this time it counts as a wait.
+constexpr auto kShortMeeting = std::chrono::milliseconds(200);
+// How many looks a member that has concluded waits for the others to conclude. They conclude at about the
+// same time, unless the machine gives one of them no time.
+constexpr int kPatience = 50;
+// After how many looks a circle that cannot be proved is worth a warning.
+constexpr std::uint64_t kDoubtful = 20;
+constexpr std::size_t kMostInText = 4;
+
+struct Wait {
+  std::uint64_t id;
+  const Group* group;
+  pthread_t thread;
+  std::string text;
+  std::uint64_t number;  // of the operation, or of the meeting
+  bool is_meeting;
+  Clock::time_point since;
+
+  /// Returns whether the rank at `index` of the group's host has not come to this operation or meeting.
+  bool awaits(int index) const {
+    const RankLine& line = group->host.line(index);
+    if (is_meeting) return read(line.meetings) < number;
+    return read(line.operations[number & 1].sequence) != number;
+  }
+};
+
+using Token = std::uint64_t;
+using Records = std::map<Token, WaitRecord::Copy>;
+
+bool awaits_one_of(const PublishedWait& wait, const std::set<Token>& members) {
+  return std::any_of(wait.awaited.begin(), wait.awaited.begin() + wait.awaited_count,
+                     [&](Token token) { return members.contains(token); });
+}
+
+/// Returns the largest set in which every wait of each member is for at least one member.
+std::set<Token> waiting_for_each_other(const Records& records, bool only_blocked) {
+  std::set<Token> members;
+  for (const auto& [token, record] : records) {
+    if (record.waits.count > 0 && (record.waits.blocked == 1 || !only_blocked)) members.insert(token);
+  }
+  const auto can_go_on = [&](Token token) {
+    const PublishedWaits& waits = records.at(token).waits;
+    return !std::all_of(waits.waits.begin(), waits.waits.begin() + waits.count,
+                        [&](const auto& wait) { return awaits_one_of(wait, members); });
+  };
+  while (std::erase_if(members, can_go_on) > 0) {
+  }
+  return members;
+}
+
+/// Returns those of `members` that `first` waits for, directly or not, and `first` itself.
+std::set<Token> awaited_from(Token first, const std::set<Token>& members, const Records& records) {
+  std::set<Token> found;
+  std::vector<Token> left;
+  if (members.contains(first)) left.push_back(first);
+  while (!left.empty()) {
+    const Token token = left.back();
+    left.pop_back();
+    if (!found.insert(token).second) continue;
+    const PublishedWaits& waits = records.at(token).waits;
+    for (std::uint32_t i = 0; i < waits.count; ++i) {
+      const PublishedWait& wait = waits.waits[i];
+      for (std::uint32_t j = 0; j < wait.awaited_count; ++j)
+        if (members.contains(wait.awaited[j])) left.push_back(wait.awaited[j]);
+    }
+  }
+  return found;
+}
+
+/// Returns "rank 0: A; rank 1: B", by rank.
+std::string calls_text(const std::set<Token>& members, const Records& records) {
+  std::vector<std::pair<std::uint64_t, std::string>> calls;
+  for (const Token token : members) {
+    const PublishedWaits& waits = records.at(token).waits;
+    std::string text;
+    for (std::uint32_t i = 0; i < waits.count; ++i)
+      text += (text.empty() ? "" : " and ") + waits.waits[i].to_string();
+    calls.emplace_back(waits.rank, text);
+  }
+  std::sort(calls.begin(), calls.end());
+  std::string result;
+  for (std::size_t i = 0; i < std::min(calls.size(), kMostInText); ++i)
+    result += (i == 0 ? "rank " : "; rank ") + std::to_string(calls[i].first) + ": " + calls[i].second;
+  if (calls.size() > kMostInText)
+    result += "; and " + std::to_string(calls.size() - kMostInText) + " more ranks";
+  return result;
+}
+
+Token make_token() {
+  Token token = 0;
+  while (token == 0) std::memcpy(&token, random_bytes(sizeof token).data(), sizeof token);
+  return token;
+}
+
+}  // namespace
+
+struct DeadlockWatch::State {
+  const Token token = make_token();
+
+  std::mutex mutex;  // guards everything below; not held while blocked_threads is called
+  std::condition_variable changed;
+  std::shared_ptr<const BlockedThreads> blocked_threads;
+  std::vector<Group*> groups;  // in the order in which they were made
+  std::vector<Wait> waits;
+  std::uint64_t next_id = 1;
+  bool running = false, stopped = false;
+
+  // The next members are what is published, and for how long it has held.
+  std::uint64_t version = 0, looks = 0;
+  PublishedWaits published{};
+  std::vector<std::uint64_t> ids;  // of the waits
+  std::optional<std::uint64_t> blocked;
+
+  // The versions that may turn out to be a deadlock, with their looks when they were first seen together.
+  std::map<Token, std::pair<std::uint64_t, std::uint64_t>> candidate, doubtful;
+  std::uint64_t warned = 0;  // the version for which a warning was written
+
+  struct Verdict {
+    std::string text;
+    std::set<std::uint64_t> communicators;
+    std::map<Token, std::uint64_t> versions;  // of the members
+    int looks = 0;                            // looks since the verdict
+  };
+  std::optional<Verdict> verdict;
+
+  std::uint64_t begin(Wait wait);
+  void start();
+  void run();
+  void look();
+  PublishedWaits describe() const;
+  void publish(const PublishedWaits& waits);
+  Records read_records() const;
+  bool has_held(const std::set<Token>& members, const Records& records, std::uint64_t for_looks,
+                std::map<Token, std::pair<std::uint64_t, std::uint64_t>>& first_seen) const;
+  void judge();
+  void warn_once(const Records& records);
+  bool all_members_know(const Records& records);
+  void carry_out();
+};
+
+DeadlockWatch::DeadlockWatch() : state_(std::make_unique<State>()) {}
+
+DeadlockWatch& DeadlockWatch::of_this_process() {
+  static base::OnePerProcess<DeadlockWatch> one;
+  return one.get([](DeadlockWatch& own, const DeadlockWatch& parents) {
+    own.state_->blocked_threads = parents.state_->blocked_threads;
+  });
+}
+
+void DeadlockWatch::set_blocked_threads(BlockedThreads blocked_threads) {
+  std::lock_guard lock(state_->mutex);
+  state_->blocked_threads = std::make_shared<const BlockedThreads>(std::move(blocked_threads));
+}
+
+void DeadlockWatch::stop(Milliseconds patience) noexcept {
+  std::unique_lock lock(state_->mutex);
+  state_->stopped = true;
+  state_->changed.notify_all();
+  state_->changed.wait_for(lock, patience, [this] { return !state_->running; });
+}
+
+void DeadlockWatch::add(Group& group) {
+  group.own_line().process.store(state_->token);
+  std::lock_guard lock(state_->mutex);
+  state_->groups.push_back(&group);
+  if (state_->version > 0) group.own_line().waits.write(state_->version, state_->published);
+}
+
+void DeadlockWatch::remove(Group& group) noexcept {
+  std::lock_guard lock(state_->mutex);
+  std::erase(state_->groups, &group);
+}
+
+std::uint64_t DeadlockWatch::id_of(const Group& group) {
+  std::uint64_t id = 0;
+  std::memcpy(&id, ControlLayout::header(group.host.control->base())->nonce, sizeof id);
+  return id;
+}
+
+std::string DeadlockWatch::waits_text(const Group& group, int index) {
+  const auto record = group.host.line(index).waits.read();
+  const std::string rank = "rank " + std::to_string(group.host.ranks[static_cast<std::size_t>(index)]);
+  std::string text;
+  for (std::uint32_t i = 0; i < record.waits.count; ++i)
+    text += (i == 0 ? " waits in " : " and in ") + record.waits.waits[i].to_string();
+  return rank + (text.empty() ? " waits in no collective" : text);
+}
+
+std::uint64_t DeadlockWatch::begin_wait(const Group& group) {
+  const std::uint64_t number = group.sequence.load(std::memory_order_relaxed);
+  return state_->begin({.id = 0,
+                        .group = &group,
+                        .thread = pthread_self(),
+                        .text = group.call_text(),
+                        .number = number,
+                        .is_meeting = false,
+                        .since = Clock::now() - kShortMeeting});
+}
+
+std::uint64_t DeadlockWatch::begin_meeting(const Group& group, const std::string& what) {
+  const std::uint64_t number = group.own_line().meetings.fetch_add(1) + 1;
+  return state_->begin({.id = 0,
+                        .group = &group,
+                        .thread = pthread_self(),
+                        .text = what,
+                        .number = number,
+                        .is_meeting = true,
+                        .since = Clock::now()});
+}
+
+void DeadlockWatch::end_wait(std::uint64_t id) noexcept {
+  std::lock_guard lock(state_->mutex);
+  std::erase_if(state_->waits, [&](const Wait& wait) { return wait.id == id; });
+  // What was proved stays true, whatever ended this wait first. Other members may depend on this process to
+  // fail the communicators.
+  if (state_->verdict) state_->carry_out();
+  if (state_->waits.empty()) state_->changed.notify_all();
+}
+
+std::uint64_t DeadlockWatch::State::begin(Wait wait) {
+  std::lock_guard lock(mutex);
+  wait.id = next_id++;
+  waits.push_back(std::move(wait));
+  if (!running && !stopped) start();
+  return waits.back().id;
+}
+
+/// The caller holds the lock. The thread is detached: it ends when no thread waits any more, and stop() waits
+/// for it.
+void DeadlockWatch::State::start() {
+  base::SignalsBlocked blocked;
+  try {
+    std::thread([this] { run(); }).detach();
+    running = true;
+  } catch (const std::system_error&) {
+    // The system has no thread to give: the waits end at their deadline.
+  }
+}
+
+void DeadlockWatch::State::run() {
+  pthread_setname_np(pthread_self(), "vccl deadlocks");
+  std::unique_lock lock(mutex);
+  const auto over = [this] { return waits.empty() || stopped; };
+  while (!changed.wait_for(lock, kPeriod, over)) {
+    lock.unlock();
+    look();
+    lock.lock();
+  }
+  if (version > 0 && published.count > 0) publish(PublishedWaits{});
+  ids.clear();
+  candidate.clear();
+  verdict.reset();
+  running = false;
+  changed.notify_all();
+}
+
+void DeadlockWatch::State::look() {
+  std::vector<pthread_t> threads;
+  std::vector<std::uint64_t> now;
+  std::shared_ptr<const BlockedThreads> ask;
+  const auto collect = [&] {
+    now.clear();
+    threads.clear();
+    for (const Wait& wait : waits) {
+      now.push_back(wait.id);
+      threads.push_back(wait.thread);
+    }
+  };
+  {
+    std::lock_guard lock(mutex);
+    collect();
+    ask = blocked_threads;
+  }
+  const auto answer = ask && *ask ? (*ask)(threads) : std::nullopt;
+  const auto asked_with = now;
+
+  std::lock_guard lock(mutex);
+  collect();
+  PublishedWaits waits_now = describe();
+  const bool complete = now == asked_with && waits.size() <= PublishedWaits::kMax &&
+                        std::all_of(waits.begin(), waits.end(), [](const Wait& wait) {
+                          return Clock::now() - wait.since >= kShortMeeting;
+                        });
+  const auto blocked_now = complete ? answer : std::nullopt;
+  waits_now.blocked = blocked_now.has_value();
+  if (version > 0 && waits_now == published && now == ids && blocked_now == blocked) {
+    ++looks;
+    for (Group* group : groups) group->own_line().waits.set_looks(looks);
+  } else {
+    publish(waits_now);
+    ids = now;
+    blocked = blocked_now;
+  }
+  judge();
+}
+
+/// The caller holds the lock. Records are compared as a whole, so unused parts are zero.
+PublishedWaits DeadlockWatch::State::describe() const {
+  PublishedWaits result{};
+  result.rank = groups.empty() ? 0 : static_cast<std::uint64_t>(groups.front()->rank);
+  for (const Wait& wait : waits) {
+    if (result.count == PublishedWaits::kMax) break;
+    PublishedWait& entry = result.waits[result.count++];
+    entry.communicator = id_of(*wait.group);
+    entry.length = static_cast<std::uint32_t>(std::min(wait.text.size(), PublishedWait::kMaxText));
+    std::memcpy(entry.text.data(), wait.text.data(), entry.length);
+    const HostGroup& host = wait.group->host;
+    for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
+      if (i == host.index || !wait.awaits(i) || entry.awaited_count == PublishedWait::kMaxAwaited) continue;
+      entry.awaited[entry.awaited_count++] = read(host.line(i).process);
+    }
+  }
+  return result;
+}
+
+/// The caller holds the lock.
+void DeadlockWatch::State::publish(const PublishedWaits& waits_now) {
+  version += 2;
+  looks = 0;
+  published = waits_now;
+  for (Group* group : groups) group->own_line().waits.write(version, published);
+}
+
+/// Returns this process's record and those of all processes that share a communicator with it. The caller
+/// holds the lock.
+Records DeadlockWatch::State::read_records() const {
+  Records records;
+  records[token] = {version, looks, verdict.has_value(), published};
+  for (const Group* group : groups) {
+    const HostGroup& host = group->host;
+    for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
+      const Token other = read(host.line(i).process);
+      if (other == 0 || records.contains(other)) continue;
+      if (const auto record = host.line(i).waits.read(); record.version != 0) records[other] = record;
+    }
+  }
+  return records;
+}
+
+/// Returns whether the members' records have kept their versions for `for_looks` looks of each since they
+/// were first seen together. The caller holds the lock.
+bool DeadlockWatch::State::has_held(
+    const std::set<Token>& members, const Records& records, std::uint64_t for_looks,
+    std::map<Token, std::pair<std::uint64_t, std::uint64_t>>& first_seen) const {
+  const bool same =
+      first_seen.size() == members.size() && std::all_of(members.begin(), members.end(), [&](Token member) {
+        const auto found = first_seen.find(member);
+        return found != first_seen.end() && found->second.first == records.at(member).version;
+      });
+  if (!same) {
+    first_seen.clear();
+    for (const Token member : members)
+      first_seen[member] = {records.at(member).version, records.at(member).looks};
+    return false;
+  }
+  return !members.empty() && std::all_of(members.begin(), members.end(), [&](Token member) {
+    return records.at(member).looks >= first_seen.at(member).second + for_looks;
+  });
+}
+
+/// The caller holds the lock.
+void DeadlockWatch::State::judge() {
+  const Records records = read_records();
+  if (verdict) {
+    if (all_members_know(records)) carry_out();
+    return;
+  }
+  const auto members = awaited_from(token, waiting_for_each_other(records, true), records);
+  if (!has_held(members, records, 2, candidate)) return warn_once(records);
+  verdict.emplace();
+  verdict->text = "the ranks wait for each other in different calls, and none of them can go on: " +
+                  calls_text(members, records) +
+                  ". Every rank must call the collectives of all its groups, on the CPU and on cards, in the "
+                  "same order.";
+  for (const Token member : members) {
+    verdict->versions[member] = records.at(member).version;
+    const PublishedWaits& waits_of = records.at(member).waits;
+    for (std::uint32_t i = 0; i < waits_of.count; ++i)
+      verdict->communicators.insert(waits_of.waits[i].communicator);
+  }
+  for (Group* group : groups) group->own_line().waits.set_concluded(true);
+}
+
+/// Warns once about a circle that another thread of a member might still end. The caller holds the lock.
+void DeadlockWatch::State::warn_once(const Records& records) {
+  const auto members = awaited_from(token, waiting_for_each_other(records, false), records);
+  if (!has_held(members, records, kDoubtful, doubtful) || warned == version) return;
+  warned = version;
+  const std::string text =
+      "the ranks wait for each other in different calls: " + calls_text(members, records) +
+      ". They will wait until the timeout, unless another of their threads brings an end.";
+  waits.front().group->log.warn(text);
+}
+
+/// Returns whether all members have concluded the deadlock, or have had enough time to. The caller holds the
+/// lock.
+bool DeadlockWatch::State::all_members_know(const Records& records) {
+  // A member whose record has changed has already failed the communicators, or its process has ended.
+  const auto& versions = verdict->versions;
+  const bool all_know = std::all_of(versions.begin(), versions.end(), [&](const auto& member) {
+    const auto found = records.find(member.first);
+    return found == records.end() || found->second.version != member.second || found->second.concluded;
+  });
+  return all_know || ++verdict->looks >= kPatience;
+}
+
+/// The caller holds the lock.
+void DeadlockWatch::State::carry_out() {
+  for (const Group* group : groups)
+    if (verdict->communicators.contains(id_of(*group))) group->fail(ErrorCode::mismatch, verdict->text);
+  verdict.reset();
+}
+
+}  // namespace vccl

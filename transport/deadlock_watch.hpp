@@ -1,0 +1,113 @@
+// Finds ranks of one host that wait for each other in different calls and would wait for ever.
+#pragma once
+
+#include <pthread.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/fork.hpp"
+#include "transport/deadline.hpp"
+
+namespace vccl {
+
+struct Group;
+
+/// Tells whether this process can go on only by the end of an operation that one of `waiting` waits in. This
+/// is so if every other thread that might begin an operation is blocked, directly or not, by one of
+/// `waiting`. Returns nothing if that is not certain. Otherwise returns a number that stays the same for as
+/// long as all these threads have stayed blocked without a break. The watch calls this at most every 100 ms
+/// on its own thread, so the function may take its time.
+using BlockedThreads = std::function<std::optional<std::uint64_t>(std::span<const pthread_t> waiting)>;
+
+/// Detects deadlocks between communicators. Each process has one watch.
+///
+/// Two groups, or one group's communicators of the CPU and of cards, may be used in different order on
+/// different ranks, as long as no rank waits in between. But if one rank waits in one of them for a rank that
+/// waits in the other, neither rank can ever go on, and neither communicator alone can see that. So if a
+/// process's wait at an operation's start lasts, the process publishes what it waits for, and for which
+/// processes, to the others of its host (WaitRecord). It then looks for a set of processes in which
+///   - each process is blocked: it can go on only by the end of one of the waits that it has published, and
+///   - each of those waits is for at least one process of the set that has not begun that operation.
+/// For the first of these waits to end, a process of the set would have to begin an operation before that,
+/// and none can.
+///
+/// The processes cannot all be read at one instant. But a version of a record stands for a span of time: what
+/// it says was true from the first look at which its process published it to the last look that confirmed it.
+/// The watch reads the versions of all members once, and waits until each member has looked twice more. Then
+/// everything was true at the time of the first reading.
+///
+/// A member that has concluded this waits until the other members have concluded it too, so that none goes
+/// away and leaves others without the proof. Then it fails all communicators that the set waits in with the
+/// same Error(mismatch). All this costs nothing before a wait has lasted.
+class DeadlockWatch {
+ public:
+  static DeadlockWatch& of_this_process();
+
+  /// Sets the function that finds blocked threads, because the transport cannot know them. Without it no
+  /// process counts as blocked.
+  void set_blocked_threads(BlockedThreads blocked_threads);
+  /// Ends the watch's thread within `patience`, and lets no thread start again. Call this at the end of the
+  /// process.
+  void stop(Milliseconds patience) noexcept;
+
+  /// Call add() once the control segment is mapped, and remove() before the communicator ends.
+  void add(Group& group);
+  void remove(Group& group) noexcept;
+
+  /// Begins a wait of the calling thread at the start of the group's operation. Returns the wait's id.
+  std::uint64_t begin_wait(const Group& group);
+  /// Begins a wait of the calling thread for ranks that meet in another way, which they announce over
+  /// `group`. `what` says what they do. Returns the wait's id.
+  std::uint64_t begin_meeting(const Group& group, const std::string& what);
+  void end_wait(std::uint64_t id) noexcept;
+
+  /// Returns a number for the communicator that is the same on every rank of the host.
+  static std::uint64_t id_of(const Group& group);
+  /// Returns "rank 1 waits in all_reduce(...) on cpu, operation 3 of group a", for a rank of the group's
+  /// host.
+  static std::string waits_text(const Group& group, int index);
+
+ private:
+  friend class base::OnePerProcess<DeadlockWatch>;
+  struct State;
+  DeadlockWatch();
+  std::unique_ptr<State> state_;
+};
+
+/// Adds a communicator to the watch, and removes it when destroyed.
+class Watched {
+ public:
+  explicit Watched(Group& group) : group_(&group) { DeadlockWatch::of_this_process().add(group); }
+  ~Watched() {
+    if (group_) DeadlockWatch::of_this_process().remove(*group_);
+  }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+  /// Call this in a forked child, which has a watch of its own.
+  void forget() { group_ = nullptr; }
+
+ private:
+  Group* group_;
+};
+
+/// Reports a wait that has lasted to the watch, until destroyed.
+class LastingWait {
+ public:
+  explicit LastingWait(const Group& group) : id_(DeadlockWatch::of_this_process().begin_wait(group)) {}
+  LastingWait(const Group& group, const std::string& meeting)
+      : id_(DeadlockWatch::of_this_process().begin_meeting(group, meeting)) {}
+  ~LastingWait() { DeadlockWatch::of_this_process().end_wait(id_); }
+  LastingWait(const LastingWait&) = delete;
+  LastingWait& operator=(const LastingWait&) = delete;
+
+ private:
+  const std::uint64_t id_;
+};
+
+}  // namespace vccl

@@ -1,0 +1,171 @@
+#include "transport/host/mapped_peers.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "base/cpu_pause.hpp"
+
+namespace vccl {
+namespace {
+
+constexpr Milliseconds kWithdrawal{5'000};
+constexpr int kLooksForWorkItems = 300;  // takes some microseconds
+// Phases of a rank that claims work items. In kSharing it may hold an item. In kShared it holds none, and all
+// items are claimed.
+constexpr std::uint32_t kSharing = Peers::kDone - 2, kShared = Peers::kDone - 1;
+
+}  // namespace
+
+MappedPeers::MappedPeers(Group& group, Waiter& waiter, OperationStart& start)
+    : group_(group),
+      waiter_(waiter),
+      start_(start),
+      mappable_(
+          std::ranges::none_of(group.host.regions, [](const auto& regions) { return regions.empty(); })),
+      windows_(group.host.ranks.size()) {}
+
+void MappedPeers::begin(const Announcement& announcement) {
+  shows_ = announcement.shows;
+  inline_ = is_inline(announcement);
+}
+
+bool MappedPeers::show(int rank) {
+  const PeerWindow input = start_.window_of(rank, &OperationSlot::Windows::input);
+  const PeerWindow output = start_.window_of(rank, &OperationSlot::Windows::output);
+  windows_[static_cast<std::size_t>(rank)] = {{input.base, input.base ? input.size : 0},
+                                              {output.base, output.base ? output.size : 0}};
+  // An empty window has no address, and no peer has to reach it.
+  return (input.base || input.size == 0) && (output.base || output.size == 0);
+}
+
+bool MappedPeers::all_mapped() {
+  if (!shows_) return false;
+  bool all = true;
+  for (int rank = 0; rank < ranks(); ++rank) all = show(rank) && all;
+  return all;
+}
+
+const std::byte* MappedPeers::payload(int rank) {
+  if (inline_) return start_.announced(rank).payload;
+  return group_.host.payload(rank, group_.sequence.load(std::memory_order_relaxed));
+}
+
+void MappedPeers::arrive(std::uint32_t phase) {
+  // This store pairs with the loads of the ranks that await the phase. They see what this rank wrote before,
+  // and may write to what this rank read before.
+  group_.own_line().phase.store(number(phase));
+  group_.wake_others();
+}
+
+void MappedPeers::await(int rank, std::uint32_t phase) {
+  const RankLine& line = group_.host.line(rank);
+  const std::uint64_t wanted = number(phase);
+  // A rank that is ahead, in a later operation, has passed this phase too.
+  waiter_.until([&] { return read(line.phase) >= wanted; }, rank, "in the midst of");
+  // A rank that gives up counts as done (withdraw()), but only after it has recorded why.
+  group_.check();
+}
+
+void MappedPeers::await_all(std::uint32_t phase) {
+  const std::uint64_t wanted = number(phase);
+  int arrived = 0;
+  const auto ready = [&] {
+    while (arrived < ranks() &&
+           (arrived == group_.host.index || read(group_.host.line(arrived).phase) >= wanted))
+      ++arrived;
+    return arrived == ranks();
+  };
+  const auto awaited = [&](int rank) { return read(group_.host.line(rank).phase) < wanted; };
+  waiter_.until(ready, awaited, "in the midst of");
+  group_.check();
+}
+
+// Sequences ascend: a claim that names a later operation means that this operation is over.
+bool MappedPeers::claim(int rank) {
+  auto& claimed = group_.host.line(rank).claimed;
+  const std::uint64_t wanted = group_.sequence.load(std::memory_order_relaxed);
+  for (std::uint64_t seen = claimed.load(); seen < wanted;) {
+    if (claimed.compare_exchange_weak(seen, wanted)) return true;
+  }
+  return false;
+}
+
+// The work items of ranks on this core are claimed first. The same core then does the same items from call to
+// call, and finds in its cache what it wrote there.
+int MappedPeers::claim_work_item() {
+  group_.check();
+  const int own = group_.host.index;
+  // The phase is stored before the first claim, so a rank that finds an item claimed by this rank also finds
+  // that this rank may hold it.
+  auto& phase = group_.own_line().phase;
+  if (phase.load(std::memory_order_relaxed) < number(kSharing)) phase.store(number(kSharing));
+  if (claim(own)) return own;
+  const int core = sched_getcpu();
+  for (const bool here : {true, false}) {
+    for (int step = 1; step < ranks(); ++step) {
+      const int rank = (own + step) % ranks();
+      const bool is_here = group_.host.line(rank).core.load(std::memory_order_relaxed) == core;
+      if (is_here == here && claim(rank)) return rank;
+    }
+  }
+  return -1;
+}
+
+// A count of an earlier operation stands for zero: all work items of that operation are done, and no rank
+// will count there again.
+void MappedPeers::deliver_work_item() {
+  auto& done = group_.host.work_items_done();
+  const std::uint64_t none = number(0), all = number(static_cast<std::uint32_t>(ranks()));
+  // The exchange pairs with the loads of the ranks that await the work items. Each count is a
+  // read-modify-write of the count before it, so a rank that sees the last count sees what was written for
+  // all of the items.
+  std::uint64_t seen = done.load(), next;
+  do next = std::max(seen, none) + 1;
+  while (!done.compare_exchange_weak(seen, next));
+  if (next == all) group_.wake_others();
+}
+
+void MappedPeers::await_work_items() {
+  const std::uint64_t all = number(static_cast<std::uint32_t>(ranks()));
+  const auto ready = [&] { return read(group_.host.work_items_done()) >= all; };
+  group_.own_line().phase.store(number(kShared));
+  // A rank that is not done yet most likely runs on another core and is about as far as this rank. Yielding
+  // to another rank now would cost two context switches, and that rank would find that it has to wait too.
+  for (int i = 0; i < kLooksForWorkItems && !ready(); ++i) base::cpu_pause();
+  // All work items are claimed. A rank that has not begun to claim gets none, so it may come late or die.
+  const auto awaited = [&](int rank) { return read(group_.host.line(rank).phase) == number(kSharing); };
+  waiter_.until(ready, awaited, "in the midst of");
+  group_.check();
+  // Only a rank that withdraws waits for this phase. It polls, so no wake-up is needed.
+  group_.own_line().phase.store(number(kDone));
+}
+
+void MappedPeers::finish() {
+  if (shows_ && group_.own_line().phase.load(std::memory_order_relaxed) < number(Peers::kDone)) arrive(kDone);
+}
+
+bool MappedPeers::has_ended(int rank) const noexcept {
+  const RankLine& line = group_.host.line(rank);
+  // A rank that has not begun the operation will find that the communicator has failed
+  // (OperationStart::pass).
+  return read(start_.announced(rank).sequence) != group_.sequence.load(std::memory_order_relaxed) ||
+         read(line.phase) >= number(kDone) || read(line.state) == RankState::left ||
+         group_.host.processes[static_cast<std::size_t>(rank)].dead();
+}
+
+void MappedPeers::withdraw() noexcept {
+  // This is announced even if this rank showed no memory: the other ranks may have shown memory in an
+  // operation that this rank did not call.
+  arrive(kDone);
+  if (!shows_) return;
+  const Deadline deadline = Deadline::in(kWithdrawal);
+  for (int rank = 0; rank < ranks(); ++rank) {
+    while (rank != group_.host.index && !has_ended(rank) && !deadline.passed()) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+}
+
+}  // namespace vccl

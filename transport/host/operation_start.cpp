@@ -1,0 +1,137 @@
+#include "transport/host/operation_start.hpp"
+
+#include <cstring>
+#include <functional>
+
+namespace vccl {
+
+// std::less orders unrelated pointers, which < need not.
+const Region* region_of(const Group& group, std::span<const std::byte> window) {
+  const std::less_equal<const std::byte*> before;
+  for (const Region& region : group.regions) {
+    const std::byte* end = region.base + region.size;
+    if (before(region.base, window.data()) && before(window.data() + window.size(), end)) return &region;
+  }
+  return nullptr;
+}
+
+WindowKind kind_of(const Group& group, std::span<std::byte> window) {
+  return !window.empty() && region_of(group, window) ? WindowKind::mapped : WindowKind::staged;
+}
+
+OperationSlot& OperationStart::slot(int index) const {
+  return group_.host.line(index).operations[group_.sequence.load(std::memory_order_relaxed) & 1];
+}
+
+WindowRecord OperationStart::record_of(std::span<std::byte> window) const {
+  const Region* region = window.empty() ? nullptr : region_of(group_, window);
+  if (!region) return {WindowKind::staged, 0, 0, window.size()};
+  return {WindowKind::mapped, static_cast<std::uint32_t>(region - group_.regions.data()),
+          static_cast<std::uint64_t>(window.data() - region->base), window.size()};
+}
+
+void OperationStart::copy_payload(const Announcement& announcement, OperationSlot& own) const {
+  const std::size_t bytes = announcement.payload_bytes;
+  if (bytes > Peers::kPayloadBytes || announcement.payload[0].size() > bytes ||
+      announcement.payload[1].size() > bytes - announcement.payload[0].size()) {
+    throw Error(ErrorCode::invalid, "a payload of " + std::to_string(bytes) +
+                                        " bytes is too long, or its parts are longer than it");
+  }
+  std::byte* to =
+      is_inline(announcement)
+          ? own.payload
+          : group_.host.payload(group_.host.index, group_.sequence.load(std::memory_order_relaxed));
+  for (const auto& part : announcement.payload) {
+    if (part.empty()) continue;
+    std::memcpy(to, part.data(), part.size());
+    to += part.size();
+  }
+}
+
+void OperationStart::announce(const Announcement& announcement) {
+  OperationSlot& own = slot(group_.host.index);
+  own.signature = announcement.signature;
+  own.algorithm = announcement.algorithm;
+  if (announcement.payload_bytes > 0) copy_payload(announcement, own);
+  if (!is_inline(announcement)) {
+    own.windows.ring = record_of(announcement.window);
+    if (announcement.shows) {
+      own.windows.input = record_of(announcement.input);
+      own.windows.output = record_of(announcement.output);
+      own.windows.factor = announcement.factor;
+    }
+  }
+  announce_core(group_.own_line());
+  own.sequence.store(group_.sequence.load(std::memory_order_relaxed));
+}
+
+void OperationStart::pass(const Announcement& announcement) {
+  announce(announcement);
+  const std::uint64_t number = group_.sequence.load(std::memory_order_relaxed);
+  const int ranks = static_cast<int>(group_.host.ranks.size());
+  int arrived = 0;
+  const auto ready = [&] {
+    while (arrived < ranks && read(slot(arrived).sequence) == number) ++arrived;
+    return arrived == ranks;
+  };
+  const auto awaited = [&](int index) { return read(slot(index).sequence) != number; };
+  // Only the last rank to announce wakes the others: a rank that is woken earlier would have to sleep again.
+  // All stores and loads of `sequence` are in one total order, so the rank that announces last sees all the
+  // other announcements.
+  if (ready())
+    group_.wake_others();
+  else
+    waiter_.until_all_begin(ready, awaited);
+  // A rank that gave up before this rank announced does not wait for this rank: its memory may be in use for
+  // something else by now. This load pairs with the failure's record. Either this rank sees the failure here,
+  // or the rank that gave up sees that this rank has begun, and waits until this rank has ended the operation
+  // (MappedPeers::withdraw).
+  group_.check();
+  compare();
+}
+
+void OperationStart::compare() const {
+  // All ranks compare with the same rank, so that all of them find the same pair.
+  const Signature reference = slot(0).signature;
+  for (int i = 1; i < static_cast<int>(group_.host.ranks.size()); ++i) {
+    const Signature signature = slot(i).signature;
+    if (signature == reference) {
+      if (slot(i).algorithm == slot(0).algorithm) continue;
+      group_.raise(ErrorCode::mismatch, "rank " + std::to_string(group_.host.ranks[0]) + " and rank " +
+                                            std::to_string(group_.host.ranks[i]) +
+                                            " chose different algorithms for " + group_.operation_text() +
+                                            ". VCCL_ALGO must be the same on every rank.");
+    }
+    group_.raise(ErrorCode::mismatch,
+                 mismatch_text(group_, group_.host.ranks[0], reference, group_.host.ranks[i], signature));
+  }
+}
+
+PeerWindow OperationStart::window_of(int index, WindowRecord OperationSlot::Windows::* which) const {
+  // The record is copied before it is checked, because the slot is memory that a peer writes.
+  const WindowRecord announced = slot(index).windows.*which;
+  PeerWindow window{announced.kind, nullptr, announced.size};
+  if (window.kind == WindowKind::staged) return window;
+  const auto& regions = group_.host.regions[static_cast<std::size_t>(index)];
+  const std::uint64_t offset = announced.offset;
+  const std::uint32_t region = announced.region;
+  if (window.kind != WindowKind::mapped || region >= regions.size() || offset > regions[region]->size() ||
+      window.size > regions[region]->size() - offset) {
+    group_.raise(ErrorCode::protocol, "rank " + std::to_string(group_.host.ranks[index]) +
+                                          " announced a window outside of its memory for " +
+                                          group_.operation_text());
+  }
+  window.base = regions[region]->base() + offset;
+  return window;
+}
+
+std::string OperationStart::mismatch_text(const Group& group, int rank, const Signature& signature,
+                                          int other_rank, const Signature& other_signature) {
+  return "rank " + std::to_string(rank) + " called " + group.describe_signature(signature) +
+         " as operation " + std::to_string(group.sequence.load(std::memory_order_relaxed)) + " of group " +
+         group.name + ", but rank " + std::to_string(other_rank) + " called " +
+         group.describe_signature(other_signature) +
+         ". Every rank must call the same collectives in the same order with the same arguments.";
+}
+
+}  // namespace vccl

@@ -1,0 +1,193 @@
+#include "transport/host/waiter.hpp"
+
+#include <sched.h>
+
+#include <optional>
+
+#include "base/cpu_pause.hpp"
+#include "transport/bootstrap/meeting.hpp"
+#include "transport/deadlock_watch.hpp"
+#include "transport/host/futex.hpp"
+#include "transport/interruption.hpp"
+
+namespace vccl {
+namespace {
+
+// About a microsecond, which is what a peer on another core takes if it is about to arrive. Longer spinning
+// gains nothing over yielding, and is a pure loss whenever the scheduler has put both ranks on one core.
+constexpr int kSpins = 30;
+// How long a wait may yield without effect before it sleeps. With a core for every rank, yielding is a spin
+// that lets other threads run. A sleep would let the core go idle, and an idle core of a virtual machine
+// takes 50 microseconds and more to resume. Where ranks outnumber cores, no core goes idle.
+constexpr auto kPatience = std::chrono::microseconds(500);
+constexpr auto kOversubscribedPatience = std::chrono::microseconds(100);
+constexpr auto kLongestYielding = std::chrono::milliseconds(2);
+// A futex wakes a sleeping rank. The slice bounds how late the rank notices an event for which nobody wakes
+// it.
+constexpr auto kSlice = std::chrono::milliseconds(50);
+constexpr auto kLivenessPeriod = std::chrono::milliseconds(100);
+// A wait at the start of an operation that has lasted this long may be part of a deadlock.
+constexpr auto kLasting = std::chrono::milliseconds(200);
+
+}  // namespace
+
+void wake_sleepers(RankLine& line) noexcept {
+  line.wakeups.fetch_add(1);
+  futex_wake(line.wakeups);
+}
+
+void announce_core(RankLine& own) noexcept {
+  const int core = sched_getcpu();
+  // The core is stored only when it has changed, because the peers have this line in their caches.
+  if (own.core.load(std::memory_order_relaxed) != core) own.core.store(core, std::memory_order_relaxed);
+}
+
+void Waiter::slow(Ready ready, Awaited awaited, const char* what, bool at_start) {
+  if (spin(ready)) return;
+  announce_core(group_.own_line());
+  if (yield(ready, awaited, what)) return;
+  const auto begin = Clock::now();
+  auto next_look = begin;
+  auto next_interruption = begin + kInterruptionPeriod;
+  std::optional<LastingWait> lasting;
+  while (true) {
+    const auto now = Clock::now();
+    const bool look = now >= next_look;
+    if (look) next_look = now + kLivenessPeriod;
+    if (exits(ready, awaited, what, look)) return;
+    if (now >= next_interruption) {
+      next_interruption = now + kInterruptionPeriod;
+      check_interruption(awaited, what);
+    }
+    if (at_start && !lasting && now - begin >= kLasting) lasting.emplace(group_);
+    sleep(ready);
+    if (ready()) return;
+  }
+}
+
+bool Waiter::spin(Ready ready) {
+  for (int i = 0; i < (group_.oversubscribed ? 0 : kSpins); ++i) {
+    if (ready()) return true;
+    group_.check();
+    base::cpu_pause();
+  }
+  return false;
+}
+
+// If other threads have computed for longer than this one, the scheduler ignores this thread's yields: they
+// return at once until this thread has used up its share of time, which often takes milliseconds. If the
+// awaited rank is on this core, it cannot run until then, and the scheduler does not move it to another core,
+// because both threads look busy. A sleep lets the awaited rank run at once, and the wake-up finds an idle
+// core for one of the two.
+bool Waiter::yield(Ready ready, Awaited awaited, const char* what) {
+  const auto patience = group_.oversubscribed ? kOversubscribedPatience : kPatience;
+  const auto begin = Clock::now();
+  auto now = begin, last_effect = begin;
+  while (now - last_effect < patience && now - begin < kLongestYielding) {
+    if (exits(ready, awaited, what, false)) return true;
+    const auto before = Clock::now();
+    sched_yield();
+    if (ready()) return true;
+    now = Clock::now();
+    if (has_let_in(now - before)) {
+      last_effect = now;
+    } else if (shares_core(awaited)) {
+      return false;
+    }
+  }
+  return false;
+}
+
+// A yield that returns at once takes 300 to 700 ns, depending on the machine. Switching to another rank and
+// back takes at least five times as long.
+bool Waiter::has_let_in(std::chrono::nanoseconds yield) {
+  shortest_yield_ = std::min(shortest_yield_, yield);
+  return yield > 3 * shortest_yield_;
+}
+
+bool Waiter::shares_core(Awaited awaited) const {
+  const HostGroup& host = group_.host;
+  const int core = sched_getcpu();
+  for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
+    if (i != host.index && host.line(i).core.load(std::memory_order_relaxed) == core && awaited(i))
+      return true;
+  }
+  return false;
+}
+
+void Waiter::sleep(Ready ready) {
+  RankLine& line = group_.own_line();
+  // The counter is read before the condition: a wake-up in between changes the word, and the futex does not
+  // sleep.
+  const std::uint32_t seen = line.wakeups.load();
+  const auto left = group_.deadline.at - Clock::now();
+  line.sleepers.fetch_add(1);
+  if (!ready() && !group_.failure().happened() && left.count() > 0) {
+    futex_wait(line.wakeups, seen, std::min<std::chrono::nanoseconds>(kSlice, left));
+  }
+  line.sleepers.fetch_sub(1);
+}
+
+bool Waiter::exits(Ready ready, Awaited awaited, const char* what, bool look_for_dead) {
+  group_.check();
+  if (group_.pump) {
+    group_.pump();
+    group_.check();
+  }
+  if (look_for_dead && group_.meeting) group_.meeting->look();
+  const HostGroup& host = group_.host;
+  for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
+    if (i == host.index || !awaited(i)) continue;
+    const bool left = read(host.line(i).state) == RankState::left;
+    if (!left && !(look_for_dead && host.processes[i].dead())) continue;
+    // Everything that the peer did, it did before it left or died. What is missing now will stay missing.
+    if (ready()) return true;
+    if (!awaited(i)) continue;
+    // The peer may have given up for a reason that it or an earlier rank has announced.
+    if (group_.meeting) group_.meeting->look_for_reason();
+    const std::string rank = "rank " + std::to_string(host.ranks[i]);
+    const std::string us = "rank " + std::to_string(group_.rank);
+    if (left || read(host.line(i).state) == RankState::left) {
+      group_.raise_for_end(ErrorCode::peer_left, group_.left_text(i) + " while " + us + " waited for it " +
+                                                     what + " " + group_.operation_text());
+    }
+    group_.raise_for_end(ErrorCode::peer_dead, rank + " (pid " + std::to_string(host.processes[i].pid()) +
+                                                   ") died while " + us + " waited for it " + what + " " +
+                                                   group_.operation_text());
+  }
+  if (group_.deadline.passed()) {
+    if (ready()) return true;
+    time_out(awaited, what);
+  }
+  return false;
+}
+
+void Waiter::check_interruption(Awaited awaited, const char* what) {
+  const std::string by = interruption();
+  if (by.empty()) return;
+  const HostGroup& host = group_.host;
+  std::vector<int> missing;
+  for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i)
+    if (i != host.index && awaited(i)) missing.push_back(host.ranks[i]);
+  group_.raise_interrupted(by, ranks_text(missing), what);
+}
+
+void Waiter::time_out(Awaited awaited, const char* what) {
+  const HostGroup& host = group_.host;
+  std::vector<int> missing;
+  std::string begun;
+  for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
+    if (i == host.index || !awaited(i)) continue;
+    missing.push_back(host.ranks[i]);
+    const auto last =
+        std::max(host.line(i).operations[0].sequence.load(), host.line(i).operations[1].sequence.load());
+    begun += "; rank " + std::to_string(host.ranks[i]) + " has begun " + std::to_string(last) +
+             " operations here; " + DeadlockWatch::waits_text(group_, i);
+  }
+  group_.raise(ErrorCode::timeout, "rank " + std::to_string(group_.rank) + " waited " +
+                                       duration_text(group_.deadline.length) + " for " + ranks_text(missing) +
+                                       " " + what + " " + group_.operation_text() + begun +
+                                       ". Look for a rank that is stuck or slow, or raise the timeout.");
+}
+
+}  // namespace vccl

@@ -1,0 +1,441 @@
+#include "transport/messages/message_links.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "transport/host/machine.hpp"
+
+namespace vccl {
+
+using msgpack::Array;
+using msgpack::Map;
+using msgpack::Value;
+
+namespace {
+
+constexpr int kVersion = 1;
+constexpr Milliseconds kLinger{300};
+constexpr Milliseconds kProbePeriod{100};
+// How long this rank waits for the last messages of a peer whose listener has closed. A rank that leaves
+// closes its listener at once, while its last messages may be on their way for as long as it lingers.
+constexpr Milliseconds kLastWords{1000};
+// After so many unanswered pings, a peer gets further pings only once every kProbePeriod.
+constexpr int kPings = 16;
+const char kTable[] = "messages";
+
+std::string listener_key(int rank) {
+  return "messages/" + std::to_string(rank);
+}
+
+/// Returns the record that rank `from` has stored under `key`.
+Value read_record(Store& store, const std::string& key, const Group& group, int from) {
+  try {
+    return msgpack::decode(store.get(key, group.deadline));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::timeout) throw;
+    throw Error(ErrorCode::timeout, "rank " + std::to_string(group.rank) + " waited " +
+                                        duration_text(group.deadline.length) + " for rank " +
+                                        std::to_string(from) + " to say where messages of group " +
+                                        group.name + " are listened for");
+  }
+}
+
+}  // namespace
+
+MessageLinks::MessageLinks(const Group& group, Store& store, const std::string& address)
+    : group_(group), token_(random_hex(16)), listener_(std::make_unique<ZmqSocket>(ZmqSocket::Kind::router)) {
+  const std::vector<int>& here = group.host.ranks;
+  for (int rank = 0; rank < group.size; ++rank) {
+    const bool local = std::find(here.begin(), here.end(), rank) != here.end();
+    links_.push_back(local ? nullptr : std::make_unique<Link>(group, rank));
+  }
+  publish(store, address);
+  learn(store);
+}
+
+MessageLinks::~MessageLinks() {
+  if (!made_.inherited()) {
+    stop();
+    return;
+  }
+  // A forked child has the objects, but neither this object's thread nor libzmq's, and it is no rank.
+  (void)watch_.release();
+  (void)listener_.release();
+  for (auto& link : links_) {
+    if (link) (void)link->own.release();
+  }
+}
+
+void MessageLinks::clean(Store& store) {
+  store.remove(kTable);
+}
+
+std::size_t MessageLinks::remote_ranks() const {
+  return static_cast<std::size_t>(
+      std::count_if(links_.begin(), links_.end(), [](auto& link) { return !!link; }));
+}
+
+void MessageLinks::publish(Store& store, const std::string& address) {
+  const std::string endpoint = listener_->bind(address, remote_ranks(), group_.log);
+  store.set(
+      listener_key(group_.rank),
+      msgpack::encode(
+          Map{{"v", kVersion}, {"endpoint", endpoint}, {"key", listener_->public_key()}, {"token", token_}}));
+  group_.log.info("listening for messages of other hosts on " + endpoint);
+  if (group_.rank != 0) return;
+  // Rank 0 publishes all listeners under one key, so that every other rank needs one read.
+  Array listeners;
+  for (int rank = 0; rank < group_.size; ++rank) {
+    listeners.push_back(read_record(store, listener_key(rank), group_, rank));
+    store.remove(listener_key(rank));
+  }
+  store.set(kTable, msgpack::encode(Map{{"v", kVersion}, {"listeners", listeners}}));
+}
+
+void MessageLinks::learn(Store& store) {
+  const Value table = read_record(store, kTable, group_, 0);
+  const Array& listeners = table.at("listeners").as_array();
+  if (listeners.size() != links_.size()) {
+    throw Error(ErrorCode::protocol, "rank 0 tells where " + std::to_string(listeners.size()) +
+                                         " ranks of group " + group_.name +
+                                         " listen for messages, which has " + std::to_string(links_.size()));
+  }
+  for (std::size_t rank = 0; rank < links_.size(); ++rank) {
+    if (!links_[rank]) continue;
+    Link& link = *links_[rank];
+    if (listeners[rank].at("v") != Value(kVersion)) {
+      throw link.peer.breach("listens for messages of another version of vccl");
+    }
+    link.endpoint = listeners[rank].at("endpoint").as_string();
+    link.key = listeners[rank].at("key").as_string();
+    link.token = listeners[rank].at("token").as_string();
+  }
+}
+
+void MessageLinks::start(std::function<void()> notify) {
+  watch_ = std::make_unique<DescriptorWatch>(std::move(notify));
+  watch_->add(listener_->data_descriptor(), group_.rank);
+  watch_->add(listener_->monitor_descriptor(), group_.rank);
+  listener_ready_ = true;  // as for `own_ready` in connect()
+}
+
+void MessageLinks::send(int to, const Envelope& envelope, std::span<const std::byte> bytes) {
+  Link& link = *links_.at(static_cast<std::size_t>(to));
+  if (link.lost) return;
+  link.needed = true;
+  link.peer.offer(envelope, bytes);
+}
+
+void MessageLinks::matched(int source, std::size_t payload) {
+  links_.at(static_cast<std::size_t>(source))->peer.matched(payload);
+}
+
+void MessageLinks::take(int source, std::uint64_t id, std::span<std::byte> memory) {
+  links_.at(static_cast<std::size_t>(source))->peer.take(id, memory);
+}
+
+bool MessageLinks::progress(MessageSink& sink) {
+  read_ = 0;
+  moved_ = false;
+  for (int owner : watch_->ready()) {
+    if (owner == group_.rank) {
+      listener_ready_ = true;
+    } else {
+      links_[static_cast<std::size_t>(owner)]->own_ready = true;
+    }
+  }
+  read_listener(sink);
+  for (auto& link : links_) {
+    if (link && link->own_ready) read_own(*link, sink);
+  }
+  bool more = false;
+  for (auto& link : links_) {
+    if (!link || link->lost) continue;
+    if (link->needed && !link->own && link->route.empty()) connect(*link);
+    // The message that a receive waits for may be behind all those that are kept.
+    if (link->peer.is_full() && sink.awaits(link->rank)) link->peer.allow_more();
+    flush(*link);
+    more |= link->own_ready;
+  }
+  more |= listener_ready_;
+  report_ends(sink);
+  watch_->tick(suspicious() || expects_last_words());
+  // This comes last, so that what the engine then calls finds nothing half done.
+  for (auto& link : links_) {
+    if (!link) continue;
+    for (std::uint64_t id : link->peer.take_copied()) sink.sent(id);
+  }
+  return moved_ || more;
+}
+
+void MessageLinks::connect(Link& link) {
+  link.own = std::make_unique<ZmqSocket>(ZmqSocket::Kind::dealer);
+  watch_->add(link.own->data_descriptor(), link.rank);
+  watch_->add(link.own->monitor_descriptor(), link.rank);
+  link.own_ready = true;  // descriptors become readable only after an attempt to read
+  link.own->connect(link.endpoint, link.key);
+  link.own->post({}, control("hello", {{"rank", group_.rank}, {"token", link.token}}));
+  group_.log.info("connecting to rank " + std::to_string(link.rank) + " at " + link.endpoint +
+                  " for messages");
+}
+
+void MessageLinks::disconnect(Link& link, Milliseconds linger) noexcept {
+  if (!link.own || link.own->closed()) return;
+  if (watch_) {
+    watch_->remove(link.own->data_descriptor());
+    watch_->remove(link.own->monitor_descriptor());
+  }
+  link.own->close(linger);
+  lent_.push_back(link.own->borrowed());
+}
+
+/// Returns the same path for as long as that path leads to the peer, because messages must not overtake each
+/// other.
+std::optional<MessagePath> MessageLinks::path_to(Link& link) {
+  if (link.own) return link.own_ends ? std::nullopt : std::optional(MessagePath{link.own.get(), {}});
+  if (link.route.empty() || link.route_ends) return std::nullopt;
+  return MessagePath{listener_.get(), link.route};
+}
+
+void MessageLinks::flush(Link& link) {
+  const auto path = path_to(link);
+  if (!path || !link.peer.flush(*path)) return;
+  moved_ = true;
+  // A send may notice a message that has arrived, and the descriptor then does not become readable for it.
+  if (path->socket->readable()) (link.own ? link.own_ready : listener_ready_) = true;
+}
+
+void MessageLinks::read_listener(MessageSink& sink) {
+  const bool probe_now = suspicious() && Clock::now() >= next_probe_;
+  if (!listener_ready_ && !probe_now) return;
+  if (listener_->hung_up()) {
+    // The listener does not know whose connection has ended: it may be a stranger's.
+    for (auto& link : links_) {
+      if (link && !link->route.empty() && !link->route_over) suspect(*link);
+    }
+  }
+  do {
+    while (auto received = listener_->receive()) {
+      moved_ = true;
+      const auto known = routes_.find(received->route);
+      if (known == routes_.end()) {
+        greet(*received);
+      } else {
+        understand(*links_[static_cast<std::size_t>(known->second)], std::move(*received), sink);
+      }
+      if (read_ >= kCopyAtOnce) {
+        listener_ready_ = true;
+        return;
+      }
+    }
+    // All that a peer sent before its end has been read by now.
+    for (auto& link : links_) {
+      if (link) link->route_over = link->route_ends;
+    }
+  } while (probe());
+  listener_ready_ = false;
+}
+
+/// Binds a connection to the rank that its hello names, if the token is right. Any other first message comes
+/// from a stranger.
+void MessageLinks::greet(const ZmqSocket::Received& received) {
+  try {
+    const Value message =
+        msgpack::decode({reinterpret_cast<const char*>(received.control.data()), received.control.size()});
+    const auto rank = static_cast<std::size_t>(message.at("rank").as_int(0, group_.size - 1));
+    Link* link = links_[rank].get();
+    if (message.at("v") == Value(kVersion) && message.at("t") == Value("hello") && link &&
+        message.at("token") == Value(token_) && !received.payload && link->route.empty() && !link->lost) {
+      link->route = received.route;
+      routes_[received.route] = link->rank;
+      // The connection may have ended before this rank knew whose it was.
+      suspect(*link);
+      return;
+    }
+  } catch (const Error&) {
+    // The frame is not even a message.
+  }
+  if (!strangers_.allows(received.address)) return;
+  group_.log.warn("somebody at " + received.address +
+                  " who is no rank of the group connected to where rank " + std::to_string(group_.rank) +
+                  " listens for messages, and was not let in");
+}
+
+void MessageLinks::suspect(Link& link) {
+  link.suspect = true;
+  link.pings = 0;
+  link.earlier_pongs = link.pongs_due;
+}
+
+bool MessageLinks::suspicious() const {
+  return std::any_of(links_.begin(), links_.end(),
+                     [](auto& link) { return link && link->suspect && !link->lost; });
+}
+
+/// Returns whether the listener of a peer has closed that has not connected to this rank.
+bool MessageLinks::expects_last_words() const {
+  return std::any_of(links_.begin(), links_.end(),
+                     [](auto& link) { return link && link->own_over && link->route.empty() && !link->lost; });
+}
+
+/// Pings the peers whose connections to this listener may have ended. Returns whether one has ended: what the
+/// peer sent before can then be read.
+bool MessageLinks::probe() {
+  bool ended = false;
+  const bool all = Clock::now() >= next_probe_;
+  for (auto& link : links_) {
+    if (!link || !link->suspect || link->lost || (!all && link->pings >= kPings)) continue;
+    ++link->pings;
+    const ZmqSocket::Sent sent = listener_->post(link->route, control("ping"));
+    link->pongs_due += sent == ZmqSocket::Sent::yes;
+    if (sent != ZmqSocket::Sent::unreachable) continue;
+    link->suspect = false;
+    link->route_ends = ended = true;
+  }
+  if (all) next_probe_ = Clock::now() + kProbePeriod;
+  return ended;
+}
+
+void MessageLinks::read_own(Link& link, MessageSink& sink) {
+  // This is read first: libzmq reports the end of a connection after it has received what the peer sent
+  // before.
+  link.own_ends |= link.own->hung_up();
+  while (auto received = link.own->receive()) {
+    moved_ = true;
+    understand(link, std::move(*received), sink);
+    if (read_ >= kCopyAtOnce) return;
+  }
+  link.own_ready = false;
+  if (!link.own_ends || link.own_over) return;
+  link.own_over = moved_ = true;
+  link.own_end = Clock::now();
+  // Otherwise libzmq would connect anew, to whatever process listens there now.
+  disconnect(link, Milliseconds(0));
+  // There may be a second connection, on which the peer sends, and which shows when the peer has ended.
+  if (!link.route.empty() && !link.route_ends) suspect(link);
+}
+
+void MessageLinks::understand(Link& link, ZmqSocket::Received received, MessageSink& sink) {
+  if (link.lost || link.left) return;
+  try {
+    read(link, received, sink);
+  } catch (const msgpack::Malformed& error) {
+    throw link.peer.breach(std::string("sent a message that no rank sends: ") + error.what());
+  }
+}
+
+void MessageLinks::read(Link& link, ZmqSocket::Received& received, MessageSink& sink) {
+  if (received.excess) throw link.peer.breach("sent a message of more than two frames");
+  if (received.payload) read_ += received.payload->size();
+  const Value message = read_control(received.control, link.rank, group_.rank);
+  const std::string& type = message.at("t").as_string();
+  if (type == "ping") {
+    link.peer.say("pong");
+  } else if (type == "pong") {
+    link.pongs_due = std::max(link.pongs_due - 1, 0);
+    if (link.earlier_pongs > 0) {
+      --link.earlier_pongs;
+    } else {
+      link.suspect = false;
+      link.pings = 0;
+    }
+    // The peer lives, but does not receive what this rank sends.
+    if (link.own_over) link.route_ends = link.route_over = true;
+  } else if (type == "left") {
+    link.left = true;
+    link.why = read_left(message);
+  } else if (type == "fail") {
+    const Error failure = read_failure(message);
+    link.told = true;
+    throw failure;
+  } else {
+    link.peer.understand(message, received.payload, sink);
+  }
+}
+
+void MessageLinks::report_ends(MessageSink& sink) {
+  for (auto& link : links_) {
+    if (!link || link->lost) continue;
+    const bool own_over = link->own && link->own_over;
+    const bool over = link->route.empty() ? own_over && Clock::now() >= link->own_end + kLastWords
+                                          : link->route_over && (own_over || !link->own);
+    if (!link->left && !over) continue;
+    link->lost = moved_ = true;
+    sink.lost(link->rank, link->left ? ErrorCode::peer_left : ErrorCode::peer_dead, end_text(*link));
+  }
+}
+
+std::string MessageLinks::end_text(const Link& link) const {
+  const std::string us = "rank " + std::to_string(group_.rank);
+  const std::string them = "rank " + std::to_string(link.rank);
+  if (link.left) return group_.left_text(link.rank, link.why);
+  if (link.own && link.own->refused()) {
+    return us + " could not connect to " + them + " (" + link.endpoint +
+           "), which has left or died unless the network is at fault,";
+  }
+  return "the connection of " + us + " to " + them + " (" + link.endpoint + ") ended";
+}
+
+void MessageLinks::stop() noexcept {
+  if (std::exchange(stopped_, true)) return;
+  try {
+    // A peer that has connected, but whose hello was not read yet, is informed as well.
+    while (auto received = listener_->receive()) {
+      if (!routes_.contains(received->route)) greet(*received);
+    }
+    const bool failed = group_.failure().happened();
+    if (!failed) deliver_rest();
+    for (auto& link : links_) {
+      if (link && failed && !link->told) say_failure(*link);
+      if (link && !failed && !link->lost) say_left(*link);
+    }
+  } catch (const std::exception&) {
+    // The peers notice the ends of the connections instead.
+  }
+  for (auto& link : links_) {
+    if (link) disconnect(*link, kLinger);
+  }
+  watch_.reset();
+  lent_.push_back(listener_->borrowed());
+  listener_->close(kLinger);
+  const Deadline patience = Deadline::in(Milliseconds(600));
+  const auto reading = [&] {
+    return std::any_of(lent_.begin(), lent_.end(),
+                       [](const auto& borrowed) { return borrowed->count() > 0; });
+  };
+  while (reading() && !patience.passed()) usleep(100);
+  if (reading()) group_.log.warn("a link between hosts still holds memory of a message");
+}
+
+/// Sends the short messages that wait. They count as done once they are copied, so a rank that leaves has to
+/// send them.
+void MessageLinks::deliver_rest() {
+  const Deadline patience = Deadline::in(kLinger);
+  while (true) {
+    bool waiting = false;
+    for (auto& link : links_) {
+      if (!link || link->lost || !link->peer.waiting()) continue;
+      if (!link->own && link->route.empty()) connect(*link);
+      flush(*link);
+      waiting |= link->peer.waiting() && path_to(*link).has_value();
+    }
+    if (!waiting || patience.passed()) return;
+    usleep(200);
+  }
+}
+
+/// Sends the failure on every connection to the peer, because one of them may be broken.
+void MessageLinks::say_failure(Link& link) {
+  const std::string last = control("fail", failure_fields(group_.failure().error()));
+  if (link.own && !link.own->closed()) link.own->post({}, last);
+  if (!link.route.empty() && !link.route_over) listener_->post(link.route, last);
+}
+
+/// Sends that this rank leaves, after everything else that was sent.
+void MessageLinks::say_left(Link& link) {
+  if (const auto path = path_to(link))
+    path->socket->post(path->route, control("left", left_fields(group_.own_line().leave_reason.read())));
+}
+
+}  // namespace vccl

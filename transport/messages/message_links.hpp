@@ -1,0 +1,108 @@
+// Messages to and from ranks on other hosts.
+//
+// Every rank has one listener: a router to which any rank may connect. When the communicator is made, all
+// ranks learn each listener's endpoint and the token that it accepts. When one rank first has to send to
+// another, or to watch it, it connects to that rank's listener. Both ranks then use that connection. If two
+// ranks connect to each other at the same time, there are two connections, and each rank sends on the one
+// that it made. So everything that one rank sends to another goes one way.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "base/fork.hpp"
+#include "transport/messages/descriptor_watch.hpp"
+#include "transport/messages/message_peer.hpp"
+#include "transport/store.hpp"
+
+namespace vccl {
+
+class MessageLinks final : public MessagePort {
+ public:
+  /// Listens at `address` and learns the listeners of the ranks on other hosts. Every rank of the group must
+  /// construct one at the same time. Throws Error(timeout | protocol | system) by the group's deadline.
+  MessageLinks(const Group& group, Store& store, const std::string& address);
+  /// Calls stop() if that was not called: a rank that never used its messages leaves like any other.
+  ~MessageLinks() override;
+  /// Removes from the store what every rank has read.
+  static void clean(Store& store);
+
+  void start(std::function<void()> notify) override;
+  void send(int to, const Envelope& envelope, std::span<const std::byte> bytes) override;
+  void take(int source, std::uint64_t id, std::span<std::byte> memory) override;
+  void matched(int source, std::size_t payload) override;
+  void watch(int rank) override { links_.at(static_cast<std::size_t>(rank))->needed = true; }
+  bool progress(MessageSink& sink) override;
+  void stop() noexcept override;
+
+ private:
+  struct Link {
+    Link(const Group& group, int peer_rank) : rank(peer_rank), peer(group, peer_rank) {}
+
+    const int rank;
+    std::string endpoint, key, token;  // of the peer's listener
+    MessagePeer peer;
+    bool needed = false;             // this rank sends to the peer, or waits for it
+    std::unique_ptr<ZmqSocket> own;  // this rank's connection to the peer's listener
+    bool own_ready = false;          // there may be something to read from `own`
+    bool own_ends = false;           // `own` has ended; what came before may not have been read
+    bool own_over = false;           // `own` has been read to its end
+    Clock::time_point own_end{};     // when `own` was read to its end
+    std::string route;               // the peer's connection to this rank's listener
+    bool route_ends = false;         // these two are as own_ends and own_over, for that connection
+    bool route_over = false;
+    bool suspect = false;   // that connection may have ended: no ping since the suspicion has been answered
+    int pings = 0;          // how many pings were sent since the last answer
+    int pongs_due = 0;      // how many pings the peer has yet to answer
+    int earlier_pongs = 0;  // of these, to pings from before the suspicion; they prove nothing
+    bool left = false;      // the peer has said that it left
+    std::string why;        // the reason that the peer gave
+    bool told = false;      // the group's failure was sent to the peer, or came from it
+    bool lost = false;      // the peer's end was reported to the engine
+  };
+
+  std::size_t remote_ranks() const;
+  void publish(Store& store, const std::string& address);
+  void learn(Store& store);
+  void connect(Link& link);
+  void disconnect(Link& link, Milliseconds linger) noexcept;
+  std::optional<MessagePath> path_to(Link& link);
+  void flush(Link& link);
+
+  void read_listener(MessageSink& sink);
+  void greet(const ZmqSocket::Received& received);
+  void suspect(Link& link);
+  bool probe();
+  bool suspicious() const;
+  bool expects_last_words() const;
+  void read_own(Link& link, MessageSink& sink);
+  void understand(Link& link, ZmqSocket::Received received, MessageSink& sink);
+  void read(Link& link, ZmqSocket::Received& received, MessageSink& sink);
+  void report_ends(MessageSink& sink);
+  std::string end_text(const Link& link) const;
+
+  void deliver_rest();
+  void say_failure(Link& link);
+  void say_left(Link& link);
+
+  const Group& group_;
+  const base::ProcessMark made_;
+  std::string token_;
+  std::unique_ptr<ZmqSocket> listener_;
+  std::vector<std::unique_ptr<Link>> links_;     // by rank; null for the ranks of this host
+  std::unordered_map<std::string, int> routes_;  // the rank at each route of the listener
+  std::unique_ptr<DescriptorWatch> watch_;
+  std::vector<std::shared_ptr<Borrowed>> lent_;
+  bool listener_ready_ = false;
+  std::size_t read_ = 0;  // bytes that the progress() under way has read
+  bool moved_ = false;
+  Clock::time_point next_probe_{};
+  RateLimit strangers_;
+  bool stopped_ = false;
+};
+
+}  // namespace vccl

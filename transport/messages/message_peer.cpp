@@ -1,0 +1,207 @@
+#include "transport/messages/message_peer.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace vccl {
+
+using msgpack::Value;
+
+namespace {
+
+std::string bytes_text(std::uint64_t bytes) {
+  return std::to_string(bytes) + " bytes";
+}
+
+}  // namespace
+
+Error MessagePeer::breach(const std::string& what) const {
+  return Error(ErrorCode::protocol, "rank " + std::to_string(rank_) + " " + what + " (group " + group_.name +
+                                        ", seen by rank " + std::to_string(group_.rank) + ")");
+}
+
+void MessagePeer::offer(const Envelope& envelope, std::span<const std::byte> bytes) {
+  unoffered_.emplace_back(envelope, bytes);
+  make_offers();
+}
+
+/// Makes offers in the order of the calls, as many as the peer has room for.
+void MessagePeer::make_offers() {
+  for (; !unoffered_.empty() && offers_sent_ < offers_room_; unoffered_.pop_front()) {
+    const auto& [envelope, bytes] = unoffered_.front();
+    msgpack::Map fields = signature_fields(envelope.signature);
+    fields["id"] = envelope.id;
+    fields["tag"] = envelope.tag;
+    fields["bytes"] = envelope.bytes;
+    Outgoing offer{control("offer", std::move(fields)), std::nullopt};
+    if (bytes.size() <= kShortBytes && short_sent_ + bytes.size() <= short_read_ + kShortRoom) {
+      short_sent_ += bytes.size();
+      offer.payload.emplace(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+      copied_.push_back(envelope.id);
+    } else {
+      offered_[envelope.id] = {.bytes = bytes};
+    }
+    outbox_.push_back(std::move(offer));
+    ++offers_sent_;
+  }
+}
+
+void MessagePeer::matched(std::size_t payload) {
+  short_freed_ += payload;
+  offers_freed_ = std::max(offers_freed_, ++offers_matched_);
+  if (short_freed_ - short_told_ >= kShortRoom / 4 || offers_freed_ - offers_told_ >= kMostUnreceived / 4) {
+    say_got();
+  }
+}
+
+void MessagePeer::allow_more() {
+  if (offers_freed_ == offers_told_) offers_freed_ = offers_received_;
+  say_got();
+}
+
+void MessagePeer::take(std::uint64_t id, std::span<std::byte> memory) {
+  Incoming& incoming = incoming_.at(id);
+  incoming.wanted = true;
+  incoming.memory = memory.data();
+  outbox_.push_back({control("want", {{"id", id}}), std::nullopt});
+}
+
+bool MessagePeer::flush(const MessagePath& path) {
+  bool moved = false;
+  for (; !outbox_.empty(); outbox_.pop_front()) {
+    Outgoing& next = outbox_.front();
+    ZmqMessage* payload = next.payload ? &*next.payload : nullptr;
+    if (path.socket->post(path.route, next.control, payload) != ZmqSocket::Sent::yes) return moved;
+    moved = true;
+  }
+  while (!wanted_.empty() && blocks_sent_ < blocks_read_ + kWindow && send_block(path)) moved = true;
+  return moved;
+}
+
+bool MessagePeer::send_block(const MessagePath& path) {
+  const std::uint64_t id = wanted_.front();
+  Offered& offered = offered_.at(id);
+  const std::size_t bytes = std::min(kBlockBytes, offered.bytes.size() - offered.sent);
+  ZmqMessage payload = path.socket->lend(offered.bytes.data() + offered.sent, bytes);
+  const std::string block = control("block", {{"id", id}, {"at", std::uint64_t{offered.sent}}});
+  if (path.socket->post(path.route, block, &payload) != ZmqSocket::Sent::yes) return false;
+  offered.sent += bytes;
+  ++blocks_sent_;
+  if (offered.sent == offered.bytes.size()) {
+    offered.last_block = blocks_sent_;
+    wanted_.pop_front();
+  }
+  return true;
+}
+
+void MessagePeer::understand(const Value& message, const std::optional<ZmqMessage>& payload,
+                             MessageSink& sink) {
+  const std::string& type = message.at("t").as_string();
+  if (type == "offer") {
+    read_offer(message, payload, sink);
+  } else if (type == "block") {
+    read_block(message, payload, sink);
+  } else if (type == "want") {
+    read_want(message.at("id").as_uint());
+  } else if (type == "got") {
+    read_got(message);
+  } else if (type == "done") {
+    read_done(message.at("id").as_uint(), sink);
+  } else {
+    throw breach("sent a message of type \"" + type.substr(0, 32) + "\"");
+  }
+}
+
+void MessagePeer::read_offer(const Value& message, const std::optional<ZmqMessage>& payload,
+                             MessageSink& sink) {
+  Envelope envelope;
+  envelope.id = message.at("id").as_uint();
+  envelope.bytes = message.at("bytes").as_uint();
+  envelope.tag = static_cast<std::int32_t>(message.at("tag").as_int(INT32_MIN, INT32_MAX));
+  envelope.signature = read_signature(message);
+  if (envelope.id <= last_id_)
+    throw breach("offered message " + std::to_string(envelope.id) + " out of turn");
+  last_id_ = envelope.id;
+  if (is_full()) throw breach("offered more messages than it was told there is room for");
+  ++offers_received_;
+  if (!payload) {
+    if (envelope.bytes == 0) throw breach("offered an empty message as a long one");
+    incoming_[envelope.id] = {.bytes = envelope.bytes};
+    return sink.offered(rank_, envelope, std::nullopt);
+  }
+  if (payload->size() != envelope.bytes || envelope.bytes > kShortBytes) {
+    throw breach("sent " + bytes_text(payload->size()) + " with the offer of a message of " +
+                 bytes_text(envelope.bytes));
+  }
+  short_received_ += envelope.bytes;
+  if (short_received_ - short_told_ > kShortRoom) {
+    throw breach("sent more short messages than it was told there is room for");
+  }
+  sink.offered(rank_, envelope, std::span(payload->data(), payload->size()));
+}
+
+void MessagePeer::read_want(std::uint64_t id) {
+  const auto found = offered_.find(id);
+  if (found == offered_.end() || found->second.wanted) {
+    throw breach("asked for message " + std::to_string(id) + ", which it was not offered");
+  }
+  found->second.wanted = true;
+  wanted_.push_back(id);
+}
+
+void MessagePeer::read_block(const Value& message, const std::optional<ZmqMessage>& payload,
+                             MessageSink& sink) {
+  const std::uint64_t id = message.at("id").as_uint();
+  const auto found = incoming_.find(id);
+  if (found == incoming_.end() || !found->second.wanted || !payload) {
+    throw breach("sent a block of message " + std::to_string(id) + ", which nobody asked for");
+  }
+  Incoming& incoming = found->second;
+  const std::uint64_t expected = std::min<std::uint64_t>(kBlockBytes, incoming.bytes - incoming.received);
+  if (message.at("at").as_uint() != incoming.received || payload->size() != expected) {
+    throw breach("sent " + bytes_text(payload->size()) + " of message " + std::to_string(id) +
+                 " that are not the next block");
+  }
+  std::memcpy(incoming.memory + incoming.received, payload->data(), expected);
+  incoming.received += expected;
+  ++blocks_received_;
+  if (incoming.received < incoming.bytes) return say_got();
+  incoming_.erase(found);
+  outbox_.push_back({control("done", {{"id", id}}), std::nullopt});
+  sink.taken(rank_, id);
+}
+
+void MessagePeer::say_got() {
+  short_told_ = short_freed_;
+  offers_told_ = offers_freed_;
+  outbox_.push_back(
+      {control("got", {{"short", short_told_}, {"offers", offers_told_}, {"blocks", blocks_received_}}),
+       std::nullopt});
+}
+
+void MessagePeer::read_got(const Value& message) {
+  const std::uint64_t shorts = message.at("short").as_uint(), blocks = message.at("blocks").as_uint();
+  const std::uint64_t offers = message.at("offers").as_uint();
+  if (shorts < short_read_ || shorts > short_sent_ || blocks < blocks_read_ || blocks > blocks_sent_ ||
+      offers + kMostUnreceived < offers_room_ || offers > offers_sent_) {
+    throw breach("says that it has read what it was not sent");
+  }
+  short_read_ = shorts;
+  blocks_read_ = blocks;
+  offers_room_ = offers + kMostUnreceived;
+  make_offers();
+}
+
+void MessagePeer::read_done(std::uint64_t id, MessageSink& sink) {
+  const auto found = offered_.find(id);
+  if (found == offered_.end() || found->second.last_block == 0) {
+    throw breach("is done with message " + std::to_string(id) + ", which it was not sent");
+  }
+  // The peer reads blocks in the order in which they were sent.
+  blocks_read_ = std::max(blocks_read_, found->second.last_block);
+  offered_.erase(found);
+  sink.sent(id);
+}
+
+}  // namespace vccl

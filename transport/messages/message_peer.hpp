@@ -1,0 +1,121 @@
+// What this rank sends to and receives from one rank on another host: control messages, and the bytes under
+// way in both directions.
+//
+// Every message is a map as in control.hpp. A message with bytes has them in a second frame. The types:
+//   hello   first, by the rank that connects: {rank, token}
+//   offer   {id, tag, bytes} and the signature's fields; a short message's bytes come along
+//   want    {id}: the sender may send the offered message
+//   block   {id, at}, and the bytes of the message from there on
+//   got     {short, offers, blocks}: in all, how many bytes of short messages and how many offers are not
+//           kept any more, and how many blocks have been read
+//   done    {id}: the last of the message's blocks has been read
+//   ping    {}: to be answered by pong {}, which proves that both directions work
+//   fail    {code, text}: the group has failed
+//   left    {why}: last
+// Offers go out in the order of the calls, and blocks in the order in which they were asked for. What the
+// peer keeps is bounded (message_port.hpp): kShortRoom bytes of short messages, kMostUnreceived offers, and
+// kWindow blocks of long messages that it has not read yet.
+#pragma once
+
+#include <deque>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "transport/messages/message_port.hpp"
+#include "transport/remote/control.hpp"
+#include "transport/remote/zmq_socket.hpp"
+#include "transport/state/group.hpp"
+
+namespace vccl {
+
+/// The socket on which this rank sends to a peer, with a route if the socket is a router.
+struct MessagePath {
+  ZmqSocket* socket;
+  std::string route;
+};
+
+class MessagePeer {
+ public:
+  static constexpr std::size_t kShortBytes = 8 * 1024;
+  static constexpr std::uint64_t kShortRoom = 256 * 1024;
+  static constexpr std::size_t kBlockBytes = Communicator::kBlockBytes;
+  static constexpr std::uint64_t kWindow = 8;
+
+  MessagePeer(const Group& group, int rank) : group_(group), rank_(rank) {}
+
+  /// Adds a message of this rank. It is offered once the peer has room for another offer.
+  void offer(const Envelope& envelope, std::span<const std::byte> bytes);
+  /// Returns the messages whose bytes were copied since the last call, as the peer had room for them.
+  std::vector<std::uint64_t> take_copied() { return std::exchange(copied_, {}); }
+  /// Call this when a message of the peer is not kept any more. `payload` bytes had come along with its
+  /// offer.
+  void matched(std::size_t payload);
+  /// Returns whether all offers that the peer may make have come. The peer then waits before it makes
+  /// another.
+  bool is_full() const { return offers_received_ - offers_told_ >= kMostUnreceived; }
+  /// Lets the peer make further offers. If those that are kept leave no room, lets it make as many again.
+  void allow_more();
+  /// Asks for the offered message `id`, whose bytes will be written to `memory`.
+  void take(std::uint64_t id, std::span<std::byte> memory);
+  void say(const char* type) { outbox_.push_back({control(type), std::nullopt}); }
+  /// Returns whether a message waits for nothing but room on the link.
+  bool waiting() const { return !outbox_.empty(); }
+
+  /// Sends what can be sent. Returns whether that was anything.
+  bool flush(const MessagePath& path);
+  /// Handles one message of the types from offer to done. Throws Error(protocol) for what no correct peer
+  /// sends.
+  void understand(const msgpack::Value& message, const std::optional<ZmqMessage>& payload, MessageSink& sink);
+
+  /// Returns Error(protocol) about this peer: "rank 3 " + what.
+  Error breach(const std::string& what) const;
+
+ private:
+  struct Outgoing {
+    std::string control;
+    std::optional<ZmqMessage> payload;
+  };
+  /// A long message of this rank, until it is done.
+  struct Offered {
+    std::span<const std::byte> bytes;
+    bool wanted = false;
+    std::size_t sent = 0;
+    std::uint64_t last_block = 0;  // the number of its last block, once that has been sent
+  };
+  /// A long message of the peer, from its offer on.
+  struct Incoming {
+    std::uint64_t bytes;
+    bool wanted = false;
+    std::byte* memory = nullptr;
+    std::uint64_t received = 0;
+  };
+
+  void make_offers();
+  bool send_block(const MessagePath& path);
+  void read_offer(const msgpack::Value& message, const std::optional<ZmqMessage>& payload, MessageSink& sink);
+  void read_want(std::uint64_t id);
+  void read_block(const msgpack::Value& message, const std::optional<ZmqMessage>& payload, MessageSink& sink);
+  void read_got(const msgpack::Value& message);
+  void read_done(std::uint64_t id, MessageSink& sink);
+  void say_got();
+
+  const Group& group_;
+  const int rank_;
+  std::deque<Outgoing> outbox_;
+  std::deque<std::pair<Envelope, std::span<const std::byte>>> unoffered_;  // the peer has no room yet
+  std::vector<std::uint64_t> copied_;
+  std::unordered_map<std::uint64_t, Offered> offered_;
+  std::deque<std::uint64_t> wanted_;  // ids in offered_, in the order in which their bytes were asked for
+  std::unordered_map<std::uint64_t, Incoming> incoming_;
+  std::uint64_t last_id_ = 0;  // the last id that was offered to this rank
+  // The next members count over the link's life. Those that end in sent_ count what went to the peer, and
+  // those in read_ what the peer has read or does not keep any more. Those in received_, freed_ and matched_
+  // count at this rank, and those in told_ what the peer was told of these.
+  std::uint64_t short_sent_ = 0, short_read_ = 0, blocks_sent_ = 0, blocks_read_ = 0;
+  std::uint64_t offers_sent_ = 0, offers_room_ = kMostUnreceived;
+  std::uint64_t short_received_ = 0, short_freed_ = 0, short_told_ = 0, blocks_received_ = 0;
+  std::uint64_t offers_received_ = 0, offers_matched_ = 0, offers_freed_ = 0, offers_told_ = 0;
+};
+
+}  // namespace vccl

@@ -1,0 +1,77 @@
+// Limits how many connections the listening sockets of this process hold.
+//
+// libzmq accepts every connection, and a connection that sends nothing keeps its descriptor for as long as
+// libzmq waits for a handshake. So this process makes its listening sockets itself, and counts each socket's
+// connections from libzmq's events. While there are too many, the kernel refuses further connections.
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "transport/host/segment.hpp"
+#include "transport/support/log.hpp"
+#include "transport/support/rate_limit.hpp"
+
+namespace vccl {
+
+/// Returns a listening TCP socket on a free port of `address` ("10.0.0.7", "[2001:db8::7]"), for ZMQ_USE_FD.
+/// Without ZMQ_USE_FD, libzmq lists the network interfaces, and calls abort() if it has no descriptor for
+/// that. Throws Error(system).
+FileDescriptor listen_at(const std::string& address);
+
+/// One listening socket. The guard's mutex guards all members but `ends` and `endpoint`.
+struct WatchedListener {
+  struct Connection {
+    std::string address, port;  // of the other end
+    std::size_t greeted;        // the value of WatchedListener::greeted when this connection was accepted
+  };
+
+  FileDescriptor ends;  // an eventfd that counts connections that have ended
+  std::string endpoint;
+  int listening = -1;       // libzmq's descriptor, which libzmq closes with its socket
+  void* monitor = nullptr;  // the socket of the guard that receives libzmq's events
+  std::size_t limit = 0;    // the largest number of connections at a time
+  Log log;
+  std::map<int, Connection> connections;  // by their descriptors
+  std::size_t greeted = 0;                // how many handshakes have succeeded
+  bool failed = false;                    // a handshake has failed, and its connection is about to end
+  bool shut = false;                      // the kernel refuses all further connections
+  RateLimit strangers;
+};
+
+/// Reads libzmq's events of all listeners on a thread of its own, which sleeps while no connection begins or
+/// ends. Thread-safe.
+class ConnectionGuard {
+ public:
+  /// Throws Error(system).
+  ConnectionGuard();
+  ~ConnectionGuard();
+  ConnectionGuard(const ConnectionGuard&) = delete;
+  ConnectionGuard& operator=(const ConnectionGuard&) = delete;
+
+  /// Watches the listener until dismiss(). All members of `listener` but the counters must be set.
+  void attend(std::shared_ptr<WatchedListener> listener);
+  /// Refuses all further connections. Existing connections stay.
+  void shut(WatchedListener& listener);
+  /// Call this before libzmq's socket is closed. Close the monitor after that.
+  void dismiss(const std::shared_ptr<WatchedListener>& listener) noexcept;
+
+ private:
+  void run();
+  void read_events(WatchedListener& listener);
+  void understand(WatchedListener& listener, int event, int value);
+  void tell_of_stranger(WatchedListener& listener, const WatchedListener::Connection& connection);
+  void turn_away(WatchedListener& listener, bool everybody);
+
+  std::mutex mutex_;
+  std::list<std::shared_ptr<WatchedListener>> listeners_;
+  FileDescriptor wake_;
+  bool ends_ = false;
+  std::thread thread_;
+};
+
+}  // namespace vccl

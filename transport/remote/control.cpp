@@ -1,0 +1,74 @@
+#include "transport/remote/control.hpp"
+
+#include <limits>
+
+#include "transport/state/control_segment.hpp"
+#include "transport/support/text.hpp"
+
+namespace vccl {
+
+using msgpack::Map;
+using msgpack::Value;
+
+namespace {
+
+constexpr int kVersion = 1;
+constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+
+}  // namespace
+
+std::string control(const char* type, Map fields) {
+  fields["v"] = kVersion;
+  fields["t"] = type;
+  return msgpack::encode(fields);
+}
+
+Value read_control(const ZmqMessage& frame, int from, int us) {
+  Value message = msgpack::decode({reinterpret_cast<const char*>(frame.data()), frame.size()});
+  if (const auto version = message.at("v").as_int(0, kNoLimit); version != kVersion) {
+    throw Error(ErrorCode::protocol, "rank " + std::to_string(from) + " speaks version " +
+                                         std::to_string(version) + " on its links, rank " +
+                                         std::to_string(us) + " speaks version " + std::to_string(kVersion));
+  }
+  return message;
+}
+
+Map signature_fields(const Signature& signature) {
+  return {{"collective", static_cast<int>(signature.collective)},
+          {"dtype", static_cast<int>(signature.dtype)},
+          {"op", static_cast<int>(signature.op)},
+          {"root", signature.root},
+          {"count", signature.count},
+          {"extra", signature.extra}};
+}
+
+Signature read_signature(const Value& message) {
+  Signature signature;
+  signature.collective = static_cast<std::uint8_t>(message.at("collective").as_int(0, 255));
+  signature.dtype = static_cast<std::uint8_t>(message.at("dtype").as_int(0, 255));
+  signature.op = static_cast<std::uint8_t>(message.at("op").as_int(0, 255));
+  signature.root = static_cast<std::int32_t>(message.at("root").as_int(INT32_MIN, INT32_MAX));
+  signature.count = message.at("count").as_uint();
+  signature.extra = message.at("extra").as_uint();
+  return signature;
+}
+
+Map failure_fields(const Error& error) {
+  return {{"code", static_cast<int>(error.code())}, {"text", error.what()}};
+}
+
+Error read_failure(const Value& message) {
+  const auto code = message.at("code").as_int(0, static_cast<int>(ErrorCode::system));
+  return Error(static_cast<ErrorCode>(code),
+               std::string(cut_text(message.at("text").as_string(), kMaxFailureText)));
+}
+
+Map left_fields(const std::string& why) {
+  return {{"why", why}};
+}
+
+std::string read_left(const Value& message) {
+  return valid_text(cut_text(message.at("why").as_string(), LeaveReason::kMaxText));
+}
+
+}  // namespace vccl

@@ -1,0 +1,34 @@
+// Control messages between hosts, which all links use: MessagePack maps {v: version, t: type, ...}.
+#pragma once
+
+#include <string>
+
+#include "transport/communicator.hpp"
+#include "transport/remote/zmq_api.hpp"
+#include "transport/support/msgpack.hpp"
+
+namespace vccl {
+
+/// The length to which a failure's text from another host is cut.
+inline constexpr std::size_t kMaxFailureText = 4096;
+
+/// Returns the bytes of a message.
+std::string control(const char* type, msgpack::Map fields = {});
+/// Decodes a frame as a message and checks its version. Throws Error(protocol), which names both ranks.
+msgpack::Value read_control(const ZmqMessage& frame, int from, int us);
+
+/// Returns a signature's fields, for control().
+msgpack::Map signature_fields(const Signature& signature);
+/// Reads the signature's fields of a message. Throws Error(protocol) if a field is missing or out of range.
+Signature read_signature(const msgpack::Value& message);
+
+/// Encode a failure as {code, text}, and decode it.
+msgpack::Map failure_fields(const Error& error);
+Error read_failure(const msgpack::Value& message);
+
+/// Encode the reason of a rank that leaves as {why}, and decode it. The text is empty if the rank gave no
+/// reason.
+msgpack::Map left_fields(const std::string& why);
+std::string read_left(const msgpack::Value& message);
+
+}  // namespace vccl

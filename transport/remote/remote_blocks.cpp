@@ -1,0 +1,77 @@
+// Sending and receiving blocks over a link to another host.
+#include "transport/host/mapped_link.hpp"
+#include "transport/remote/control.hpp"
+#include "transport/remote/remote_links.hpp"
+
+namespace vccl {
+namespace {
+
+constexpr std::size_t kBlockBytes = Communicator::kBlockBytes;
+constexpr std::uint64_t kSlots = Communicator::kSlots;
+constexpr std::size_t kAlignment = 64;
+
+}  // namespace
+
+void RemoteOutbox::await_credit() {
+  links_.until([&] { return link_.posted - link_.released < kSlots; }, link_, "to read a block of");
+}
+
+void RemoteOutbox::send(const std::byte* data, std::size_t bytes) {
+  const std::uint64_t sequence = links_.group().sequence.load(std::memory_order_relaxed);
+  links_.send(link_, control("block", {{"seq", sequence}, {"n", ++link_.posted}}), data, bytes);
+}
+
+void RemoteOutbox::post(std::size_t offset, std::size_t bytes) {
+  check_block(links_.group(), offset, bytes);
+  await_credit();
+  send(links_.group().window.bytes.data() + offset, bytes);
+}
+
+std::byte* RemoteOutbox::reserve() {
+  await_credit();
+  // The slots live as long as libzmq reads from them, which may be longer than the link lives.
+  std::vector<std::byte>& memory = link_.socket.borrowed()->memory;
+  if (memory.empty()) memory.resize(kSlots * kBlockBytes + kAlignment);
+  const auto start = reinterpret_cast<std::uintptr_t>(memory.data());
+  const std::size_t padding = (kAlignment - start % kAlignment) % kAlignment;
+  return memory.data() + padding + (link_.posted % kSlots) * kBlockBytes;
+}
+
+void RemoteOutbox::commit(std::size_t bytes) {
+  if (bytes > kBlockBytes) {
+    throw Error(ErrorCode::invalid, "a block of " + std::to_string(bytes) + " bytes is longer than " +
+                                        std::to_string(kBlockBytes));
+  }
+  send(reserve(), bytes);
+}
+
+void RemoteOutbox::drain() {
+  // The neighbour releases a block when it has received and read it. By then libzmq has read the block from
+  // this rank's memory for the last time.
+  links_.until([&] { return link_.released == link_.posted; }, link_, "to read the last block of");
+}
+
+const std::byte* RemoteInbox::take(std::size_t, std::size_t bytes) {
+  return take_committed(bytes);
+}
+
+const std::byte* RemoteInbox::take_committed(std::size_t bytes) {
+  links_.until([&] { return !link_.blocks.empty(); }, link_, "to send a block of");
+  const RemoteLink::Block& block = link_.blocks.front();
+  const Group& group = links_.group();
+  if (block.sequence != group.sequence.load(std::memory_order_relaxed) || block.bytes.size() != bytes) {
+    group.raise(ErrorCode::protocol, "rank " + std::to_string(link_.peer) + " sent a block of " +
+                                         std::to_string(block.bytes.size()) + " bytes for operation " +
+                                         std::to_string(block.sequence) + " where rank " +
+                                         std::to_string(group.rank) + " expected " + std::to_string(bytes) +
+                                         " bytes of " + group.operation_text());
+  }
+  return block.bytes.data();
+}
+
+void RemoteInbox::release() {
+  link_.blocks.pop_front();
+  links_.send(link_, control("release", {{"n", ++consumed_}}));
+}
+
+}  // namespace vccl

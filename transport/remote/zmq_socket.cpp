@@ -1,0 +1,290 @@
+#include "transport/remote/zmq_socket.hpp"
+
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "transport/communicator.hpp"
+#include "transport/host/machine.hpp"
+#include "transport/support/descriptors.hpp"
+
+namespace vccl {
+namespace {
+
+using namespace zmq_constant;
+
+// If a peer's process ends, its connection ends at once. The heartbeat is for a host that lost power or
+// network: nothing was heard for kSilenceMilliseconds although a ping went out every kHeartbeatMilliseconds.
+constexpr int kHeartbeatMilliseconds = 2'000;
+constexpr int kSilenceMilliseconds = 10'000;
+constexpr std::int64_t kLargestMessage = Communicator::kBlockBytes + 64 * 1024;
+// Up to this size, in bytes, a copy costs less than lending the memory.
+constexpr std::size_t kCopied = 1024;
+
+// libzmq is not built with the thread sanitizer, so the sanitizer does not see how its threads order their
+// use of frames. These calls tell the sanitizer.
+#if defined(__SANITIZE_THREAD__)
+extern "C" void __tsan_release(void*);
+extern "C" void __tsan_acquire(void*);
+void handed_over(void* hint) {
+  __tsan_release(hint);
+}
+void taken_over(void* hint) {
+  __tsan_acquire(hint);
+}
+#else
+void handed_over(void*) {}
+void taken_over(void*) {}
+#endif
+
+int type_of(ZmqSocket::Kind kind) {
+  switch (kind) {
+    case ZmqSocket::Kind::dealer:
+      return kDealer;
+    case ZmqSocket::Kind::router:
+      return kRouter;
+    default:
+      return kPair;
+  }
+}
+
+constexpr std::size_t kKeyText = 41;  // 40 characters of Z85 and a zero
+
+}  // namespace
+
+template <class T>
+void ZmqSocket::set(int option, T value) {
+  if (zmq_api().setsockopt(socket_, option, &value, sizeof value) != 0) throw_zmq("zmq_setsockopt");
+}
+
+ZmqSocket::ZmqSocket(Kind kind) : kind_(kind), context_(ZmqContext::acquire()) {
+  const ZmqApi& api = zmq_api();
+  require_descriptors(kListeningDescriptors + 1, "a link between hosts and its connection");
+  socket_ = api.socket(context_->get(), type_of(kind));
+  if (!socket_) throw_zmq("zmq_socket");
+  try {
+    set(kLinger, 0);
+    set(kMaxMessageSize, kLargestMessage);
+    set(kHeartbeatInterval, kHeartbeatMilliseconds);
+    set(kHeartbeatTimeout, kSilenceMilliseconds);
+    set(kHeartbeatTimeToLive, kSilenceMilliseconds);
+    // Without this, a router drops a message whose route leads nowhere, and reports no error.
+    if (kind == Kind::router) set(kRouterMandatory, 1);
+    // A dealer's refused connection is reported as the end of an attempt (closed), not as a disconnection.
+    if (kind == Kind::dealer) monitor_ = make_monitor(kEventDisconnected | kEventClosed);
+  } catch (...) {
+    close(Milliseconds(0));
+    throw;
+  }
+}
+
+/// Returns the socket on which libzmq reports these events.
+void* ZmqSocket::make_monitor(int events) {
+  const ZmqApi& api = zmq_api();
+  const std::string endpoint = "inproc://vccl-monitor-" + random_hex(8);
+  if (api.socket_monitor(socket_, endpoint.c_str(), events) != 0) throw_zmq("zmq_socket_monitor");
+  void* monitor = api.socket(context_->get(), kPair);
+  if (!monitor) throw_zmq("zmq_socket");
+  if (api.connect(monitor, endpoint.c_str()) == 0) return monitor;
+  api.close(monitor);
+  throw_zmq("watching a link");
+}
+
+void ZmqSocket::set_keys(bool server, const std::string& server_key) {
+  const ZmqApi& api = zmq_api();
+  char public_key[kKeyText], secret_key[kKeyText];
+  if (api.curve_keypair(public_key, secret_key) != 0) throw_zmq("zmq_curve_keypair");
+  if (server) {
+    set(kCurveServer, 1);
+    public_key_ = public_key;
+  } else {
+    api.setsockopt(socket_, kCurvePublicKey, public_key, kKeyText);
+    if (api.setsockopt(socket_, kCurveServerKey, server_key.c_str(), server_key.size() + 1) != 0) {
+      throw_zmq("a peer's CURVE key");
+    }
+  }
+  if (api.setsockopt(socket_, kCurveSecretKey, secret_key, kKeyText) != 0) throw_zmq("a CURVE key");
+}
+
+std::string ZmqSocket::bind(const std::string& address, std::size_t ranks, const Log& log) {
+  const ZmqApi& api = zmq_api();
+  if (api.has("curve")) {
+    set_keys(true, "");
+  } else {
+    log.warn("the libzmq in use has no CURVE: what comes in at " + address + " is not encrypted");
+  }
+  auto listener = std::make_shared<WatchedListener>();
+  listener->ends = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!listener->ends) throw_system("eventfd");
+  listener->limit = ranks + kStrangers;
+  listener->log = log;
+  FileDescriptor listening = listen_at(address);
+  set(kUseDescriptor, listening.get());
+  listener->monitor =
+      make_monitor(kEventAccepted | kEventDisconnected | kEventHandshakeFailed | kEventHandshakeSucceeded);
+  listener_ = listener;
+  // The descriptor has the address already. libzmq only checks that this one is well-formed.
+  if (api.bind(socket_, ("tcp://" + address + ":*").c_str()) != 0) throw_zmq("listening at " + address);
+  listener->listening = listening.release();
+  char bound[256];
+  std::size_t size = sizeof bound;
+  if (api.getsockopt(socket_, kLastEndpoint, bound, &size) != 0) throw_zmq("zmq_getsockopt");
+  listener->endpoint = bound;
+  context_->connection_guard().attend(listener);
+  return bound;
+}
+
+void ZmqSocket::shut() {
+  if (listener_ && !closed()) context_->connection_guard().shut(*listener_);
+}
+
+void ZmqSocket::connect(const std::string& endpoint, const std::string& server_key) {
+  if (!server_key.empty()) set_keys(false, server_key);
+  if (endpoint.find('[') != std::string::npos) set(kIpv6, 1);
+  if (!monitor_) monitor_ = make_monitor(kEventDisconnected);
+  if (zmq_api().connect(socket_, endpoint.c_str()) != 0) throw_zmq("connecting to " + endpoint);
+}
+
+bool ZmqSocket::send(const std::string& control) {
+  return !closed() && post({}, control) == Sent::yes;
+}
+
+bool ZmqSocket::send(const std::string& control, const std::byte* data, std::size_t size) {
+  if (closed()) return false;
+  ZmqMessage payload = lend(data, size);
+  return post({}, control, &payload) == Sent::yes;
+}
+
+ZmqSocket::Sent ZmqSocket::post(const std::string& route, const std::string& control, ZmqMessage* payload) {
+  const ZmqApi& api = zmq_api();
+  ZmqMessage frame(control);
+  std::optional<ZmqMessage> first;
+  if (kind_ == Kind::router) first.emplace(route);
+  const int more = payload ? kSendMore : 0;
+  const int sent = first ? api.msg_send(first->raw(), socket_, kDontWait | kSendMore)
+                         : api.msg_send(frame.raw(), socket_, kDontWait | more);
+  if (sent < 0) {
+    if (api.error() == EAGAIN) return Sent::later;
+    if (first && api.error() == EHOSTUNREACH) return Sent::unreachable;
+    throw_zmq("sending on a link");
+  }
+  // If the first frame was accepted, the others are too: libzmq sends a message whole or not at all.
+  if (first && api.msg_send(frame.raw(), socket_, kDontWait | more) < 0) throw_zmq("sending on a link");
+  if (payload && api.msg_send(payload->raw(), socket_, kDontWait) < 0) throw_zmq("sending on a link");
+  return Sent::yes;
+}
+
+ZmqMessage ZmqSocket::lend(const std::byte* data, std::size_t size) {
+  if (size <= kCopied) return ZmqMessage(std::string(reinterpret_cast<const char*>(data), size));
+  // The hint keeps the counter, and the memory beside it, until libzmq's thread has given this frame back.
+  // That may be after the link is gone.
+  auto* hint = new std::shared_ptr<Borrowed>(borrowed_);
+  borrowed_->count_.fetch_add(1, std::memory_order_relaxed);
+  handed_over(hint);
+  const auto give_back = [](void*, void* owner) {
+    taken_over(owner);
+    auto* borrowed = static_cast<std::shared_ptr<Borrowed>*>(owner);
+    // This pairs with count(): a thread that sees the lower count may write where libzmq has read.
+    (*borrowed)->count_.fetch_sub(1, std::memory_order_release);
+    delete borrowed;
+  };
+  return ZmqMessage(const_cast<std::byte*>(data), size, +give_back, hint);
+}
+
+std::optional<ZmqSocket::Received> ZmqSocket::receive() {
+  if (closed()) return std::nullopt;
+  const ZmqApi& api = zmq_api();
+  // The frames of a message arrive together, so the frames after the first need no wait.
+  const auto next = [&](ZmqMessage& frame) {
+    if (api.msg_recv(frame.raw(), socket_, kDontWait) < 0) throw_zmq("receiving on a link");
+  };
+  Received received;
+  if (api.msg_recv(received.control.raw(), socket_, kDontWait) < 0) {
+    if (api.error() == EAGAIN || api.error() == EINTR) return std::nullopt;
+    throw_zmq("receiving on a link");
+  }
+  if (kind_ == Kind::router) {
+    received.route.assign(reinterpret_cast<const char*>(received.control.data()), received.control.size());
+    if (api.msg_more(received.control.raw())) next(received.control);
+    const char* address = api.msg_gets(received.control.raw(), "Peer-Address");
+    received.address = address ? address : "an unknown address";
+  }
+  if (!api.msg_more(received.control.raw())) return received;
+  received.payload.emplace();
+  next(*received.payload);
+  if (!api.msg_more(received.payload->raw())) return received;
+  ZmqMessage rest;
+  do next(rest);
+  while (api.msg_more(rest.raw()));
+  if (kind_ != Kind::router) {
+    throw Error(ErrorCode::protocol, "a message of more than two frames came from another host");
+  }
+  received.excess = true;
+  return received;
+}
+
+int ZmqSocket::descriptor(void* socket) {
+  int number = -1;
+  std::size_t size = sizeof number;
+  if (zmq_api().getsockopt(socket, kDescriptor, &number, &size) != 0) throw_zmq("zmq_getsockopt");
+  return number;
+}
+
+int ZmqSocket::events() {
+  int events = 0;
+  std::size_t size = sizeof events;
+  if (zmq_api().getsockopt(socket_, kEvents, &events, &size) != 0) throw_zmq("zmq_getsockopt");
+  return events;
+}
+
+bool ZmqSocket::readable() {
+  return !closed() && (events() & kPollIn);
+}
+
+bool ZmqSocket::hung_up() {
+  if (closed()) return true;
+  if (listener_) {
+    eventfd_t ends = 0;
+    return eventfd_read(listener_->ends.get(), &ends) == 0;
+  }
+  if (!monitor_) return false;
+  ZmqMessage frame;
+  bool any = false;
+  // An event has two frames, and the first says which event it is. The monitor reports only the kinds asked
+  // for.
+  while (zmq_api().msg_recv(frame.raw(), monitor_, kDontWait) >= 0) {
+    std::uint16_t event = 0;
+    if (!zmq_api().msg_more(frame.raw())) continue;
+    if (frame.size() >= sizeof event) std::memcpy(&event, frame.data(), sizeof event);
+    if (!std::exchange(ended_, true)) refused_ = event == kEventClosed;
+    any = true;
+  }
+  return any;
+}
+
+bool ZmqSocket::disconnected() {
+  disconnected_ |= hung_up();
+  if (!disconnected_ || !listener_ || closed()) return disconnected_;
+  // A listening socket also reports strangers that hung up (a port scanner) without having passed the
+  // handshake. Only if the peer itself has gone can the socket not send any more.
+  return !(events() & kPollOut);
+}
+
+void ZmqSocket::close(Milliseconds linger) noexcept {
+  if (!socket_) return;
+  const ZmqApi& api = zmq_api();
+  const int milliseconds = static_cast<int>(linger.count());
+  api.setsockopt(socket_, kLinger, &milliseconds, sizeof milliseconds);
+  if (listener_) context_->connection_guard().dismiss(listener_);
+  api.socket_monitor(socket_, nullptr, 0);
+  api.close(socket_);
+  const int none = 0;
+  if (void* monitor = listener_ ? listener_->monitor : monitor_) {
+    api.setsockopt(monitor, kLinger, &none, sizeof none);
+    api.close(monitor);
+  }
+  socket_ = monitor_ = nullptr;
+}
+
+}  // namespace vccl

@@ -1,0 +1,129 @@
+// Full-duplex connections to ranks on other hosts: a ZeroMQ socket and its monitor. They are encrypted with
+// CURVE if libzmq has it. Without CURVE they go in plain text, and every listening socket logs a warning.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/deadline.hpp"
+#include "transport/remote/connection_guard.hpp"
+#include "transport/remote/zmq_api.hpp"
+
+namespace vccl {
+
+/// Counts the frames that libzmq still reads from this rank's memory, and owns the memory that belongs to the
+/// link itself.
+class Borrowed {
+ public:
+  /// Returns how many frames were lent and not given back yet.
+  int count() const { return count_.load(std::memory_order_acquire); }
+  std::vector<std::byte> memory;
+
+ private:
+  friend class ZmqSocket;
+  std::atomic<int> count_{0};
+};
+
+/// Use a socket only under the mutex of its owner. ZeroMQ allows several threads to use a socket in turn if a
+/// fence separates them.
+class ZmqSocket {
+ public:
+  /// A `pair` and a `dealer` have one peer. A pair listens or connects, and a dealer connects to a router. A
+  /// router listens for any number of peers and tells them apart by their routes.
+  enum class Kind { pair, dealer, router };
+  /// What became of a message: it is under way; there is no room at present; its route leads to no peer (any
+  /// more).
+  enum class Sent { yes, later, unreachable };
+
+  struct Received {
+    std::string route;    // routers only
+    std::string address;  // routers only: the address of the other end
+    ZmqMessage control;
+    std::optional<ZmqMessage> payload;
+    bool excess = false;  // routers only: there were further frames, which were dropped
+  };
+
+  /// The number of descriptors that a socket takes when it listens, without its connections, and when it
+  /// connects, with its connection. kStrangers is how many connections a listening socket holds beside those
+  /// of ranks.
+  static constexpr std::size_t kListeningDescriptors = 5, kConnectingDescriptors = 4, kStrangers = 16;
+
+  /// Throws Error(system), also if libzmq would run out of descriptors.
+  explicit ZmqSocket(Kind kind = Kind::pair);
+  ~ZmqSocket() { close(Milliseconds(0)); }
+  ZmqSocket(const ZmqSocket&) = delete;
+  ZmqSocket& operator=(const ZmqSocket&) = delete;
+
+  /// Listens on a free port of `address`, and returns the endpoint. Peers need public_key(), which is empty
+  /// if this libzmq has no CURVE. `ranks` peers may connect, and at most kStrangers others at a time. `log`
+  /// reports others when they have been turned away. While there are more connections, further ones are
+  /// refused.
+  std::string bind(const std::string& address, std::size_t ranks, const Log& log);
+  /// Refuses all further connections. Existing connections stay.
+  void shut();
+  const std::string& public_key() const { return public_key_; }
+  void connect(const std::string& endpoint, const std::string& server_key);
+
+  /// Sends a control frame. Returns false if there is no connection (the peer has gone).
+  bool send(const std::string& control);
+  /// Sends a control frame and, behind it, `size` bytes at `data` without a copy. The bytes must not change
+  /// until the peer says that it has read them, or until borrowed().count() is 0.
+  bool send(const std::string& control, const std::byte* data, std::size_t size);
+  /// Sends the control frame and, if it is not null, the payload. The payload is taken if the message is
+  /// under way, and left alone otherwise. `route` is used by routers only.
+  Sent post(const std::string& route, const std::string& control, ZmqMessage* payload = nullptr);
+  /// Returns a frame of `size` bytes at `data`. A few bytes are copied. More bytes must not change for as
+  /// long as those of send().
+  ZmqMessage lend(const std::byte* data, std::size_t size);
+  /// Returns the next message, if there is one. Throws Error(protocol) for a message with too many frames,
+  /// unless this is a router, which strangers can reach.
+  std::optional<Received> receive();
+  /// Returns whether a message has arrived. Call this after sending too: a send may have noticed the message,
+  /// and data_descriptor() then stays silent.
+  bool readable();
+  /// Returns whether the connection has ended. Messages that arrived before that may still have to be
+  /// received.
+  bool disconnected();
+  /// Returns whether any connection has ended, or a dealer's could not be made, since the last call.
+  bool hung_up();
+  /// For dealers: returns whether the connection ended because the listener refused it.
+  bool refused() const { return refused_; }
+
+  /// Ends the connection. What was sent goes out for at most `linger`. Further calls do nothing.
+  void close(Milliseconds linger) noexcept;
+  bool closed() const { return socket_ == nullptr; }
+  const std::shared_ptr<Borrowed>& borrowed() const { return borrowed_; }
+  /// Returns what becomes readable when there is something to receive or report.
+  ZmqPollItem data_item() const { return {socket_, 0, zmq_constant::kPollIn, 0}; }
+  ZmqPollItem monitor_item() const {
+    return {monitor_, listener_ ? listener_->ends.get() : 0, zmq_constant::kPollIn, 0};
+  }
+  /// Return the same for poll() and epoll: the descriptor is readable until receive(), or hung_up(), has
+  /// found nothing more.
+  int data_descriptor() const { return descriptor(socket_); }
+  int monitor_descriptor() const { return listener_ ? listener_->ends.get() : descriptor(monitor_); }
+
+ private:
+  template <class T>
+  void set(int option, T value);
+  void set_keys(bool server, const std::string& server_key);
+  void* make_monitor(int events);
+  static int descriptor(void* socket);
+  int events();
+
+  const Kind kind_;
+  std::shared_ptr<ZmqContext> context_;
+  void* socket_ = nullptr;
+  void* monitor_ = nullptr;                    // set if this socket connects
+  std::shared_ptr<WatchedListener> listener_;  // set if this socket listens
+  bool disconnected_ = false;
+  bool ended_ = false;    // a connection, or the attempt to make one, has ended
+  bool refused_ = false;  // the listener refused the connection
+  std::string public_key_;
+  std::shared_ptr<Borrowed> borrowed_ = std::make_shared<Borrowed>();
+};
+
+}  // namespace vccl

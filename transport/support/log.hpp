@@ -1,0 +1,25 @@
+// Log messages on stderr, one line each, if VCCL_DEBUG asks for them.
+#pragma once
+
+#include <string>
+
+#include "transport/environment.hpp"
+
+namespace vccl {
+
+/// Writes messages for one rank of one group: "[vccl] rank 0 (default_pg): ...". Thread-safe.
+class Log {
+ public:
+  Log() = default;
+  Log(LogLevel level, int rank, const std::string& group);
+  void warn(const std::string& text) const noexcept { write(LogLevel::warn, text); }
+  void info(const std::string& text) const noexcept { write(LogLevel::info, text); }
+
+ private:
+  void write(LogLevel level, const std::string& text) const noexcept;
+
+  LogLevel level_ = LogLevel::none;
+  std::string prefix_;
+};
+
+}  // namespace vccl

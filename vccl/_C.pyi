@@ -1,0 +1,255 @@
+"""The compiled module: the runtime of the cards, and the process group.
+
+Its functions are bound in csrc_device/torch/device_bindings.cpp and csrc_pg/bindings.cpp. Every error of the
+runtime is a RuntimeError. A card is named by its index among those that the process sees.
+"""
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch._C._distributed_c10d import Backend, ErrorType, Store
+from typing_extensions import Buffer
+
+torch_version: str
+"""The version of torch that the module was compiled against, such as "2.13.0"."""
+
+# ---- cards
+
+class DeviceProperties:
+    """Describes one card."""
+
+    @property
+    def name(self) -> str:
+        """The name of the card's model."""
+    @property
+    def total_memory(self) -> int:
+        """The capacity of the card in bytes."""
+    @property
+    def multi_processor_count(self) -> int:
+        """How many cores the card computes with."""
+    @property
+    def physical_index(self) -> int:
+        """The index of the card before VDEV_VISIBLE_DEVICES selects some."""
+
+def device_count() -> int:
+    """Returns how many cards this process sees. Uses none of them."""
+
+def current_device() -> int:
+    """Returns the card that is current in the calling thread."""
+
+def set_device(index: int, /) -> None:
+    """Makes a card the current one of the calling thread.
+
+    Raises:
+        RuntimeError: there is no such card.
+    """
+
+def exchange_device(index: int, /) -> int:
+    """Makes a card the current one, and returns the one before it. Does nothing and returns -1 for -1.
+
+    Raises:
+        RuntimeError: there is no such card.
+    """
+
+def is_initialized() -> bool:
+    """Returns whether any card was used in this process."""
+
+def check_device(index: int, /) -> None:
+    """Raises RuntimeError unless there is such a card."""
+
+def is_in_bad_fork() -> bool:
+    """Returns whether this process is a forked child of one that had used a card."""
+
+def lazy_init() -> None:
+    """Raises RuntimeError in a forked child of a process that had used a card. Does nothing else."""
+
+def shutdown() -> None:
+    """Drops what is queued on the cards, and ends their threads within a bounded time."""
+
+def synchronize(index: int, /) -> None:
+    """Blocks until the tasks on all streams of a card have run.
+
+    Raises:
+        RuntimeError: a task failed. Each failure is raised once.
+    """
+
+def device_properties(index: int, /) -> DeviceProperties:
+    """Returns the properties of a card, and takes the card into use.
+
+    Raises:
+        RuntimeError: there is no such card, or this process is a forked child of one that had used a card.
+    """
+
+# ---- memory
+
+def set_memory_limit(index: int, bytes: int, /) -> None:
+    """Lets the allocator of a card reserve no more than `bytes` bytes from now on."""
+
+def record_pinned_use(address: int, /) -> bool:
+    """Keeps the pinned memory at `address` from other use until the current stream has come to this point.
+
+    Returns whether the address lies in pinned memory.
+    """
+
+def _share_cpu_memory(min_bytes: int, /) -> None:
+    """Makes CPU storages of at least `min_bytes` bytes lie in shared memory from now on.
+
+    Raises:
+        RuntimeError: the system refuses the memory.
+    """
+
+def _stop_sharing_cpu_memory() -> None:
+    """Makes no further CPU storage lie in shared memory. Those that do stay there."""
+
+def _is_sharing_cpu_memory() -> bool:
+    """Returns whether large CPU storages get shared memory now."""
+
+def _has_shared_cpu_memory() -> bool:
+    """Returns whether this process has made shared memory, and was not forked since."""
+
+def _is_shared_cpu_memory(address: int, /) -> bool:
+    """Returns whether an address lies in shared memory that this process or its parent has made."""
+
+def _cpu_memory_stats() -> dict[str, int]:
+    """Returns live_bytes, live_blocks, cached_bytes and capacity of the CPU memory that is shared."""
+
+def _empty_cpu_cache() -> None:
+    """Returns the free part of the shared CPU memory to the system."""
+
+# ---- streams and random numbers
+
+def sleep(cycles: int, /) -> None:
+    """Keeps the current stream busy for `cycles` nanoseconds, for tests. Returns at once."""
+
+def launch_host_func(function: Callable[[], object], /) -> None:
+    """Calls a function on the current stream. It is not called if a task before it has failed.
+
+    An exception of the function becomes the stream's error, as a RuntimeError with the exception's text.
+    """
+
+def default_generator(index: int, /) -> torch.Generator:
+    """Returns the random number generator of a card."""
+
+# ---- the process group
+
+class ProcessGroupVccl(Backend):
+    """Runs collectives over virtual cards and CPU tensors.
+
+    ``torch.distributed.init_process_group("vccl")`` makes it.
+    """
+
+    class Options(Backend.Options):
+        """Holds what init_process_group and new_group take as pg_options."""
+
+        is_high_priority_stream: bool
+        """Whether the stream of the communicator has high priority."""
+        group_desc: str
+        """The description of the group. Errors call the group by it if it is not empty."""
+
+        def __init__(self, is_high_priority_stream: bool = False) -> None: ...
+        def __copy__(self) -> Self: ...
+        def __deepcopy__(self, memo: Mapping[Any, Any]) -> Self: ...
+
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        options: Options | None = None,
+        relatives: Sequence[ProcessGroupVccl] = ...,
+    ) -> None:
+        """Meets the other ranks at `store`, and returns when all have come.
+
+        Args:
+            store: the store that all ranks of the group share.
+            rank: this rank, from 0 to size - 1.
+            size: how many ranks the group has.
+            options: the timeout, the name, and what else a group is made with.
+            relatives: other groups of this process. Ranks that they know to be dead are not waited for.
+
+        Raises:
+            DistBackendError: a rank did not come within the timeout, or could not join.
+        """
+
+    @property
+    def options(self) -> Options:
+        """The options that the group was made with."""
+    @property
+    def _group_name(self) -> str:
+        """What errors call the group."""
+    def _ended_ranks(self) -> dict[int, str]:
+        """Returns the ranks that are known to have died or left, each with a text that says so."""
+    def get_error(self) -> ErrorType:
+        """Returns whether and how the group has failed."""
+    def comm_split_count(self) -> int:
+        """Returns how often the group was split."""
+    def perform_nocolor_split(self, device: torch.device) -> None:
+        """Does nothing. NCCL needs it of ranks that a new group is without, and vccl does not."""
+    def _cancel_coalescing(self) -> None:
+        """Ends the coalescing that the calling thread has begun, and launches nothing."""
+    def _get_sequence_number_for_group(self) -> int:
+        """Returns how many collectives the group has launched."""
+    def _set_sequence_number_for_group(self) -> None:
+        """Does nothing: the number starts at 0."""
+    def _set_default_timeout(self, timeout: datetime.timedelta) -> None:
+        """Sets the timeout of later collectives that are given none."""
+    def abort(self) -> None:
+        """Frees whoever waits in this group, on every rank, and leaves the group failed."""
+    def shutdown(self) -> None:
+        """Lets what was launched end, and leaves the group."""
+
+class _HostBarrier:
+    """Makes processes of one host that map the same page wait for each other."""
+
+    def __init__(self, page: Buffer, size: int) -> None:
+        """Makes the barrier of one of `size` processes.
+
+        Args:
+            page: memory that all of them map. It holds zeros at first.
+            size: the number of processes.
+
+        Raises:
+            ValueError: the memory is too small, or not aligned.
+        """
+
+    def wait(self, look: float, timeout: float) -> None:
+        """Returns once every process has called it as often as this one. Signal handlers run meanwhile.
+
+        Args:
+            look: for how many seconds the others are looked for before this process sleeps.
+            timeout: how many seconds it may take.
+
+        Raises:
+            TimeoutError: some process did not call it in time.
+        """
+
+def _shutdown_process_groups(patience: datetime.timedelta) -> None:
+    """Shuts down every group of the process, and waits at most `patience` for each."""
+
+def _algorithms() -> set[tuple[str, str]]:
+    """Returns (name, collective) of every algorithm, with the names that VCCL_ALGO knows."""
+
+def _capable_families(collective: str, bytes: int, ranks: int, mapped: bool) -> list[str]:
+    """Returns the families of algorithms that can do a collective on one host.
+
+    Args:
+        collective: its name in VCCL_ALGO. An unknown name has no families.
+        bytes: length of the longest buffer. It holds equal chunks of float32 elements.
+        ranks: the number of ranks.
+        mapped: whether the ranks map each other's buffers. Otherwise the buffers are staged.
+    """
+
+def _is_cpu_sharing_asked_for() -> bool:
+    """Returns whether VCCL_SHARE_CPU asks for shared CPU memory.
+
+    Raises:
+        RuntimeError: the variable has a value that is not allowed.
+    """
+
+def _groups_that_stage_cpu_tensors() -> int:
+    """Returns how many groups of this process were made before it shared CPU memory, and are still there."""
+
+def _set_zmq_library_path(path: str) -> None:
+    """Names the libzmq that is loaded when two ranks are on two hosts, unless VCCL_ZMQ_LIBRARY names one."""

@@ -1,0 +1,47 @@
+"""The changes that vccl makes to torch where torch has no interface for them.
+
+Torch finds built-in backends and devices by name or type in a number of places, and a backend from outside
+falls through. Each module of this package holds one patch, which changes such places for vccl and hands every
+other call to torch's own function. docs/torch.md lists the patches.
+"""
+
+import importlib
+
+from vccl._torch_patches.registry import Patch
+
+# In the order in which they are applied. Several replace the same function, and the last one is called first.
+DEVICE_PATCHES = ("dlpack_device", "profiler", "inductor", "process_sharing")
+DISTRIBUTED_PATCHES = (
+    "default_backend",
+    "rendezvous",
+    "gloo_beside_vccl",
+    "group_names",
+    "group_descriptions",
+    "sequence_numbers",
+    "capabilities",
+    "timeouts",
+    "shrink_group",
+    "monitored_barrier",
+    "coalescing",
+    "ddp",
+    "all_gather_backward",
+    "torchrun_abbreviations",
+    "attention_sharding",
+)
+
+
+def patch(name: str) -> Patch:
+    """Returns the patch in the module `name` of this package."""
+    return importlib.import_module(f"{__name__}.{name}").PATCH
+
+
+def apply_to_device() -> None:
+    """Applies the patches that the device needs. Call this once, after the registration."""
+    for name in DEVICE_PATCHES:
+        patch(name).apply()
+
+
+def apply_to_distributed() -> None:
+    """Applies the patches that the backend needs. Call this once, after the registration."""
+    for name in DISTRIBUTED_PATCHES:
+        patch(name).apply()

@@ -1,0 +1,40 @@
+"""Lets groups of gloo and of the fake backend be made where the default group is bound to a card.
+
+After ``init_process_group(device_id=torch.device("vdev", 0))`` torch binds every further group to that
+device, and raises for a backend whose table of devices does not hold the device's type. The tables name
+cuda and xpu. This patch adds vdev to the tables while such a group is made. gloo refuses the tensors of
+vdev afterwards as before.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.distributed import Backend
+from torch.distributed import distributed_c10d as c10d
+
+from vccl._groups import vccl_backends
+from vccl._torch_patches import new_group
+from vccl._torch_patches.registry import Patch
+
+PATCH = Patch(
+    __name__,
+    without="a group of gloo or of the fake backend cannot be made once `init_process_group` was given a "
+    '`device_id`: "No backend type associated with device type vdev"',
+    until="the tables of devices are open to other devices",
+    upstream=("pytorch/pytorch#195260", "pytorch/pytorch#184010"),
+)
+
+
+@PATCH.replaces(new_group.ATTRIBUTE, new_group.PARAMETERS)
+def _new_process_group_helper(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    world = c10d.GroupMember.WORLD
+    bound = world.bound_device_id if world is not None and vccl_backends(world) else None
+    if bound is None or bound.type != "vdev":
+        return original(*args, **kwargs)
+    tables = Backend.backend_capability
+    named: dict[str, list[str]] = {name: tables[name] for name in ("gloo", "fake") if name in tables}
+    tables.update({name: [*devices, "vdev"] for name, devices in named.items()})
+    try:
+        return original(*args, **kwargs)
+    finally:
+        tables.update(named)

@@ -1,0 +1,31 @@
+"""Makes vccl the default backend of a group that was not asked for it by name alone.
+
+The calls of a group that belong to no device (its name, hooks, DDP's logging) go to its default backend.
+Torch chooses that by name: GLOO for ``init_process_group()`` without arguments, and none for
+"cpu:gloo,vdev:vccl". A group of vccl then has no such backend, and DDP's constructor raises.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.distributed import distributed_c10d as c10d
+
+from vccl._groups import vccl_backends
+from vccl._torch_patches import new_group
+from vccl._torch_patches.registry import Patch
+
+PATCH = Patch(
+    __name__,
+    without='`init_process_group()` without arguments and "cpu:gloo,vdev:vccl" leave the group without a '
+    "default backend: hooks warn, and DDP's constructor raises",
+    until="torch picks the default among the backends that it has made",
+    upstream=("pytorch/pytorch#189193", "pytorch/pytorch#179901"),
+)
+
+
+@PATCH.replaces(new_group.ATTRIBUTE, new_group.PARAMETERS)
+def _new_process_group_helper(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    group, store = original(*args, **kwargs)
+    if type(group) is c10d.ProcessGroup and vccl_backends(group):
+        group._set_default_backend(c10d.ProcessGroup.BackendType.CUSTOM)
+    return group, store

@@ -1,0 +1,61 @@
+"""Makes ``monitored_barrier`` of groups of vccl the one in vccl/_monitored_barrier.py.
+
+Torch refuses every backend but gloo by name. Once it asks the backend, it asks the CPU's: groups that serve
+cards alone need the patch until that has changed too.
+"""
+
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+from torch.distributed import ProcessGroup
+from torch.distributed import distributed_c10d as c10d
+
+from vccl import _monitored_barrier
+from vccl._groups import vccl_backends
+from vccl._torch_patches.registry import Patch
+
+PATCH = Patch(
+    __name__,
+    without="`monitored_barrier` refuses every backend but gloo by name",
+    until="torch calls the `monitoredBarrier` of the group's backend, "
+    "also where the group has none for the CPU",
+    upstream=("pytorch/pytorch#189070",),
+)
+
+
+# A barrier has to tell groups of one name apart that follow each other at one store.
+@PATCH.replaces(
+    "torch.distributed.distributed_c10d:_register_pg_in_world",
+    "(pg, backend_name, store, group_name, backend_config, rank_mapping=..., pg_tag=..., user_tag=..., "
+    "add_to_default_tag=...)",
+)
+def _register_pg_in_world(original: Callable[..., None], pg: ProcessGroup, *args: Any, **kwargs: Any) -> None:
+    original(pg, *args, **kwargs)
+    if vccl_backends(pg):
+        _monitored_barrier.prepare(pg)
+
+
+@PATCH.replaces(
+    "torch.distributed.distributed_c10d:monitored_barrier",
+    "(group=..., timeout=..., wait_all_ranks=...)",
+    aliases=["torch.distributed:monitored_barrier"],
+)
+def _monitored_barrier_of_module(
+    original: Callable[..., None],
+    group: ProcessGroup | None = None,
+    timeout: datetime.timedelta | float | None = None,
+    wait_all_ranks: bool = False,
+) -> None:
+    if vccl_backends(c10d._get_default_group() if group is None else group):
+        return _monitored_barrier.monitored_barrier(group, timeout, wait_all_ranks)
+    return original(group, timeout, wait_all_ranks)
+
+
+@PATCH.replaces("torch.distributed:ProcessGroup.monitored_barrier", "(self, timeout=..., wait_all_ranks=...)")
+def _monitored_barrier_of_group(
+    original: Callable[..., None], self: ProcessGroup, *args: Any, **kwargs: Any
+) -> None:
+    if vccl_backends(self):
+        return _monitored_barrier.monitored_barrier(self, *args, **kwargs)
+    return original(self, *args, **kwargs)

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "csrc_device/runtime/arena.hpp"
-#include "csrc_device/runtime/caching_allocator.hpp"
 #include "csrc_device/runtime/error.hpp"
+#include "csrc_device/runtime/memory/arena.hpp"
+#include "csrc_device/runtime/memory/caching_allocator.hpp"
 #include "csrc_device/runtime/stream.hpp"
 
 namespace vdev {

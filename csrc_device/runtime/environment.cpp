@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "csrc_device/runtime/error.hpp"
-#include "csrc_device/runtime/memory_limit.hpp"
+#include "csrc_device/runtime/memory/memory_limit.hpp"
 
 namespace vdev {
 namespace {

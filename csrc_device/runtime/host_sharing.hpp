@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "csrc_device/runtime/host_memory.hpp"
+#include "csrc_device/runtime/memory/host_memory.hpp"
 
 namespace vdev {
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/clock.hpp"
-#include "csrc_device/runtime/deferred_task_timer.hpp"
 #include "csrc_device/runtime/error.hpp"
+#include "csrc_device/runtime/streams/deferred_task_timer.hpp"
 
 namespace vdev {
 namespace {

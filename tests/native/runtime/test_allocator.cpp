@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "csrc_device/runtime/arena.hpp"
-#include "csrc_device/runtime/caching_allocator.hpp"
 #include "csrc_device/runtime/error.hpp"
+#include "csrc_device/runtime/memory/arena.hpp"
+#include "csrc_device/runtime/memory/caching_allocator.hpp"
 #include "csrc_device/runtime/queue.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/runtime/gate.hpp"

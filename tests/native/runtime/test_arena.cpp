@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "csrc_device/runtime/arena.hpp"
 #include "csrc_device/runtime/error.hpp"
+#include "csrc_device/runtime/memory/arena.hpp"
 #include "tests/native/check.hpp"
 
 using vdev::Arena;

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "csrc_device/runtime/error.hpp"
-#include "csrc_device/runtime/host_memory.hpp"
 #include "csrc_device/runtime/host_sharing.hpp"
+#include "csrc_device/runtime/memory/host_memory.hpp"
 #include "tests/native/check.hpp"
 
 using vdev::HostMemory;

@@ -3,7 +3,7 @@
 #include <random>
 #include <vector>
 
-#include "csrc_device/runtime/host_ranges.hpp"
+#include "csrc_device/runtime/memory/host_ranges.hpp"
 #include "tests/native/check.hpp"
 
 using vdev::HostRange;

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-#include "csrc_device/runtime/memory_limit.hpp"
+#include "csrc_device/runtime/memory/memory_limit.hpp"
 #include "tests/native/check.hpp"
 
 namespace {

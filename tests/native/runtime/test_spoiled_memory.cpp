@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "csrc_device/runtime/arena.hpp"
-#include "csrc_device/runtime/caching_allocator.hpp"
+#include "csrc_device/runtime/memory/arena.hpp"
+#include "csrc_device/runtime/memory/caching_allocator.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_device/runtime/stream.hpp"
 #include "tests/native/check.hpp"

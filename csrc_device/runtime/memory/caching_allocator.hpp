@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "csrc_device/runtime/arena.hpp"
+#include "csrc_device/runtime/memory/arena.hpp"
 #include "csrc_device/runtime/stream.hpp"
 
 namespace vdev {

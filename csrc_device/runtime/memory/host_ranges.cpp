@@ -1,4 +1,4 @@
-#include "csrc_device/runtime/host_ranges.hpp"
+#include "csrc_device/runtime/memory/host_ranges.hpp"
 
 #include <algorithm>
 #include <iterator>

@@ -1,4 +1,4 @@
-#include "csrc_device/runtime/host_memory.hpp"
+#include "csrc_device/runtime/memory/host_memory.hpp"
 
 #include <sys/mman.h>
 #include <sys/types.h>

@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "csrc_device/runtime/caching_allocator_impl.hpp"
 #include "csrc_device/runtime/error.hpp"
+#include "csrc_device/runtime/memory/caching_allocator_impl.hpp"
 
 namespace vdev {
 namespace {

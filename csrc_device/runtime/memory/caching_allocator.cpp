@@ -1,12 +1,12 @@
-#include "csrc_device/runtime/caching_allocator.hpp"
+#include "csrc_device/runtime/memory/caching_allocator.hpp"
 
 #include <algorithm>
 #include <optional>
 #include <utility>
 
-#include "csrc_device/runtime/caching_allocator_impl.hpp"
 #include "csrc_device/runtime/error.hpp"
-#include "csrc_device/runtime/first_use.hpp"
+#include "csrc_device/runtime/memory/caching_allocator_impl.hpp"
+#include "csrc_device/runtime/memory/first_use.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
 
 namespace vdev {

@@ -10,9 +10,9 @@
 #include "base/clock.hpp"
 #include "base/fork.hpp"
 #include "base/signals.hpp"
-#include "csrc_device/runtime/deferred_task_timer.hpp"
 #include "csrc_device/runtime/host_waits.hpp"
 #include "csrc_device/runtime/queue.hpp"
+#include "csrc_device/runtime/streams/deferred_task_timer.hpp"
 
 namespace vdev {
 namespace {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "base/fork.hpp"
-#include "csrc_device/runtime/caching_allocator.hpp"
+#include "csrc_device/runtime/memory/caching_allocator.hpp"
+#include "csrc_device/runtime/memory/segments.hpp"
 #include "csrc_device/runtime/queue.hpp"
-#include "csrc_device/runtime/segments.hpp"
 
 namespace vdev {
 

@@ -1,4 +1,4 @@
-#include "csrc_device/runtime/segments.hpp"
+#include "csrc_device/runtime/memory/segments.hpp"
 
 #include <algorithm>
 #include <iterator>

@@ -1,4 +1,4 @@
-#include "csrc_device/runtime/memory_limit.hpp"
+#include "csrc_device/runtime/memory/memory_limit.hpp"
 
 #include <unistd.h>
 

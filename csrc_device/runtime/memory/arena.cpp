@@ -1,4 +1,4 @@
-#include "csrc_device/runtime/arena.hpp"
+#include "csrc_device/runtime/memory/arena.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>

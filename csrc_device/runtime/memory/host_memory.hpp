@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "csrc_device/runtime/arena.hpp"
-#include "csrc_device/runtime/host_ranges.hpp"
+#include "csrc_device/runtime/memory/arena.hpp"
+#include "csrc_device/runtime/memory/host_ranges.hpp"
 
 namespace vdev {
 

@@ -1,4 +1,4 @@
-#include "csrc_device/runtime/deferred_task_timer.hpp"
+#include "csrc_device/runtime/streams/deferred_task_timer.hpp"
 
 #include <pthread.h>
 #include <sys/timerfd.h>

@@ -1,4 +1,4 @@
-#include "csrc_device/runtime/first_use.hpp"
+#include "csrc_device/runtime/memory/first_use.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

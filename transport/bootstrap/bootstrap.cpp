@@ -10,7 +10,6 @@ namespace vccl {
 namespace {
 
 using msgpack::Array;
-using msgpack::Map;
 using msgpack::Value;
 
 const char kTable[] = "table";
@@ -35,7 +34,7 @@ std::vector<RankRecord> Bootstrap::meet(const RankRecord& own) {
 
 std::vector<RankRecord> Bootstrap::read_table() {
   std::vector<RankRecord> records;
-  const Value table = read_meeting_record(meeting_.get(kTable, deadline_), 0);
+  const Value table = read_record(meeting_.get(kTable, deadline_), 0);
   for (const Value& entry : table.at("ranks").as_array()) records.push_back(to_rank_record(entry));
   if (static_cast<int>(records.size()) != config_.size) {
     throw Error(ErrorCode::protocol, "rank 0 counts " + std::to_string(records.size()) + " ranks in group " +
@@ -51,7 +50,7 @@ std::vector<RankRecord> Bootstrap::collect() {
   std::vector<RankRecord> records;
   Array table;
   for (int rank = 0; rank < config_.size; ++rank) {
-    const Value value = read_meeting_record(meeting_.get(joined_key(rank), deadline_), rank);
+    const Value value = read_record(meeting_.get(joined_key(rank), deadline_), rank);
     if (value.at("rank") != Value(rank) || value.at("size") != Value(config_.size)) {
       throw Error(ErrorCode::protocol, "rank " + std::to_string(rank) + " of group " + config_.name +
                                            " counts " +
@@ -61,7 +60,7 @@ std::vector<RankRecord> Bootstrap::collect() {
     records.push_back(to_rank_record(value));
     table.push_back(value);
   }
-  meeting_.set(kTable, msgpack::encode(Map{{"v", kMeetingVersion}, {"ranks", table}}));
+  meeting_.set(kTable, encode_record({{"ranks", table}}));
   return records;
 }
 
@@ -92,14 +91,14 @@ std::vector<std::vector<int>> Bootstrap::agree_on_hosts(const std::vector<std::v
     if (leader == config_.rank && claim.size() > 1 && others_ask) {
       Array ranks;
       for (int rank : own) ranks.emplace_back(rank);
-      meeting_.set(key, msgpack::encode(Map{{"v", kMeetingVersion}, {"ranks", ranks}}));
+      meeting_.set(key, encode_record({{"ranks", ranks}}));
     }
     std::vector<int> proven;
     if (claim.size() == 1 || own.front() == leader) {
       proven = claim.size() == 1 ? std::vector<int>{leader} : own;
     } else {
       const Value record =
-          read_meeting_record(meeting_.await(leader, key, "to tell which ranks share its host"), leader);
+          read_record(meeting_.await(leader, key, "to tell which ranks share its host"), leader);
       for (const Value& entry : record.at("ranks").as_array()) {
         proven.push_back(static_cast<int>(entry.as_int(0, config_.size - 1)));
       }

@@ -9,17 +9,15 @@
 #include <optional>
 
 #include "transport/host/machine.hpp"
-#include "transport/support/msgpack.hpp"
+#include "transport/support/protocol.hpp"
 #include "transport/support/text.hpp"
 
 namespace vccl {
 namespace {
 
 using msgpack::Array;
-using msgpack::Map;
 using msgpack::Value;
 
-constexpr int kVersion = 2;
 constexpr Milliseconds kGreeting{5'000};  // for the packet that follows a connection at once
 
 std::string reach_key(int rank) {
@@ -28,10 +26,7 @@ std::string reach_key(int rank) {
 
 /// Decodes a packet and checks its type. Throws the reason that a leader sent when it gave up.
 Value read_packet(const Channel::Packet& packet, const char* type) {
-  Value message = msgpack::decode(packet.bytes);
-  if (message.at("v").as_int(0, 1'000'000) != kVersion) {
-    throw Error(ErrorCode::protocol, "another version of vccl is at the other end of the hand-over socket");
-  }
+  Value message = read_record(packet.bytes, -1);
   const std::string& found = message.at("t").as_string();
   if (found == "failed") throw Error(ErrorCode::bootstrap, message.at("why").as_string());
   if (found != type) {
@@ -39,12 +34,6 @@ Value read_packet(const Channel::Packet& packet, const char* type) {
                 "hand-over packet \"" + found + "\" where \"" + type + "\" was expected");
   }
   return message;
-}
-
-std::string packet(const char* type, Map fields = {}) {
-  fields["v"] = kVersion;
-  fields["t"] = type;
-  return msgpack::encode(fields);
 }
 
 /// The descriptors of a rank's regions, and the descriptor that shows the end of its process.
@@ -190,8 +179,9 @@ void Leader::make_control() {
 
 /// Blocks until `rank` has published whether it could connect to this rank, and returns the answer.
 bool Leader::reached(int rank) {
-  const Value answer = msgpack::decode(get_of(record(rank), us(), store_, reach_key(rank),
-                                              "to say whether it can share memory with it", deadline_));
+  const Value answer = read_record(get_of(record(rank), us(), store_, reach_key(rank),
+                                          "to say whether it can share memory with it", deadline_),
+                                   rank);
   store_.remove(reach_key(rank));
   return answer.at("ok").as_bool();
 }
@@ -241,7 +231,7 @@ void Leader::admit(Channel channel, std::vector<int>& expected) {
   expected.erase(found);
   try {
     const int control = control_.get();
-    channel.send(packet("control", {{"ranks", group_.layout_ranks}}), {&control, 1}, deadline_);
+    channel.send(control_message("control", {{"ranks", group_.layout_ranks}}), {&control, 1}, deadline_);
     const Value proof = read_packet(channel.receive(deadline_), "proof");
     if (proof.at("nonce").as_binary() != nonce_) {
       throw Error(ErrorCode::protocol, "it returned another nonce than the one in the shared memory");
@@ -259,7 +249,7 @@ void Leader::hand_out() {
   Array ranks;
   for (int rank : group_.ranks) ranks.emplace_back(rank);
   for (auto& [member, channel] : members_) {
-    channel.send(packet("group", {{"ranks", ranks}}), {}, deadline_);
+    channel.send(control_message("group", {{"ranks", ranks}}), {}, deadline_);
     for (int rank : group_.ranks) {
       const Handles& handles = handles_[rank];
       std::vector<int> descriptors;
@@ -270,7 +260,7 @@ void Leader::hand_out() {
       }
       for (const FileDescriptor& fd : handles.regions) descriptors.push_back(fd.get());
       if (handles.pidfd) descriptors.push_back(handles.pidfd.get());
-      channel.send(packet("rank", {{"rank", rank}, {"bytes", bytes}}), descriptors, deadline_);
+      channel.send(control_message("rank", {{"rank", rank}, {"bytes", bytes}}), descriptors, deadline_);
     }
   }
 }
@@ -278,7 +268,7 @@ void Leader::hand_out() {
 void Leader::say_why(const std::string& why) noexcept {
   for (auto& [rank, channel] : members_) {
     try {
-      channel.send(packet("failed", {{"why", std::string(cut_text(why, 2000))}}), {},
+      channel.send(control_message("failed", {{"why", std::string(cut_text(why, 2000))}}), {},
                    Deadline::in(Milliseconds(100)));
     } catch (const std::exception&) {
       // That member has gone as well.
@@ -322,14 +312,15 @@ std::optional<Channel> Member::reach() {
     if (process_of(candidates_.front(), us()).dead()) throw died(candidates_.front(), us());
   }
   // The leader waits only for the ranks that could connect.
-  store_.set(reach_key(rank_), msgpack::encode(Map{{"ok", channel.has_value()}, {"why", why}}));
+  store_.set(reach_key(rank_), encode_record({{"ok", channel.has_value()}, {"why", why}}));
   return channel;
 }
 
 void Member::map_control(Channel& channel) {
   std::vector<int> descriptors;
   for (const Region& region : regions_) descriptors.push_back(region.fd);
-  channel.send(packet("hello", {{"rank", rank_}, {"bytes", sizes_of(regions_)}}), descriptors, deadline_);
+  channel.send(control_message("hello", {{"rank", rank_}, {"bytes", sizes_of(regions_)}}), descriptors,
+               deadline_);
 
   const Channel::Packet reply = channel.receive(deadline_);
   group_.layout_ranks =
@@ -342,7 +333,7 @@ void Member::map_control(Channel& channel) {
                 "the control segment has another layout: the ranks run different versions");
   }
   msgpack::Binary nonce{std::string(header->nonce, ControlHeader::kNonceBytes)};
-  channel.send(packet("proof", {{"nonce", nonce}}), {}, deadline_);
+  channel.send(control_message("proof", {{"nonce", nonce}}), {}, deadline_);
 }
 
 void Member::receive_ranks(Channel& channel) {

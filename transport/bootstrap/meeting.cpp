@@ -17,7 +17,8 @@ namespace {
 using msgpack::Map;
 using msgpack::Value;
 
-/// The key under which a rank that cannot join publishes why. The first one to be set counts.
+/// The key under which a rank that cannot join publishes why. The first one to be set counts. It has no
+/// version, so that ranks of every version can read it.
 const char kFailure[] = "failure";
 // How many records are asked for in one look, of ranks whose records are not known yet. Every rank begins
 // with the ranks after itself, so that waiting ranks ask for different records and a group of many ranks does

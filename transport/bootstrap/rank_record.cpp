@@ -5,7 +5,6 @@
 
 namespace vccl {
 
-using msgpack::Map;
 using msgpack::Value;
 
 std::string joined_key(int rank) {
@@ -13,14 +12,13 @@ std::string joined_key(int rank) {
 }
 
 std::string encode(const RankRecord& record, int size) {
-  return msgpack::encode(Map{{"v", kMeetingVersion},
-                             {"rank", record.rank},
-                             {"size", size},
-                             {"machine", record.machine},
-                             {"host_id", record.host_id},
-                             {"pid", record.pid},
-                             {"pid_space", record.pid_space},
-                             {"socket", record.socket}});
+  return encode_record({{"rank", record.rank},
+                        {"size", size},
+                        {"machine", record.machine},
+                        {"host_id", record.host_id},
+                        {"pid", record.pid},
+                        {"pid_space", record.pid_space},
+                        {"socket", record.socket}});
 }
 
 RankRecord to_rank_record(const Value& value) {
@@ -32,19 +30,8 @@ RankRecord to_rank_record(const Value& value) {
           value.at("socket").as_string()};
 }
 
-Value read_meeting_record(const std::string& bytes, int from) {
-  Value value = msgpack::decode(bytes);
-  if (const auto version = value.at("v").as_int(0, INT32_MAX); version != kMeetingVersion) {
-    throw Error(ErrorCode::protocol, "rank " + std::to_string(from) + " joins with version " +
-                                         std::to_string(version) + " where this rank speaks version " +
-                                         std::to_string(kMeetingVersion) +
-                                         ": all ranks must run the same version of vccl");
-  }
-  return value;
-}
-
 RankRecord read_rank_record(const std::string& bytes, int rank) {
-  return to_rank_record(read_meeting_record(bytes, rank));
+  return to_rank_record(read_record(bytes, rank));
 }
 
 PeerProcess process_of(const RankRecord& them, const RankRecord& us) {

@@ -7,7 +7,7 @@
 #include "transport/error.hpp"
 #include "transport/host/peer_process.hpp"
 #include "transport/store.hpp"
-#include "transport/support/msgpack.hpp"
+#include "transport/support/protocol.hpp"
 
 namespace vccl {
 
@@ -25,15 +25,10 @@ inline constexpr Milliseconds kPeerLook{200};
 
 /// Returns the key under which `rank` publishes its record.
 std::string joined_key(int rank);
-/// Encode a record as a MessagePack map with a version, for a group of `size` ranks, and decode it. The
-/// reader throws Error(protocol), which names the rank, for another version.
+/// Encode a record, for a group of `size` ranks, and decode it. Reading throws what read_record() throws.
 std::string encode(const RankRecord& record, int size);
 RankRecord read_rank_record(const std::string& bytes, int rank);
 RankRecord to_rank_record(const msgpack::Value& value);
-/// Decodes a map that rank `from` wrote during the meeting, and checks its version.
-msgpack::Value read_meeting_record(const std::string& bytes, int from);
-/// The version of all records of a meeting.
-inline constexpr int kMeetingVersion = 1;
 
 /// Returns the process of `them` as `us` sees it. This relies on the record alone: no socket has confirmed
 /// the pid yet.

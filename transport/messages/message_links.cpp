@@ -9,12 +9,10 @@
 namespace vccl {
 
 using msgpack::Array;
-using msgpack::Map;
 using msgpack::Value;
 
 namespace {
 
-constexpr int kVersion = 1;
 constexpr Milliseconds kLinger{300};
 constexpr Milliseconds kProbePeriod{100};
 // How long this rank waits for the last messages of a peer whose listener has closed. A rank that leaves
@@ -28,30 +26,22 @@ std::string listener_key(int rank) {
   return "messages/" + std::to_string(rank);
 }
 
-/// Returns the record that rank `from` has stored under `key`.
-Value read_record(Store& store, const std::string& key, const Group& group, int from) {
-  try {
-    return msgpack::decode(store.get(key, group.deadline));
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::timeout) throw;
-    throw Error(ErrorCode::timeout, "rank " + std::to_string(group.rank) + " waited " +
-                                        duration_text(group.deadline.length) + " for rank " +
-                                        std::to_string(from) + " to say where messages of group " +
-                                        group.name + " are listened for");
-  }
+/// Returns the record of rank `from`.
+Value await_record(Meeting& meeting, int from, const std::string& key) {
+  return read_record(meeting.await(from, key, "to say where messages are listened for"), from);
 }
 
 }  // namespace
 
-MessageLinks::MessageLinks(const Group& group, Store& store, const std::string& address)
+MessageLinks::MessageLinks(const Group& group, Meeting& meeting, const std::string& address)
     : group_(group), token_(random_hex(16)), listener_(std::make_unique<ZmqSocket>(ZmqSocket::Kind::router)) {
   const std::vector<int>& here = group.host.ranks;
   for (int rank = 0; rank < group.size; ++rank) {
     const bool local = std::find(here.begin(), here.end(), rank) != here.end();
     links_.push_back(local ? nullptr : std::make_unique<Link>(group, rank));
   }
-  publish(store, address);
-  learn(store);
+  publish(meeting, address);
+  learn(meeting);
 }
 
 MessageLinks::~MessageLinks() {
@@ -76,25 +66,23 @@ std::size_t MessageLinks::remote_ranks() const {
       std::count_if(links_.begin(), links_.end(), [](auto& link) { return !!link; }));
 }
 
-void MessageLinks::publish(Store& store, const std::string& address) {
+void MessageLinks::publish(Meeting& meeting, const std::string& address) {
   const std::string endpoint = listener_->bind(address, remote_ranks(), group_.log);
-  store.set(
-      listener_key(group_.rank),
-      msgpack::encode(
-          Map{{"v", kVersion}, {"endpoint", endpoint}, {"key", listener_->public_key()}, {"token", token_}}));
+  meeting.set(listener_key(group_.rank),
+              encode_record({{"endpoint", endpoint}, {"key", listener_->public_key()}, {"token", token_}}));
   group_.log.info("listening for messages of other hosts on " + endpoint);
   if (group_.rank != 0) return;
   // Rank 0 publishes all listeners under one key, so that every other rank needs one read.
   Array listeners;
   for (int rank = 0; rank < group_.size; ++rank) {
-    listeners.push_back(read_record(store, listener_key(rank), group_, rank));
-    store.remove(listener_key(rank));
+    listeners.push_back(await_record(meeting, rank, listener_key(rank)));
+    meeting.remove(listener_key(rank));
   }
-  store.set(kTable, msgpack::encode(Map{{"v", kVersion}, {"listeners", listeners}}));
+  meeting.set(kTable, encode_record({{"listeners", listeners}}));
 }
 
-void MessageLinks::learn(Store& store) {
-  const Value table = read_record(store, kTable, group_, 0);
+void MessageLinks::learn(Meeting& meeting) {
+  const Value table = await_record(meeting, 0, kTable);
   const Array& listeners = table.at("listeners").as_array();
   if (listeners.size() != links_.size()) {
     throw Error(ErrorCode::protocol, "rank 0 tells where " + std::to_string(listeners.size()) +
@@ -104,9 +92,6 @@ void MessageLinks::learn(Store& store) {
   for (std::size_t rank = 0; rank < links_.size(); ++rank) {
     if (!links_[rank]) continue;
     Link& link = *links_[rank];
-    if (listeners[rank].at("v") != Value(kVersion)) {
-      throw link.peer.breach("listens for messages of another version of vccl");
-    }
     link.endpoint = listeners[rank].at("endpoint").as_string();
     link.key = listeners[rank].at("key").as_string();
     link.token = listeners[rank].at("token").as_string();
@@ -175,7 +160,7 @@ void MessageLinks::connect(Link& link) {
   watch_->add(link.own->monitor_descriptor(), link.rank);
   link.own_ready = true;  // descriptors become readable only after an attempt to read
   link.own->connect(link.endpoint, link.key);
-  link.own->post({}, control("hello", {{"rank", group_.rank}, {"token", link.token}}));
+  link.own->post({}, control_message("hello", {{"rank", group_.rank}, {"token", link.token}}));
   group_.log.info("connecting to rank " + std::to_string(link.rank) + " at " + link.endpoint +
                   " for messages");
 }
@@ -241,12 +226,11 @@ void MessageLinks::read_listener(MessageSink& sink) {
 /// from a stranger.
 void MessageLinks::greet(const ZmqSocket::Received& received) {
   try {
-    const Value message =
-        msgpack::decode({reinterpret_cast<const char*>(received.control.data()), received.control.size()});
+    const Value message = read_control(received.control, -1);
     const auto rank = static_cast<std::size_t>(message.at("rank").as_int(0, group_.size - 1));
     Link* link = links_[rank].get();
-    if (message.at("v") == Value(kVersion) && message.at("t") == Value("hello") && link &&
-        message.at("token") == Value(token_) && !received.payload && link->route.empty() && !link->lost) {
+    if (message.at("t") == Value("hello") && link && message.at("token") == Value(token_) &&
+        !received.payload && link->route.empty() && !link->lost) {
       link->route = received.route;
       routes_[received.route] = link->rank;
       // The connection may have ended before this rank knew whose it was.
@@ -287,7 +271,7 @@ bool MessageLinks::probe() {
   for (auto& link : links_) {
     if (!link || !link->suspect || link->lost || (!all && link->pings >= kPings)) continue;
     ++link->pings;
-    const ZmqSocket::Sent sent = listener_->post(link->route, control("ping"));
+    const ZmqSocket::Sent sent = listener_->post(link->route, control_message("ping"));
     link->pongs_due += sent == ZmqSocket::Sent::yes;
     if (sent != ZmqSocket::Sent::unreachable) continue;
     link->suspect = false;
@@ -328,7 +312,7 @@ void MessageLinks::understand(Link& link, ZmqSocket::Received received, MessageS
 void MessageLinks::read(Link& link, ZmqSocket::Received& received, MessageSink& sink) {
   if (received.excess) throw link.peer.breach("sent a message of more than two frames");
   if (received.payload) read_ += received.payload->size();
-  const Value message = read_control(received.control, link.rank, group_.rank);
+  const Value message = read_control(received.control, link.rank);
   const std::string& type = message.at("t").as_string();
   if (type == "ping") {
     link.peer.say("pong");
@@ -427,7 +411,7 @@ void MessageLinks::deliver_rest() {
 
 /// Sends the failure on every connection to the peer, because one of them may be broken.
 void MessageLinks::say_failure(Link& link) {
-  const std::string last = control("fail", failure_fields(group_.failure().error()));
+  const std::string last = control_message("fail", failure_fields(group_.failure().error()));
   if (link.own && !link.own->closed()) link.own->post({}, last);
   if (!link.route.empty() && !link.route_over) listener_->post(link.route, last);
 }
@@ -435,7 +419,8 @@ void MessageLinks::say_failure(Link& link) {
 /// Sends that this rank leaves, after everything else that was sent.
 void MessageLinks::say_left(Link& link) {
   if (const auto path = path_to(link))
-    path->socket->post(path->route, control("left", left_fields(group_.own_line().leave_reason.read())));
+    path->socket->post(path->route,
+                       control_message("left", left_fields(group_.own_line().leave_reason.read())));
 }
 
 }  // namespace vccl

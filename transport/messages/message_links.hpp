@@ -15,17 +15,17 @@
 #include <vector>
 
 #include "base/fork.hpp"
+#include "transport/bootstrap/meeting.hpp"
 #include "transport/messages/descriptor_watch.hpp"
 #include "transport/messages/message_peer.hpp"
-#include "transport/store.hpp"
 
 namespace vccl {
 
 class MessageLinks final : public MessagePort {
  public:
   /// Listens at `address` and learns the listeners of the ranks on other hosts. Every rank of the group must
-  /// construct one at the same time. Throws Error(timeout | protocol | system) by the group's deadline.
-  MessageLinks(const Group& group, Store& store, const std::string& address);
+  /// construct one at the same time. Throws Error(protocol | system), and what Meeting::await() throws.
+  MessageLinks(const Group& group, Meeting& meeting, const std::string& address);
   /// Calls stop() if that was not called: a rank that never used its messages leaves like any other.
   ~MessageLinks() override;
   /// Removes from the store what every rank has read.
@@ -66,8 +66,8 @@ class MessageLinks final : public MessagePort {
   };
 
   std::size_t remote_ranks() const;
-  void publish(Store& store, const std::string& address);
-  void learn(Store& store);
+  void publish(Meeting& meeting, const std::string& address);
+  void learn(Meeting& meeting);
   void connect(Link& link);
   void disconnect(Link& link, Milliseconds linger) noexcept;
   std::optional<MessagePath> path_to(Link& link);

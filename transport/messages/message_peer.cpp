@@ -34,7 +34,7 @@ void MessagePeer::make_offers() {
     fields["id"] = envelope.id;
     fields["tag"] = envelope.tag;
     fields["bytes"] = envelope.bytes;
-    Outgoing offer{control("offer", std::move(fields)), std::nullopt};
+    Outgoing offer{control_message("offer", std::move(fields)), std::nullopt};
     if (bytes.size() <= kShortBytes && short_sent_ + bytes.size() <= short_read_ + kShortRoom) {
       short_sent_ += bytes.size();
       offer.payload.emplace(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
@@ -64,7 +64,7 @@ void MessagePeer::take(std::uint64_t id, std::span<std::byte> memory) {
   Incoming& incoming = incoming_.at(id);
   incoming.wanted = true;
   incoming.memory = memory.data();
-  outbox_.push_back({control("want", {{"id", id}}), std::nullopt});
+  outbox_.push_back({control_message("want", {{"id", id}}), std::nullopt});
 }
 
 bool MessagePeer::flush(const MessagePath& path) {
@@ -84,7 +84,7 @@ bool MessagePeer::send_block(const MessagePath& path) {
   Offered& offered = offered_.at(id);
   const std::size_t bytes = std::min(kBlockBytes, offered.bytes.size() - offered.sent);
   ZmqMessage payload = path.socket->lend(offered.bytes.data() + offered.sent, bytes);
-  const std::string block = control("block", {{"id", id}, {"at", std::uint64_t{offered.sent}}});
+  const std::string block = control_message("block", {{"id", id}, {"at", std::uint64_t{offered.sent}}});
   if (path.socket->post(path.route, block, &payload) != ZmqSocket::Sent::yes) return false;
   offered.sent += bytes;
   ++blocks_sent_;
@@ -168,7 +168,7 @@ void MessagePeer::read_block(const Value& message, const std::optional<ZmqMessag
   ++blocks_received_;
   if (incoming.received < incoming.bytes) return say_got();
   incoming_.erase(found);
-  outbox_.push_back({control("done", {{"id", id}}), std::nullopt});
+  outbox_.push_back({control_message("done", {{"id", id}}), std::nullopt});
   sink.taken(rank_, id);
 }
 
@@ -176,7 +176,8 @@ void MessagePeer::say_got() {
   short_told_ = short_freed_;
   offers_told_ = offers_freed_;
   outbox_.push_back(
-      {control("got", {{"short", short_told_}, {"offers", offers_told_}, {"blocks", blocks_received_}}),
+      {control_message("got",
+                       {{"short", short_told_}, {"offers", offers_told_}, {"blocks", blocks_received_}}),
        std::nullopt});
 }
 

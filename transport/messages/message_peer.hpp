@@ -58,7 +58,7 @@ class MessagePeer {
   void allow_more();
   /// Asks for the offered message `id`, whose bytes will be written to `memory`.
   void take(std::uint64_t id, std::span<std::byte> memory);
-  void say(const char* type) { outbox_.push_back({control(type), std::nullopt}); }
+  void say(const char* type) { outbox_.push_back({control_message(type), std::nullopt}); }
   /// Returns whether a message waits for nothing but room on the link.
   bool waiting() const { return !outbox_.empty(); }
 

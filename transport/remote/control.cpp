@@ -1,7 +1,5 @@
 #include "transport/remote/control.hpp"
 
-#include <limits>
-
 #include "transport/state/control_segment.hpp"
 #include "transport/support/text.hpp"
 
@@ -10,27 +8,8 @@ namespace vccl {
 using msgpack::Map;
 using msgpack::Value;
 
-namespace {
-
-constexpr int kVersion = 1;
-constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
-
-}  // namespace
-
-std::string control(const char* type, Map fields) {
-  fields["v"] = kVersion;
-  fields["t"] = type;
-  return msgpack::encode(fields);
-}
-
-Value read_control(const ZmqMessage& frame, int from, int us) {
-  Value message = msgpack::decode({reinterpret_cast<const char*>(frame.data()), frame.size()});
-  if (const auto version = message.at("v").as_int(0, kNoLimit); version != kVersion) {
-    throw Error(ErrorCode::protocol, "rank " + std::to_string(from) + " speaks version " +
-                                         std::to_string(version) + " on its links, rank " +
-                                         std::to_string(us) + " speaks version " + std::to_string(kVersion));
-  }
-  return message;
+Value read_control(const ZmqMessage& frame, int from) {
+  return read_record({reinterpret_cast<const char*>(frame.data()), frame.size()}, from);
 }
 
 Map signature_fields(const Signature& signature) {

@@ -1,23 +1,21 @@
-// Control messages between hosts, which all links use: MessagePack maps {v: version, t: type, ...}.
+// The fields of control messages between hosts (protocol.hpp), which all links use.
 #pragma once
 
 #include <string>
 
 #include "transport/communicator.hpp"
 #include "transport/remote/zmq_api.hpp"
-#include "transport/support/msgpack.hpp"
+#include "transport/support/protocol.hpp"
 
 namespace vccl {
 
 /// The length to which a failure's text from another host is cut.
 inline constexpr std::size_t kMaxFailureText = 4096;
 
-/// Returns the bytes of a message.
-std::string control(const char* type, msgpack::Map fields = {});
-/// Decodes a frame as a message and checks its version. Throws Error(protocol), which names both ranks.
-msgpack::Value read_control(const ZmqMessage& frame, int from, int us);
+/// Decodes a frame of rank `from` like read_record().
+msgpack::Value read_control(const ZmqMessage& frame, int from);
 
-/// Returns a signature's fields, for control().
+/// Returns a signature's fields, for control_message().
 msgpack::Map signature_fields(const Signature& signature);
 /// Reads the signature's fields of a message. Throws Error(protocol) if a field is missing or out of range.
 Signature read_signature(const msgpack::Value& message);

@@ -18,7 +18,7 @@ void RemoteOutbox::await_credit() {
 
 void RemoteOutbox::send(const std::byte* data, std::size_t bytes) {
   const std::uint64_t sequence = links_.group().sequence.load(std::memory_order_relaxed);
-  links_.send(link_, control("block", {{"seq", sequence}, {"n", ++link_.posted}}), data, bytes);
+  links_.send(link_, control_message("block", {{"seq", sequence}, {"n", ++link_.posted}}), data, bytes);
 }
 
 void RemoteOutbox::post(std::size_t offset, std::size_t bytes) {
@@ -71,7 +71,7 @@ const std::byte* RemoteInbox::take_committed(std::size_t bytes) {
 
 void RemoteInbox::release() {
   link_.blocks.pop_front();
-  links_.send(link_, control("release", {{"n", ++consumed_}}));
+  links_.send(link_, control_message("release", {{"n", ++consumed_}}));
 }
 
 }  // namespace vccl

@@ -17,7 +17,6 @@ namespace {
 using msgpack::Map;
 using msgpack::Value;
 
-constexpr int kVersion = 1;
 constexpr int kYields = 50;  // about the time that a small message takes on one machine
 constexpr Milliseconds kSlice{50};
 constexpr Milliseconds kLinger{300};
@@ -46,25 +45,25 @@ void RemoteLinks::connect(Meeting& meeting, int left, int right, const std::stri
     left_ = std::make_unique<RemoteLink>(RemoteLink::Side::left, left);
     left_->endpoint = left_->socket.bind(address, 1, group_.log);
     left_->token = random_hex(16);
-    meeting.set(link_key(group_.rank), msgpack::encode(Map{{"v", kVersion},
-                                                           {"endpoint", left_->endpoint},
-                                                           {"key", left_->socket.public_key()},
-                                                           {"token", left_->token}}));
+    meeting.set(link_key(group_.rank), encode_record({{"endpoint", left_->endpoint},
+                                                      {"key", left_->socket.public_key()},
+                                                      {"token", left_->token}}));
     group_.log.info("listening for rank " + std::to_string(left) + " on " + left_->endpoint);
   }
   if (right >= 0) {
     right_ = std::make_unique<RemoteLink>(RemoteLink::Side::right, right);
-    const Value record = msgpack::decode(meeting.await(right, link_key(right), "to tell where it listens"));
+    const Value record =
+        read_record(meeting.await(right, link_key(right), "to tell where it listens"), right);
     meeting.remove(link_key(right));
     right_->endpoint = record.at("endpoint").as_string();
     right_->socket.connect(right_->endpoint, record.at("key").as_string());
-    send(*right_, control("hello", {{"token", record.at("token")}}));
+    send(*right_, control_message("hello", {{"token", record.at("token")}}));
     group_.log.info("connecting to rank " + std::to_string(right) + " at " + right_->endpoint);
   }
   if (left_) {
     until([&] { return left_->greeted; }, *left_, "to connect in");
     left_->socket.shut();
-    send(*left_, control("hello"));
+    send(*left_, control_message("hello"));
   }
   if (right_) until([&] { return right_->greeted; }, *right_, "to answer in");
 }
@@ -83,7 +82,7 @@ void RemoteLinks::send(RemoteLink& link, const std::string& control, const std::
 void RemoteLinks::begin() {
   Map fields = signature_fields(group_.signature);
   fields["seq"] = group_.sequence.load(std::memory_order_relaxed);
-  const std::string message = control("begin", std::move(fields));
+  const std::string message = control_message("begin", std::move(fields));
   if (left_) send(*left_, message);
   if (right_) send(*right_, message);
   // The announcement of a faster neighbour may have come already, and its first block too. Compare now,
@@ -216,7 +215,7 @@ std::optional<Error> RemoteLinks::receive_from(RemoteLink& link) {
 }
 
 void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
-  const Value message = read_control(received.control, link.peer, group_.rank);
+  const Value message = read_control(received.control, link.peer);
   const std::string& type = message.at("t").as_string();
   const bool from_left = link.side == RemoteLink::Side::left;
   if (type == "hello") {
@@ -297,7 +296,7 @@ void RemoteLinks::send_failure(RemoteLink& link) {
   if (link.told || !link.greeted || link.socket.closed()) return;
   link.told = true;
   try {
-    link.socket.send(control("fail", failure_fields(group_.failure().error())));
+    link.socket.send(control_message("fail", failure_fields(group_.failure().error())));
   } catch (const std::exception&) {
     // The peer notices the end of the connection instead.
   }
@@ -312,7 +311,7 @@ void RemoteLinks::close() noexcept {
     if (failed) send_failure(*link);
     try {
       if (!failed && link->greeted)
-        link->socket.send(control("left", left_fields(group_.own_line().leave_reason.read())));
+        link->socket.send(control_message("left", left_fields(group_.own_line().leave_reason.read())));
     } catch (const std::exception&) {
       // The peer has gone already.
     }

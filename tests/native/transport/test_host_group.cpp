@@ -10,7 +10,7 @@
 #include "tests/native/transport/odd_files.hpp"
 #include "tests/native/transport/zmq_library.hpp"
 #include "transport/host/machine.hpp"
-#include "transport/support/msgpack.hpp"
+#include "transport/support/protocol.hpp"
 
 namespace vccl {
 namespace {
@@ -28,25 +28,19 @@ std::vector<RankRecord> records(const Listener& leader, int ranks) {
   return result;
 }
 
-std::string packet(const char* type, Map fields) {
-  fields["v"] = 2;
-  fields["t"] = type;
-  return msgpack::encode(fields);
-}
-
 /// Plays rank 1 up to the point where the control segment has come. `regions`: descriptors and what is said
 /// of their files' sizes.
 Channel join_by_hand(MemoryStore& store, const Listener& leader, std::shared_ptr<Mapping>& control,
                      const std::vector<std::pair<int, std::uint64_t>>& regions = {}) {
   Channel channel = Channel::connect(leader.name());
-  store.set("reach/1", msgpack::encode(Map{{"ok", true}, {"why", ""}}));
+  store.set("reach/1", encode_record({{"ok", true}, {"why", ""}}));
   std::vector<int> descriptors;
   msgpack::Array bytes;
   for (const auto& [fd, announced] : regions) {
     descriptors.push_back(fd);
     bytes.emplace_back(announced);
   }
-  channel.send(packet("hello", {{"rank", 1}, {"bytes", bytes}}), descriptors, Deadline::in(kLong));
+  channel.send(control_message("hello", {{"rank", 1}, {"bytes", bytes}}), descriptors, Deadline::in(kLong));
   Channel::Packet reply = channel.receive(Deadline::in(kLong));
   CHECK(msgpack::decode(reply.bytes).at("t") == msgpack::Value("control"));
   CHECK_EQ(reply.descriptors.size(), 1u);
@@ -66,7 +60,7 @@ TEST(a_wrong_nonce_is_no_proof) {
   Channel channel = join_by_hand(store, listener, control);
   std::string nonce(ControlLayout::header(control->base())->nonce, ControlHeader::kNonceBytes);
   nonce[0] = static_cast<char>(nonce[0] ^ 1);
-  channel.send(packet("proof", {{"nonce", msgpack::Binary{nonce}}}), {}, Deadline::in(kLong));
+  channel.send(control_message("proof", {{"nonce", msgpack::Binary{nonce}}}), {}, Deadline::in(kLong));
   leader.join();
   CHECK(error.code() == ErrorCode::protocol);
   check_contains(error.what(),
@@ -85,7 +79,7 @@ TEST(the_right_nonce_is) {
   std::shared_ptr<Mapping> control;
   Channel channel = join_by_hand(store, listener, control);
   const std::string nonce(ControlLayout::header(control->base())->nonce, ControlHeader::kNonceBytes);
-  channel.send(packet("proof", {{"nonce", msgpack::Binary{nonce}}}), {}, Deadline::in(kLong));
+  channel.send(control_message("proof", {{"nonce", msgpack::Binary{nonce}}}), {}, Deadline::in(kLong));
   leader.join();
   CHECK((group.ranks == std::vector<int>{0, 1}));
   CHECK_EQ(group.regions[0].size(), 1u);
@@ -117,7 +111,7 @@ Error error_of_leader(int fd, std::uint64_t announced) {
   std::shared_ptr<Mapping> control;
   Channel channel = join_by_hand(store, listener, control, {{fd, announced}});
   const std::string nonce(ControlLayout::header(control->base())->nonce, ControlHeader::kNonceBytes);
-  channel.send(packet("proof", {{"nonce", msgpack::Binary{nonce}}}), {}, Deadline::in(kLong));
+  channel.send(control_message("proof", {{"nonce", msgpack::Binary{nonce}}}), {}, Deadline::in(kLong));
   leader.join();
   const msgpack::Value failed = msgpack::decode(channel.receive(Deadline::in(kLong)).bytes);
   CHECK(failed.at("t") == msgpack::Value("failed"));
@@ -150,7 +144,7 @@ TEST(a_member_does_not_map_what_no_rank_makes) {
       Channel channel = listener.accept(Deadline::in(kLong));
       const FileDescriptor control = make_control_segment(2);
       const auto send = [&](const char* type, Map fields, std::vector<int> descriptors) {
-        channel.send(packet(type, std::move(fields)), descriptors, Deadline::in(kLong));
+        channel.send(control_message(type, std::move(fields)), descriptors, Deadline::in(kLong));
       };
       channel.receive(Deadline::in(kLong));
       send("control", {{"ranks", 2}}, {is_control ? odd.fd.get() : control.get()});
@@ -178,7 +172,8 @@ TEST(strangers_of_the_same_user_are_passed_over) {
     Channel nonsense = Channel::connect(listener.name());
     nonsense.send("nonsense", {}, Deadline::in(kLong));
     Channel other_rank = Channel::connect(listener.name());
-    other_rank.send(packet("hello", {{"rank", 7}, {"bytes", msgpack::Array{}}}), {}, Deadline::in(kLong));
+    other_rank.send(control_message("hello", {{"rank", 7}, {"bytes", msgpack::Array{}}}), {},
+                    Deadline::in(kLong));
     Channel gone = Channel::connect(listener.name());
   }
   std::thread member([&] {

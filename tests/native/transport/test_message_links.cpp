@@ -34,15 +34,17 @@ struct Ends {
     group.deadline = Deadline::in(kFar);
     const RankRecord record{0, machine_key(), "", getpid(), pid_namespace(), listener.name()};
     group.host = form_host_group(store, {record}, 0, {}, listener, group.deadline);
-    const Map nowhere{{"v", 1}, {"endpoint", "tcp://127.0.0.1:1"}, {"key", ""}, {"token", ""}};
-    store.set("messages/1", msgpack::encode(nowhere));
-    links = std::make_unique<MessageLinks>(group, store, "127.0.0.1");
+    const Map nowhere{{"endpoint", "tcp://127.0.0.1:1"}, {"key", ""}, {"token", ""}};
+    store.set("messages/1", encode_record(nowhere));
+    const CommunicatorConfig config = test_config(0, 2);
+    Meeting meeting(store, config, group.deadline);
+    links = std::make_unique<MessageLinks>(group, meeting, "127.0.0.1");
     links->start([] {});
     const Value listener =
         msgpack::decode(store.get("messages", group.deadline)).at("listeners").as_array().at(0);
     peer = std::make_unique<ZmqSocket>(ZmqSocket::Kind::dealer);
     peer->connect(listener.at("endpoint").as_string(), listener.at("key").as_string());
-    peer->send(control("hello", {{"rank", 1}, {"token", listener.at("token").as_string()}}));
+    peer->send(control_message("hello", {{"rank", 1}, {"token", listener.at("token").as_string()}}));
   }
   ~Ends() { links->stop(); }
 
@@ -55,7 +57,7 @@ struct Ends {
   }
   bool asks() {
     const auto received = peer->receive();
-    return received && read_control(received->control, 0, 1).at("t") == Value("ping");
+    return received && read_control(received->control, 0).at("t") == Value("ping");
   }
 
   MemoryStore store;
@@ -72,7 +74,7 @@ TEST(an_answer_is_no_news_of_what_happened_after_the_question) {
   ends.progress_until([&] { return asked += ends.asks(), asked == 3; });
   while (ends.asks()) ++asked;
   // Rank 0 finds the answers and the end of the connection at the same time.
-  for (int i = 0; i < asked; ++i) ends.peer->send(control("pong"));
+  for (int i = 0; i < asked; ++i) ends.peer->send(control_message("pong"));
   ends.peer->close(Milliseconds(5'000));
   usleep(200'000);
   ends.progress_until([&] { return ends.reports.lost_it; });

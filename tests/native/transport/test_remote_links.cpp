@@ -49,12 +49,13 @@ TEST(what_no_neighbour_says) {
              "rank 1 sent rank 0 what no rank sends, in the meeting of group test: " + why);
   };
   refused("", "malformed control message: cut off in a number");
-  refused(msgpack::encode(Map{{"v", 1}}), "malformed control message: the key \"t\" is missing");
-  refused(control("hello"), "malformed control message: the key \"token\" is missing");
-  refused(control("hello", {{"token", "guessed"}}), "a wrong token");
-  refused(control("begin"), "something before its greeting");
-  refused(msgpack::encode(Map{{"v", 7}, {"t", "hello"}}),
-          "rank 1 speaks version 7 on its links, rank 0 speaks version 1");
+  refused(encode_record({}), "malformed control message: the key \"t\" is missing");
+  refused(control_message("hello"), "malformed control message: the key \"token\" is missing");
+  refused(control_message("hello", {{"token", "guessed"}}), "a wrong token");
+  refused(control_message("begin"), "something before its greeting");
+  refused(msgpack::encode(Map{{"v", 77}, {"t", "hello"}}),
+          "rank 1 speaks version 77 to ranks that speak version " + std::to_string(kProtocolVersion) +
+              ": all ranks must run the same version of vccl");
 }
 
 TEST(a_failure_that_the_neighbour_tells_is_passed_on_as_it_is) {

@@ -1,0 +1,31 @@
+#include "transport/support/protocol.hpp"
+
+#include <cstdint>
+
+namespace vccl {
+
+using msgpack::Map;
+using msgpack::Value;
+
+std::string encode_record(Map fields) {
+  fields["v"] = kProtocolVersion;
+  return msgpack::encode(fields);
+}
+
+std::string control_message(const char* type, Map fields) {
+  fields["t"] = type;
+  return encode_record(std::move(fields));
+}
+
+Value read_record(std::string_view bytes, int from) {
+  Value record = msgpack::decode(bytes);
+  if (const auto version = record.at("v").as_int(0, INT64_MAX); version != kProtocolVersion) {
+    throw Error(ErrorCode::protocol, (from < 0 ? "another process" : "rank " + std::to_string(from)) +
+                                         " speaks version " + std::to_string(version) +
+                                         " to ranks that speak version " + std::to_string(kProtocolVersion) +
+                                         ": all ranks must run the same version of vccl");
+  }
+  return record;
+}
+
+}  // namespace vccl

@@ -2,7 +2,6 @@
 
 #include "base/cpu_pause.hpp"
 #include "transport/host/futex.hpp"
-#include "transport/host/waiter.hpp"
 
 namespace vccl {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "transport/state/group.hpp"
 #include "transport/support/msgpack.hpp"
+#include "transport/support/text.hpp"
 
 namespace vccl {
 namespace {

@@ -61,10 +61,10 @@ std::vector<std::uint64_t> read_sizes(const Value& message) {
 }
 
 /// What both sides of the hand-over have in common.
-class Former {
+class HandOver {
  public:
-  Former(Store& store, std::vector<RankRecord> candidates, int rank, std::span<const Region> regions,
-         const Deadline& deadline)
+  HandOver(Store& store, std::vector<RankRecord> candidates, int rank, std::span<const Region> regions,
+           const Deadline& deadline)
       : store_(store),
         candidates_(std::move(candidates)),
         rank_(rank),
@@ -73,7 +73,7 @@ class Former {
 
  protected:
   const RankRecord& record(int rank) const;
-  const RankRecord& us() const { return record(rank_); }
+  const RankRecord& own_record() const { return record(rank_); }
   /// Maps the regions that a rank handed over, and appends the rank to the host group.
   void add_rank(int rank, const Handles& handles);
   std::vector<std::shared_ptr<Mapping>> map_regions(int rank, const Handles& handles) const;
@@ -86,7 +86,7 @@ class Former {
   HostGroup group_;
 };
 
-const RankRecord& Former::record(int rank) const {
+const RankRecord& HandOver::record(int rank) const {
   const auto found = std::find_if(candidates_.begin(), candidates_.end(),
                                   [&](const RankRecord& candidate) { return candidate.rank == rank; });
   if (found == candidates_.end()) {
@@ -95,7 +95,7 @@ const RankRecord& Former::record(int rank) const {
   return *found;
 }
 
-std::vector<std::shared_ptr<Mapping>> Former::map_regions(int rank, const Handles& handles) const {
+std::vector<std::shared_ptr<Mapping>> HandOver::map_regions(int rank, const Handles& handles) const {
   std::vector<std::shared_ptr<Mapping>> regions;
   try {
     for (std::size_t i = 0; i < handles.regions.size(); ++i) {
@@ -109,7 +109,7 @@ std::vector<std::shared_ptr<Mapping>> Former::map_regions(int rank, const Handle
   return regions;
 }
 
-void Former::add_rank(int rank, const Handles& handles) {
+void HandOver::add_rank(int rank, const Handles& handles) {
   std::vector<std::shared_ptr<Mapping>> regions;
   if (rank == rank_) {
     for (const Region& region : regions_) {
@@ -120,8 +120,8 @@ void Former::add_rank(int rank, const Handles& handles) {
     regions = map_regions(rank, handles);
   }
   const RankRecord& them = record(rank);
-  const bool visible = us().pid_space == them.pid_space;
-  const bool same_process = visible && us().pid == them.pid;
+  const bool visible = own_record().pid_space == them.pid_space;
+  const bool same_process = visible && own_record().pid == them.pid;
   group_.ranks.emplace_back(rank);
   group_.regions.push_back(std::move(regions));
   if (same_process) {
@@ -133,9 +133,9 @@ void Former::add_rank(int rank, const Handles& handles) {
 }
 
 /// The lowest rank of the host, which leads the hand-over.
-class Leader : Former {
+class Leader : HandOver {
  public:
-  using Former::Former;
+  using HandOver::HandOver;
   HostGroup form(Listener* listener);
 
  private:
@@ -144,7 +144,7 @@ class Leader : Former {
   void receive_members(Listener& listener);
   void admit(Channel channel, std::vector<int>& expected);
   void hand_out();
-  void say_why(const std::string& why) noexcept;
+  void tell_members(const std::string& why) noexcept;
 
   FileDescriptor control_;
   std::string nonce_;
@@ -161,7 +161,7 @@ HostGroup Leader::form(Listener* listener) {
     for (const auto& [rank, channel] : members_) add_rank(rank, handles_[rank]);
     hand_out();
   } catch (const Error& error) {
-    say_why(error.what());
+    tell_members(error.what());
     throw;
   }
   return std::move(group_);
@@ -179,7 +179,7 @@ void Leader::make_control() {
 
 /// Blocks until `rank` has published whether it could connect to this rank, and returns the answer.
 bool Leader::reached(int rank) {
-  const Value answer = read_record(get_of(record(rank), us(), store_, reach_key(rank),
+  const Value answer = read_record(get_of(record(rank), own_record(), store_, reach_key(rank),
                                           "to say whether it can share memory with it", deadline_),
                                    rank);
   store_.remove(reach_key(rank));
@@ -192,7 +192,7 @@ void Leader::receive_members(Listener& listener) {
   for (const RankRecord& candidate : candidates_) {
     if (candidate.rank == rank_ || !reached(candidate.rank)) continue;
     expected.push_back(candidate.rank);
-    processes.push_back(process_of(candidate, us()));
+    processes.push_back(process_of(candidate, own_record()));
   }
   std::vector<int> waiting = expected;
   while (!waiting.empty()) {
@@ -202,7 +202,7 @@ void Leader::receive_members(Listener& listener) {
       if (error.code() != ErrorCode::timeout) throw;
       for (std::size_t i = 0; i < expected.size(); ++i) {
         const bool missing = std::find(waiting.begin(), waiting.end(), expected[i]) != waiting.end();
-        if (missing && processes[i].dead()) throw died(record(expected[i]), us());
+        if (missing && processes[i].dead()) throw died(record(expected[i]), own_record());
       }
       if (!deadline_.passed()) continue;
       throw Error(ErrorCode::timeout, "rank " + std::to_string(waiting.front()) +
@@ -265,7 +265,7 @@ void Leader::hand_out() {
   }
 }
 
-void Leader::say_why(const std::string& why) noexcept {
+void Leader::tell_members(const std::string& why) noexcept {
   for (auto& [rank, channel] : members_) {
     try {
       channel.send(control_message("failed", {{"why", std::string(cut_text(why, 2000))}}), {},
@@ -277,9 +277,9 @@ void Leader::say_why(const std::string& why) noexcept {
 }
 
 /// Every rank of the host but the leader.
-class Member : Former {
+class Member : HandOver {
  public:
-  using Former::Former;
+  using HandOver::HandOver;
   /// Returns nothing if the leader cannot be reached. This rank is then a host of its own.
   std::optional<HostGroup> form();
 
@@ -309,7 +309,7 @@ std::optional<Channel> Member::reach() {
     channel = Channel::connect(candidates_.front().socket);
   } catch (const Error& error) {
     why = error.what();
-    if (process_of(candidates_.front(), us()).dead()) throw died(candidates_.front(), us());
+    if (process_of(candidates_.front(), own_record()).dead()) throw died(candidates_.front(), own_record());
   }
   // The leader waits only for the ranks that could connect.
   store_.set(reach_key(rank_), encode_record({{"ok", channel.has_value()}, {"why", why}}));

@@ -1,7 +1,7 @@
 #include "transport/bootstrap/rank_record.hpp"
 
 #include "transport/bootstrap/unix_socket.hpp"
-#include "transport/state/group.hpp"
+#include "transport/support/text.hpp"
 
 namespace vccl {
 

@@ -56,7 +56,7 @@ void MappedPeers::arrive(std::uint32_t phase) {
   // This store pairs with the loads of the ranks that await the phase. They see what this rank wrote before,
   // and may write to what this rank read before.
   group_.own_line().phase.store(number(phase));
-  group_.wake_others();
+  wake_others(group_.host);
 }
 
 void MappedPeers::await(int rank, std::uint32_t phase) {
@@ -124,7 +124,7 @@ void MappedPeers::deliver_work_item() {
   std::uint64_t seen = done.load(), next;
   do next = std::max(seen, none) + 1;
   while (!done.compare_exchange_weak(seen, next));
-  if (next == all) group_.wake_others();
+  if (next == all) wake_others(group_.host);
 }
 
 void MappedPeers::await_work_items() {

@@ -79,7 +79,7 @@ void OperationStart::pass(const Announcement& announcement) {
   // All stores and loads of `sequence` are in one total order, so the rank that announces last sees all the
   // other announcements.
   if (ready())
-    group_.wake_others();
+    wake_others(group_.host);
   else
     waiter_.until_all_begin(ready, awaited);
   // A rank that gave up before this rank announced does not wait for this rank: its memory may be in use for

@@ -31,18 +31,7 @@ constexpr auto kLasting = std::chrono::milliseconds(200);
 
 }  // namespace
 
-void wake_sleepers(RankLine& line) noexcept {
-  line.wakeups.fetch_add(1);
-  futex_wake(line.wakeups);
-}
-
-void announce_core(RankLine& own) noexcept {
-  const int core = sched_getcpu();
-  // The core is stored only when it has changed, because the peers have this line in their caches.
-  if (own.core.load(std::memory_order_relaxed) != core) own.core.store(core, std::memory_order_relaxed);
-}
-
-void Waiter::slow(Ready ready, Awaited awaited, const char* what, bool at_start) {
+void Waiter::wait_until(Ready ready, Awaited awaited, const char* what, bool at_start) {
   if (spin(ready)) return;
   announce_core(group_.own_line());
   if (yield(ready, awaited, what)) return;
@@ -54,7 +43,7 @@ void Waiter::slow(Ready ready, Awaited awaited, const char* what, bool at_start)
     const auto now = Clock::now();
     const bool look = now >= next_look;
     if (look) next_look = now + kLivenessPeriod;
-    if (exits(ready, awaited, what, look)) return;
+    if (is_over(ready, awaited, what, look)) return;
     if (now >= next_interruption) {
       next_interruption = now + kInterruptionPeriod;
       check_interruption(awaited, what);
@@ -84,12 +73,12 @@ bool Waiter::yield(Ready ready, Awaited awaited, const char* what) {
   const auto begin = Clock::now();
   auto now = begin, last_effect = begin;
   while (now - last_effect < patience && now - begin < kLongestYielding) {
-    if (exits(ready, awaited, what, false)) return true;
+    if (is_over(ready, awaited, what, false)) return true;
     const auto before = Clock::now();
     sched_yield();
     if (ready()) return true;
     now = Clock::now();
-    if (has_let_in(now - before)) {
+    if (let_another_run(now - before)) {
       last_effect = now;
     } else if (shares_core(awaited)) {
       return false;
@@ -100,7 +89,7 @@ bool Waiter::yield(Ready ready, Awaited awaited, const char* what) {
 
 // A yield that returns at once takes 300 to 700 ns, depending on the machine. Switching to another rank and
 // back takes at least five times as long.
-bool Waiter::has_let_in(std::chrono::nanoseconds yield) {
+bool Waiter::let_another_run(std::chrono::nanoseconds yield) {
   shortest_yield_ = std::min(shortest_yield_, yield);
   return yield > 3 * shortest_yield_;
 }
@@ -128,7 +117,7 @@ void Waiter::sleep(Ready ready) {
   line.sleepers.fetch_sub(1);
 }
 
-bool Waiter::exits(Ready ready, Awaited awaited, const char* what, bool look_for_dead) {
+bool Waiter::is_over(Ready ready, Awaited awaited, const char* what, bool look_for_dead) {
   group_.check();
   if (group_.pump) {
     group_.pump();

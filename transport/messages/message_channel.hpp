@@ -18,7 +18,7 @@ namespace vccl {
 
 /// The words on which the message thread of a rank sleeps. All accesses are sequentially consistent. The
 /// sleeper announces that it sleeps and then reads the channels once more. The waker writes to a channel and
-/// then reads whether the thread sleeps. So at least one of them sees the other (host/waiter.hpp has the
+/// then reads whether the thread sleeps. So at least one of them sees the other (host/flags.hpp has the
 /// whole argument).
 struct alignas(64) MessageLine {
   enum Sleep : std::uint32_t {

@@ -84,7 +84,7 @@ struct alignas(128) RankLine {
   std::atomic<std::int32_t> core;  // the core that the rank last ran on, a hint for waiting ranks
 
   // The words on which the rank sleeps, on a cache line of their own because peers write them. See
-  // host/waiter.hpp.
+  // host/flags.hpp.
   alignas(64) std::atomic<std::uint32_t> wakeups;  // futex word
   std::atomic<std::uint32_t> sleepers;
   std::atomic<std::uint64_t> claimed;  // the last operation in which the rank's work item was claimed

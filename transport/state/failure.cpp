@@ -11,7 +11,7 @@ namespace vccl {
 
 bool Failure::record(ErrorCode code, const std::string& text) noexcept {
   std::uint32_t expected = FailureRecord::none;
-  // Sequentially consistent, as every flag that a sleeper reads: see host/waiter.hpp.
+  // Sequentially consistent, as every flag that a sleeper reads: see host/flags.hpp.
   if (!record_.state.compare_exchange_strong(expected, FailureRecord::writing)) return false;
   record_.code = code;
   const std::string_view kept = cut_text(text, FailureRecord::kMaxText);

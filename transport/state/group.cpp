@@ -2,15 +2,9 @@
 
 #include <algorithm>
 
-#include "transport/host/waiter.hpp"
+#include "transport/host/flags.hpp"
 
 namespace vccl {
-
-void Group::wake_others() const noexcept {
-  for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
-    if (i != host.index) wake(host.line(i));
-  }
-}
 
 void Group::fail(ErrorCode code, const std::string& what) const noexcept {
   if (!failure().record(code, what)) return;
@@ -94,24 +88,6 @@ std::string Group::operation_text() const {
   const std::uint64_t number = sequence.load(std::memory_order_relaxed);
   if (number == 0) return "the meeting of group " + name;
   return describe_signature(signature) + " (operation " + std::to_string(number) + " of group " + name + ")";
-}
-
-std::string numbers_text(std::span<const int> numbers) {
-  std::string text;
-  for (int number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
-  return text;
-}
-
-std::string ranks_text(std::span<const int> ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + numbers_text(ranks);
-}
-
-std::string duration_text(Milliseconds length) {
-  const auto count = length.count();
-  if (count < 1000) return std::to_string(count) + " ms";
-  std::string text = std::to_string(count / 1000);
-  if (count % 1000 >= 100) text += "." + std::to_string(count % 1000 / 100);
-  return text + " s";
 }
 
 }  // namespace vccl

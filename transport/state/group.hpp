@@ -14,6 +14,7 @@
 #include "transport/messages/message_regions.hpp"
 #include "transport/state/failure.hpp"
 #include "transport/support/log.hpp"
+#include "transport/support/text.hpp"
 
 namespace vccl {
 
@@ -55,8 +56,6 @@ struct Group {
 
   Failure failure() const { return Failure(host.failure()); }
   RankLine& own_line() const { return host.line(host.index); }
-  /// Wakes those other ranks of this host that sleep.
-  void wake_others() const noexcept;
   /// Records a failure for every rank of this host and wakes all of them. Only the first failure counts.
   void fail(ErrorCode code, const std::string& what) const noexcept;
   /// Throws the failure if there is one.
@@ -87,12 +86,5 @@ struct Group {
   /// Returns "all_reduce(float32, 1024 elements, SUM) (operation 7 of group default_pg)", for messages.
   std::string operation_text() const;
 };
-
-/// Returns "1, 2, 5".
-std::string numbers_text(std::span<const int> numbers);
-/// Returns "rank 3" or "ranks 1, 2, 5".
-std::string ranks_text(std::span<const int> ranks);
-/// Returns "30 s", "1.5 s" or "200 ms".
-std::string duration_text(Milliseconds length);
 
 }  // namespace vccl

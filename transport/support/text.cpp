@@ -52,4 +52,22 @@ std::string valid_text(std::string_view text) {
   return result;
 }
 
+std::string numbers_text(std::span<const int> numbers) {
+  std::string text;
+  for (int number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
+  return text;
+}
+
+std::string ranks_text(std::span<const int> ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + numbers_text(ranks);
+}
+
+std::string duration_text(Milliseconds length) {
+  const auto count = length.count();
+  if (count < 1000) return std::to_string(count) + " ms";
+  std::string text = std::to_string(count / 1000);
+  if (count % 1000 >= 100) text += "." + std::to_string(count % 1000 / 100);
+  return text + " s";
+}
+
 }  // namespace vccl

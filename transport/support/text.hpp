@@ -1,9 +1,12 @@
-// Helpers for UTF-8 text that another process may have written, or that is too long.
+// Helpers for the texts of errors and messages.
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
+
+#include "transport/deadline.hpp"
 
 namespace vccl {
 
@@ -13,5 +16,12 @@ std::string_view cut_text(std::string_view text, std::size_t most) noexcept;
 /// Returns the text with each byte that is not part of valid UTF-8 replaced by U+FFFD. Python refuses to make
 /// a str of other bytes, so an error would become a UnicodeDecodeError.
 std::string valid_text(std::string_view text);
+
+/// Returns "1, 2, 5".
+std::string numbers_text(std::span<const int> numbers);
+/// Returns "rank 3" or "ranks 1, 2, 5".
+std::string ranks_text(std::span<const int> ranks);
+/// Returns "30 s", "1.5 s" or "200 ms".
+std::string duration_text(Milliseconds length);
 
 }  // namespace vccl

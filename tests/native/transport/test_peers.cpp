@@ -202,7 +202,7 @@ TEST(nobody_writes_to_shown_memory_after_the_error) {
 }
 
 // A rank that comes after another has given up waiting for it does not get in.
-TEST(a_late_rank_finds_the_failure_at_the_gate) {
+TEST(a_late_rank_finds_the_failure_when_it_begins) {
   MemoryStore store;
   std::atomic<bool> gave_up{false};
   run_threads(2, [&](int rank) {

@@ -127,7 +127,7 @@ void await_sleep(Members& members, int except) {
 }
 
 // Nobody is woken before the last one comes, and everybody once then.
-TEST(the_last_rank_at_the_gate_wakes_the_others) {
+TEST(the_last_rank_to_begin_wakes_the_others) {
   for (const int size : {2, 3, 5}) {
     Members members(size);
     for (int round = 0; round < 15; ++round) {
@@ -153,7 +153,7 @@ TEST(the_last_rank_at_the_gate_wakes_the_others) {
 }
 
 // Ranks that come at the same time: at least one of them finds all there at once, and wakes the others.
-TEST(however_ranks_meet_at_the_gate_one_wakes_the_others) {
+TEST(of_ranks_that_begin_together_one_wakes_the_others) {
   constexpr int kSize = 4, kRounds = 3'000;
   Members members(kSize);
   // As if everybody slept all the time.
@@ -188,7 +188,7 @@ TEST(however_ranks_meet_at_the_gate_one_wakes_the_others) {
 }
 
 // The rank that holds all work items lets the others sleep until it has delivered the last one.
-TEST(the_last_share_wakes_those_who_wait_for_it) {
+TEST(the_last_work_item_wakes_those_who_wait_for_it) {
   for (const int size : {2, 3, 5}) {
     Members members(size);
     for (int round = 0; round < 15; ++round) {

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
 #include <optional>
 
@@ -19,7 +18,9 @@
 #include "transport/messages/message_engine.hpp"
 #include "transport/messages/message_links.hpp"
 #include "transport/remote/remote_links.hpp"
+#include "transport/state/ring_order.hpp"
 #include "transport/support/descriptors.hpp"
+#include "transport/support/text.hpp"
 
 namespace vccl {
 namespace {
@@ -48,10 +49,10 @@ class GroupCommunicator final : public Communicator {
   int rank() const override { return group_.rank; }
   int size() const override { return group_.size; }
   const std::string& name() const override { return group_.name; }
-  int ring_position() const override { return position_; }
-  int ring_rank(int position) const override { return ring_.at(static_cast<std::size_t>(position)); }
-  int host_count() const override { return static_cast<int>(hosts_.size()); }
-  int host_of(int rank) const override { return host_of_.at(static_cast<std::size_t>(rank)); }
+  int ring_position() const override { return ring_.position(); }
+  int ring_rank(int position) const override { return ring_.rank_at(position); }
+  int host_count() const override { return ring_.host_count(); }
+  int host_of(int rank) const override { return ring_.host_of(rank); }
   Outbox& right() override { return *right_; }
   Inbox& left() override { return *left_; }
   Peers* peers() override { return peers_ ? &*peers_ : nullptr; }
@@ -61,7 +62,7 @@ class GroupCommunicator final : public Communicator {
 
   void fail(ErrorCode code, const std::string& what) noexcept override;
   void abort(const std::string& reason) noexcept override;
-  bool failed() const noexcept override { return group_.failure().happened(); }
+  bool failed() const noexcept override { return failures_->happened(); }
   void check() override;
   std::optional<RankEnd> end_of(int rank) const noexcept override { return group_.end_of(rank); }
   void leave_because(const std::string& reason) noexcept override;
@@ -69,8 +70,8 @@ class GroupCommunicator final : public Communicator {
   std::shared_ptr<void> announce_meeting(const std::string& what) override {
     return std::make_shared<LastingWait>(group_, what);
   }
-  std::uint64_t sequence() const noexcept override { return group_.sequence.load(std::memory_order_relaxed); }
-  bool busy() const noexcept override { return busy_.load(std::memory_order_relaxed); }
+  std::uint64_t sequence() const noexcept override { return operation_.sequence(); }
+  bool busy() const noexcept override { return operation_.under_way(); }
 
  private:
   void begin(const Announcement& announcement, const Deadline& deadline) override;
@@ -80,28 +81,26 @@ class GroupCommunicator final : public Communicator {
   void join(Meeting& meeting, const CommunicatorConfig& config);
   void share_memory(Meeting& meeting, const CommunicatorConfig& config, Listener& listener,
                     const std::vector<RankRecord>& candidates);
-  void order_ranks(const std::vector<std::vector<int>>& hosts);
   void connect(Meeting& meeting, const std::vector<RankRecord>& records, const std::string& interface);
   void check_descriptors(bool left, bool right) const;
   void meet(Meeting& meeting);
   void count_cores();
 
   Group group_;
+  CurrentOperation operation_;
+  std::optional<FailureChannel> failures_;  // once the control segment is mapped
+  RingOrder ring_;
   std::optional<Waiter> waiter_;
   std::optional<OperationStart> start_;
   std::optional<MappedPeers> peers_;  // if all ranks are on this host
   std::string algorithm_choice_;
-  std::vector<std::vector<int>> hosts_;
-  std::vector<int> host_of_;
-  std::vector<int> ring_;
-  int position_ = 0;
   std::unique_ptr<RemoteLinks> remote_;  // if a neighbour is on another host
   std::unique_ptr<Outbox> right_;
   std::unique_ptr<Inbox> left_;
   MappedInbox* mapped_left_ = nullptr;
   int left_index_ = 0;
-  std::atomic<bool> busy_{false};
   mutable std::mutex leave_reason_mutex_;
+  AddedRegions added_regions_;  // what add_region() was called with
   std::mutex messages_mutex_;
   std::unique_ptr<MessagePort> remote_messages_;  // if there are other hosts
   std::unique_ptr<MessageEngine> messages_;
@@ -110,7 +109,8 @@ class GroupCommunicator final : public Communicator {
   const base::ProcessMark made_;
 };
 
-GroupCommunicator::GroupCommunicator(Store& store, const CommunicatorConfig& given) {
+GroupCommunicator::GroupCommunicator(Store& store, const CommunicatorConfig& given)
+    : operation_(group_, Deadline::in(given.timeout)) {
   CommunicatorConfig config = given;
   group_.name = config.name;
   group_.device = config.device;
@@ -118,19 +118,17 @@ GroupCommunicator::GroupCommunicator(Store& store, const CommunicatorConfig& giv
   group_.size = config.size;
   group_.describe = config.describe;
   group_.earlier = config.earlier;
-  group_.deadline = Deadline::in(config.timeout);
   check_config(config);
-  Meeting meeting(store, config, group_.deadline);
+  Meeting meeting(store, config, operation_.deadline());
   try {
     if (config.prepare) config.prepare(config);
     join(meeting, config);
-    group_.meeting = nullptr;
+    failures_->set_meeting(nullptr);
   } catch (...) {
     // The failure is announced in shared memory and in the store, because some ranks wait in one and some in
     // the other.
-    const bool shared = group_.host.control != nullptr;
-    const Error error = meeting.give_up(shared ? &group_ : nullptr);
-    if (shared) group_.fail(error.code(), error.what());
+    const Error error = meeting.give_up(failures_ ? &*failures_ : nullptr);
+    if (failures_) failures_->fail(error.code(), error.what());
     throw error;
   }
 }
@@ -142,7 +140,7 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
   group_.regions = config.regions;
   check_regions(config);
 
-  Bootstrap bootstrap(meeting, config, group_.deadline);
+  Bootstrap bootstrap(meeting, config, operation_.deadline());
   Listener listener;
   const std::vector<RankRecord> records = bootstrap.meet(
       {config.rank, machine_key(), config.host_id.empty() ? environment.host_id : config.host_id, getpid(),
@@ -153,14 +151,20 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
                  return std::any_of(claim.begin(), claim.end(),
                                     [&](auto& record) { return record.rank == config.rank; });
                }));
-  order_ranks(bootstrap.agree_on_hosts(claimed, group_.host.ranks));
-  waiter_.emplace(group_);
-  start_.emplace(group_, *waiter_);
-  if (host_count() == 1) peers_.emplace(group_, *waiter_, *start_);
+  failures_.emplace(group_);
+  ring_ = RingOrder(bootstrap.agree_on_hosts(claimed, group_.host.ranks), config.rank);
+  if (ring_.ranks_of_host(host_of(config.rank)) != group_.host.ranks) {
+    throw Error(ErrorCode::bootstrap, "the ranks of group " + group_.name +
+                                          " disagree about who shares a host with rank " +
+                                          std::to_string(group_.rank));
+  }
+  waiter_.emplace(group_, operation_, *failures_);
+  start_.emplace(group_, operation_, *failures_, *waiter_);
+  if (host_count() == 1) peers_.emplace(group_, operation_, *failures_, *waiter_, *start_);
   group_.own_line().cores = base::UsableCores::of_this_process();
-  watched_.emplace(group_);
+  watched_.emplace(group_, *failures_);
   group_.own_line().state.store(RankState::present);
-  group_.meeting = &meeting;
+  failures_->set_meeting(&meeting);
   connect(meeting, records, environment.socket_interface);
   meet(meeting);
   count_cores();
@@ -173,16 +177,16 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
     if (remote_messages_) MessageLinks::clean(meeting);
   }
   group_.log.info("joined " + std::to_string(group_.size) + " ranks on " + std::to_string(host_count()) +
-                  " host(s) at position " + std::to_string(position_) + " of the ring " +
-                  numbers_text(ring_) + "; " + std::to_string(group_.host.ranks.size()) + " ranks on " +
-                  std::to_string(group_.cores) + " usable cores here");
+                  " host(s) at position " + std::to_string(ring_.position()) + " of the ring " +
+                  numbers_text(ring_.ranks()) + "; " + std::to_string(group_.host.ranks.size()) +
+                  " ranks on " + std::to_string(group_.cores) + " usable cores here");
 }
 
 void GroupCommunicator::share_memory(Meeting& meeting, const CommunicatorConfig& config, Listener& listener,
                                      const std::vector<RankRecord>& candidates) {
   try {
     group_.host =
-        form_host_group(meeting, candidates, config.rank, config.regions, listener, group_.deadline);
+        form_host_group(meeting, candidates, config.rank, config.regions, listener, operation_.deadline());
   } catch (const Error& error) {
     if (meeting.heard()) throw;
     // A rank hung up or died. It may have announced why it could not go on, or other ranks may have died
@@ -196,30 +200,9 @@ void GroupCommunicator::share_memory(Meeting& meeting, const CommunicatorConfig&
   }
 }
 
-void GroupCommunicator::order_ranks(const std::vector<std::vector<int>>& hosts) {
-  hosts_ = hosts;
-  host_of_.assign(static_cast<std::size_t>(group_.size), 0);
-  for (std::size_t host = 0; host < hosts_.size(); ++host) {
-    for (int rank : hosts_[host]) {
-      host_of_[static_cast<std::size_t>(rank)] = static_cast<int>(host);
-      if (rank == group_.rank) {
-        position_ = static_cast<int>(ring_.size());
-        if (hosts_[host] != group_.host.ranks) {
-          throw Error(ErrorCode::bootstrap, "the ranks of group " + group_.name +
-                                                " disagree about who shares a host with rank " +
-                                                std::to_string(group_.rank));
-        }
-      }
-      ring_.push_back(rank);
-    }
-  }
-}
-
 void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>& records,
                                 const std::string& interface) {
-  const int count = static_cast<int>(ring_.size());
-  const int right = ring_[static_cast<std::size_t>((position_ + 1) % count)];
-  const int left = ring_[static_cast<std::size_t>((position_ + count - 1) % count)];
+  const int right = ring_.right(), left = ring_.left();
   const auto& local = group_.host.ranks;
   const auto index_of = [&](int rank) {
     const auto found = std::find(local.begin(), local.end(), rank);
@@ -232,23 +215,24 @@ void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>&
                                          [&](auto& record) { return record.machine == records[0].machine; });
     return interface_address(interface, one_machine);
   };
-  if (hosts_.size() > 1) check_descriptors(left_index_ < 0, right_index < 0);
+  if (host_count() > 1) check_descriptors(left_index_ < 0, right_index < 0);
   if (right_index < 0 || left_index_ < 0) {
-    remote_ = std::make_unique<RemoteLinks>(group_);
-    group_.pump = [this] { remote_->pump(); };
-    group_.spread_failure = [this] { remote_->spread_failure(); };
+    remote_ = std::make_unique<RemoteLinks>(group_, operation_, *failures_);
+    failures_->set_links([this] { remote_->pump(); }, [this] { remote_->spread_failure(); });
     remote_->connect(meeting, left_index_ < 0 ? left : -1, right_index < 0 ? right : -1, address());
   }
-  if (hosts_.size() > 1) remote_messages_ = std::make_unique<MessageLinks>(group_, meeting, address());
+  if (host_count() > 1) {
+    remote_messages_ = std::make_unique<MessageLinks>(group_, *failures_, meeting, address());
+  }
   if (right_index < 0) {
     right_ = std::make_unique<RemoteOutbox>(*remote_);
   } else {
-    right_ = std::make_unique<MappedOutbox>(group_, *waiter_, right_index);
+    right_ = std::make_unique<MappedOutbox>(group_.host, operation_, *waiter_, right_index);
   }
   if (left_index_ < 0) {
     left_ = std::make_unique<RemoteInbox>(*remote_);
   } else {
-    auto mapped = std::make_unique<MappedInbox>(group_, *waiter_, left_index_);
+    auto mapped = std::make_unique<MappedInbox>(group_.host, *waiter_, left_index_);
     mapped_left_ = mapped.get();
     left_ = std::move(mapped);
   }
@@ -280,18 +264,17 @@ void GroupCommunicator::meet(Meeting& meeting) {
     const bool right_one = std::equal(std::begin(kAliveToken), std::end(kAliveToken), token);
     left_->release();
     if (!right_one) {
-      const int count = static_cast<int>(ring_.size());
-      throw Error(ErrorCode::protocol, "rank " + std::to_string(ring_rank((position_ + count - 1) % count)) +
-                                           " sent rank " + std::to_string(group_.rank) +
-                                           " what no rank sends, in " + group_.operation_text() +
+      throw Error(ErrorCode::protocol, "rank " + std::to_string(ring_.left()) + " sent rank " +
+                                           std::to_string(group_.rank) + " what no rank sends, in " +
+                                           operation_.text() +
                                            ": the ring's first message is not what it has to be");
     }
   };
   for (int round = 0; round < 2; ++round) {
     if (round == 1) meeting.all_connected();
-    if (position_ == 0) pass_on();
+    if (ring_.position() == 0) pass_on();
     receive();
-    if (position_ != 0) pass_on();
+    if (ring_.position() != 0) pass_on();
   }
 }
 
@@ -333,7 +316,8 @@ GroupCommunicator::~GroupCommunicator() {
 
 Messages& GroupCommunicator::messages() {
   std::lock_guard lock(messages_mutex_);
-  if (!messages_) messages_ = std::make_unique<MessageEngine>(group_, remote_messages_.get());
+  if (!messages_)
+    messages_ = std::make_unique<MessageEngine>(group_, *failures_, added_regions_, remote_messages_.get());
   return *messages_;
 }
 
@@ -343,7 +327,7 @@ void GroupCommunicator::add_region(const Region& region) {
     if (known.base == region.base) return;
   }
   RegionTable& table = group_.host.messages().regions(static_cast<std::size_t>(group_.host.index));
-  if (!group_.added_regions.add(region, table, kMaxRegions - group_.regions.size())) {
+  if (!added_regions_.add(region, table, kMaxRegions - group_.regions.size())) {
     group_.log.info("has " + std::to_string(kMaxRegions) +
                     " regions already: messages in a further one are staged");
   }
@@ -352,11 +336,11 @@ void GroupCommunicator::add_region(const Region& region) {
 void GroupCommunicator::check() {
   if (!failed()) return;
   if (remote_) remote_->spread_failure();
-  group_.check();
+  failures_->check();
 }
 
 void GroupCommunicator::fail(ErrorCode code, const std::string& what) noexcept {
-  group_.fail(code, what);
+  failures_->fail(code, what);
 }
 
 void GroupCommunicator::abort(const std::string& reason) noexcept {
@@ -378,14 +362,10 @@ std::string GroupCommunicator::leave_reason() const {
 
 void GroupCommunicator::begin(const Announcement& announcement, const Deadline& deadline) {
   check();
-  if (busy_.exchange(true)) {
+  if (!operation_.begin(announcement, deadline)) {
     throw Error(ErrorCode::invalid,
                 "group " + group_.name + " already runs an operation: a communicator runs one at a time");
   }
-  group_.signature = announcement.signature;
-  group_.window = {announcement.window, kind_of(group_, announcement.window)};
-  group_.deadline = deadline;
-  group_.sequence.store(group_.sequence.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   try {
     // The remote announcement goes out before the ranks of this host meet, so that it travels meanwhile. The
     // signatures are compared as the neighbours' announcements arrive.
@@ -401,7 +381,7 @@ void GroupCommunicator::begin(const Announcement& announcement, const Deadline& 
     fail(error.code(), error.what());
     if (peers_) peers_->withdraw();
     if (remote_) remote_->spread_failure();
-    busy_ = false;
+    operation_.end();
     throw;
   }
 }
@@ -410,15 +390,15 @@ void GroupCommunicator::finish() {
   right_->drain();
   if (peers_) peers_->finish();
   if (remote_) remote_->match();
-  busy_ = false;
+  operation_.end();
 }
 
 void GroupCommunicator::cut_short() noexcept {
   fail(ErrorCode::aborted,
-       "rank " + std::to_string(group_.rank) + " gave up " + group_.operation_text() + " before its end");
+       "rank " + std::to_string(group_.rank) + " gave up " + operation_.text() + " before its end");
   if (peers_) peers_->withdraw();
   if (remote_) remote_->close();
-  busy_ = false;
+  operation_.end();
 }
 
 }  // namespace

@@ -15,8 +15,9 @@
 
 #include "base/fork.hpp"
 #include "base/signals.hpp"
+#include "transport/host/flags.hpp"
 #include "transport/host/machine.hpp"
-#include "transport/host/waiter.hpp"
+#include "transport/state/failure_channel.hpp"
 #include "transport/state/group.hpp"
 
 namespace vccl {
@@ -120,12 +121,18 @@ Token make_token() {
 }  // namespace
 
 struct DeadlockWatch::State {
+  /// A communicator that was added.
+  struct Known {
+    const Group* group;
+    FailureChannel* failures;
+  };
+
   const Token token = make_token();
 
   std::mutex mutex;  // guards everything below; not held while blocked_threads is called
   std::condition_variable changed;
   std::shared_ptr<const BlockedThreads> blocked_threads;
-  std::vector<Group*> groups;  // in the order in which they were made
+  std::vector<Known> communicators;  // in the order in which they were made
   std::vector<Wait> waits;
   std::uint64_t next_id = 1;
   bool running = false, stopped = false;
@@ -184,16 +191,16 @@ void DeadlockWatch::stop(Milliseconds patience) noexcept {
   state_->changed.wait_for(lock, patience, [this] { return !state_->running; });
 }
 
-void DeadlockWatch::add(Group& group) {
+void DeadlockWatch::add(const Group& group, FailureChannel& failures) {
   group.own_line().process.store(state_->token);
   std::lock_guard lock(state_->mutex);
-  state_->groups.push_back(&group);
+  state_->communicators.push_back({&group, &failures});
   if (state_->version > 0) group.own_line().waits.write(state_->version, state_->published);
 }
 
-void DeadlockWatch::remove(Group& group) noexcept {
+void DeadlockWatch::remove(const Group& group) noexcept {
   std::lock_guard lock(state_->mutex);
-  std::erase(state_->groups, &group);
+  std::erase_if(state_->communicators, [&](const auto& known) { return known.group == &group; });
 }
 
 std::uint64_t DeadlockWatch::id_of(const Group& group) {
@@ -211,13 +218,12 @@ std::string DeadlockWatch::waits_text(const Group& group, int index) {
   return rank + (text.empty() ? " waits in no collective" : text);
 }
 
-std::uint64_t DeadlockWatch::begin_wait(const Group& group) {
-  const std::uint64_t number = group.sequence.load(std::memory_order_relaxed);
+std::uint64_t DeadlockWatch::begin_wait(const Group& group, std::uint64_t sequence, const std::string& call) {
   return state_->begin({.id = 0,
                         .group = &group,
                         .thread = pthread_self(),
-                        .text = group.call_text(),
-                        .number = number,
+                        .text = call,
+                        .number = sequence,
                         .is_meeting = false,
                         .since = Clock::now() - kShortMeeting});
 }
@@ -310,7 +316,7 @@ void DeadlockWatch::State::look() {
   waits_now.blocked = blocked_now.has_value();
   if (version > 0 && waits_now == published && now == ids && blocked_now == blocked) {
     ++looks;
-    for (Group* group : groups) group->own_line().waits.set_looks(looks);
+    for (const auto& [group, failures] : communicators) group->own_line().waits.set_looks(looks);
   } else {
     publish(waits_now);
     ids = now;
@@ -322,7 +328,7 @@ void DeadlockWatch::State::look() {
 /// The caller holds the lock. Records are compared as a whole, so unused parts are zero.
 PublishedWaits DeadlockWatch::State::describe() const {
   PublishedWaits result{};
-  result.rank = groups.empty() ? 0 : static_cast<std::uint64_t>(groups.front()->rank);
+  result.rank = communicators.empty() ? 0 : static_cast<std::uint64_t>(communicators.front().group->rank);
   for (const Wait& wait : waits) {
     if (result.count == PublishedWaits::kMax) break;
     PublishedWait& entry = result.waits[result.count++];
@@ -343,7 +349,7 @@ void DeadlockWatch::State::publish(const PublishedWaits& waits_now) {
   version += 2;
   looks = 0;
   published = waits_now;
-  for (Group* group : groups) group->own_line().waits.write(version, published);
+  for (const auto& [group, failures] : communicators) group->own_line().waits.write(version, published);
 }
 
 /// Returns this process's record and those of all processes that share a communicator with it. The caller
@@ -351,7 +357,7 @@ void DeadlockWatch::State::publish(const PublishedWaits& waits_now) {
 Records DeadlockWatch::State::read_records() const {
   Records records;
   records[token] = {version, looks, verdict.has_value(), published};
-  for (const Group* group : groups) {
+  for (const auto& [group, failures] : communicators) {
     const HostGroup& host = group->host;
     for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
       const Token other = read(host.line(i).process);
@@ -403,7 +409,7 @@ void DeadlockWatch::State::judge() {
     for (std::uint32_t i = 0; i < waits_of.count; ++i)
       verdict->communicators.insert(waits_of.waits[i].communicator);
   }
-  for (Group* group : groups) group->own_line().waits.set_concluded(true);
+  for (const auto& [group, failures] : communicators) group->own_line().waits.set_concluded(true);
 }
 
 /// Warns once about a circle that another thread of a member might still end. The caller holds the lock.
@@ -431,8 +437,8 @@ bool DeadlockWatch::State::all_members_know(const Records& records) {
 
 /// The caller holds the lock.
 void DeadlockWatch::State::carry_out() {
-  for (const Group* group : groups)
-    if (verdict->communicators.contains(id_of(*group))) group->fail(ErrorCode::mismatch, verdict->text);
+  for (const auto& [group, failures] : communicators)
+    if (verdict->communicators.contains(id_of(*group))) failures->fail(ErrorCode::mismatch, verdict->text);
   verdict.reset();
 }
 

@@ -16,6 +16,7 @@
 
 namespace vccl {
 
+class FailureChannel;
 struct Group;
 
 /// Tells whether this process can go on only by the end of an operation that one of `waiting` waits in. This
@@ -57,11 +58,12 @@ class DeadlockWatch {
   void stop(Milliseconds patience) noexcept;
 
   /// Call add() once the control segment is mapped, and remove() before the communicator ends.
-  void add(Group& group);
-  void remove(Group& group) noexcept;
+  void add(const Group& group, FailureChannel& failures);
+  void remove(const Group& group) noexcept;
 
-  /// Begins a wait of the calling thread at the start of the group's operation. Returns the wait's id.
-  std::uint64_t begin_wait(const Group& group);
+  /// Begins a wait of the calling thread at the start of the group's operation `sequence`, which `call` is
+  /// the text of (CurrentOperation::call_text()). Returns the wait's id.
+  std::uint64_t begin_wait(const Group& group, std::uint64_t sequence, const std::string& call);
   /// Begins a wait of the calling thread for ranks that meet in another way, which they announce over
   /// `group`. `what` says what they do. Returns the wait's id.
   std::uint64_t begin_meeting(const Group& group, const std::string& what);
@@ -83,7 +85,9 @@ class DeadlockWatch {
 /// Adds a communicator to the watch, and removes it when destroyed.
 class Watched {
  public:
-  explicit Watched(Group& group) : group_(&group) { DeadlockWatch::of_this_process().add(group); }
+  Watched(const Group& group, FailureChannel& failures) : group_(&group) {
+    DeadlockWatch::of_this_process().add(group, failures);
+  }
   ~Watched() {
     if (group_) DeadlockWatch::of_this_process().remove(*group_);
   }
@@ -93,13 +97,14 @@ class Watched {
   void forget() { group_ = nullptr; }
 
  private:
-  Group* group_;
+  const Group* group_;
 };
 
 /// Reports a wait that has lasted to the watch, until destroyed.
 class LastingWait {
  public:
-  explicit LastingWait(const Group& group) : id_(DeadlockWatch::of_this_process().begin_wait(group)) {}
+  LastingWait(const Group& group, std::uint64_t sequence, const std::string& call)
+      : id_(DeadlockWatch::of_this_process().begin_wait(group, sequence, call)) {}
   LastingWait(const Group& group, const std::string& meeting)
       : id_(DeadlockWatch::of_this_process().begin_meeting(group, meeting)) {}
   ~LastingWait() { DeadlockWatch::of_this_process().end_wait(id_); }

@@ -8,8 +8,9 @@
 
 #include "transport/earlier.hpp"
 #include "transport/interruption.hpp"
-#include "transport/state/group.hpp"
+#include "transport/state/failure_channel.hpp"
 #include "transport/support/msgpack.hpp"
+#include "transport/support/text.hpp"
 
 namespace vccl {
 namespace {
@@ -182,19 +183,19 @@ void Meeting::check_deaths() {
                   std::to_string(config_.rank) + " noticed. Read that rank's own output first.");
 }
 
-Error Meeting::give_up(const Group* group) noexcept {
-  const Error error = own_error(group);
+Error Meeting::give_up(const FailureChannel* failures) noexcept {
+  const Error error = own_error(failures);
   if (!heard_) announce(error);
   return error;
 }
 
-Error Meeting::own_error(const Group* group) const {
+Error Meeting::own_error(const FailureChannel* failures) const {
   const std::string who = "rank " + std::to_string(config_.rank) + " could not join group " + config_.name;
   try {
     throw;
   } catch (const Error& error) {
-    const bool of_group = group && group->failure().happened() &&
-                          std::string_view(error.what()) == group->failure().error().what();
+    const bool of_group =
+        failures && failures->happened() && std::string_view(error.what()) == failures->error().what();
     const bool interrupted = std::string_view(error.what()).starts_with("interrupted by");
     if (of_group || heard_ || (names_its_cause(error.code()) && !interrupted)) return error;
     return Error(error.code(), who + ": " + error.what());

@@ -12,7 +12,7 @@
 
 namespace vccl {
 
-struct Group;
+class FailureChannel;
 
 /// A store whose waits end soon after another rank has announced that it cannot join, or has died. Deaths are
 /// noticed of ranks on this machine once they have published their records, and of every rank that an earlier
@@ -58,9 +58,9 @@ class Meeting final : public Store {
 
   /// Turns the reason for which this rank cannot join into the error that all ranks throw, and announces that
   /// error unless another rank has announced one. Call this in a catch block: it uses the exception that is
-  /// being handled. Pass `group` if there is shared memory, because the exception may be the failure recorded
-  /// there, whose text names the rank that failed. Otherwise pass null.
-  Error give_up(const Group* group) noexcept;
+  /// being handled. Pass `failures` if there is shared memory, because the exception may be the failure
+  /// recorded there, whose text names the rank that failed. Otherwise pass null.
+  Error give_up(const FailureChannel* failures) noexcept;
 
   /// Returns the processes of the ranks on this machine that can be observed. May be called once.
   std::map<int, PeerProcess> take_processes() { return std::move(processes_); }
@@ -71,7 +71,7 @@ class Meeting final : public Store {
   void read_some_records();
   void check_deaths();
   void know(const RankRecord& record);
-  Error own_error(const Group* group) const;
+  Error own_error(const FailureChannel* failures) const;
   void announce(const Error& error) noexcept;
 
   Store& store_;

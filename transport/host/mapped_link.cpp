@@ -21,22 +21,21 @@ bool fits(std::size_t offset, std::size_t bytes, std::size_t window) {
 
 }  // namespace
 
-void check_block(const Group& group, std::size_t offset, std::size_t bytes) {
-  if (!fits(offset, bytes, group.window.bytes.size())) refuse_block(offset, bytes, group.window.bytes.size());
+void check_block(const Window& window, std::size_t offset, std::size_t bytes) {
+  if (!fits(offset, bytes, window.bytes.size())) refuse_block(offset, bytes, window.bytes.size());
 }
 
 void MappedOutbox::post(std::size_t offset, std::size_t bytes) {
-  check_block(group_, offset, bytes);
-  if (group_.window.kind == WindowKind::staged) {
-    copy_to_slot(reserve(), group_.window.bytes.data() + offset, bytes);
-  }
+  const Window& window = operation_.window();
+  check_block(window, offset, bytes);
+  if (window.kind == WindowKind::staged) copy_to_slot(reserve(), window.bytes.data() + offset, bytes);
   send();
 }
 
 std::byte* MappedOutbox::reserve() {
   const auto ready = [&] { return posted_ - read(peer_.consumed) < kSlots; };
   waiter_.until(ready, right_, "to read a block of");
-  return group_.host.slots(group_.host.index) + (posted_ % kSlots) * kBlockBytes;
+  return host_.slots(host_.index) + (posted_ % kSlots) * kBlockBytes;
 }
 
 void MappedOutbox::commit(std::size_t bytes) {
@@ -63,13 +62,13 @@ const std::byte* MappedInbox::take(std::size_t offset, std::size_t bytes) {
   if (!fits(offset, bytes, window_.size)) refuse_block(offset, bytes, window_.size);
   await();
   if (window_.kind == WindowKind::mapped) return window_.base + offset;
-  return group_.host.slots(left_) + (consumed_ % kSlots) * kBlockBytes;
+  return host_.slots(left_) + (consumed_ % kSlots) * kBlockBytes;
 }
 
 const std::byte* MappedInbox::take_committed(std::size_t bytes) {
   if (bytes > kBlockBytes) refuse_block(0, bytes, kBlockBytes);
   await();
-  return group_.host.slots(left_) + (consumed_ % kSlots) * kBlockBytes;
+  return host_.slots(left_) + (consumed_ % kSlots) * kBlockBytes;
 }
 
 void MappedInbox::release() {

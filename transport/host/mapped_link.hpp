@@ -11,11 +11,12 @@ namespace vccl {
 /// free again when the neighbour has consumed block n - kSlots.
 class MappedOutbox final : public Outbox {
  public:
-  MappedOutbox(Group& group, Waiter& waiter, int right)
-      : group_(group),
+  MappedOutbox(const HostGroup& host, const CurrentOperation& operation, Waiter& waiter, int right)
+      : host_(host),
+        operation_(operation),
         waiter_(waiter),
-        own_(group.own_line()),
-        peer_(group.host.line(right)),
+        own_(host.line(host.index)),
+        peer_(host.line(right)),
         right_(right) {}
 
   void post(std::size_t offset, std::size_t bytes) override;
@@ -26,7 +27,8 @@ class MappedOutbox final : public Outbox {
  private:
   void send();
 
-  Group& group_;
+  const HostGroup& host_;
+  const CurrentOperation& operation_;
   Waiter& waiter_;
   RankLine& own_;
   RankLine& peer_;
@@ -37,8 +39,8 @@ class MappedOutbox final : public Outbox {
 /// Receives blocks from a left neighbour on this host.
 class MappedInbox final : public Inbox {
  public:
-  MappedInbox(Group& group, Waiter& waiter, int left)
-      : group_(group), waiter_(waiter), own_(group.own_line()), peer_(group.host.line(left)), left_(left) {}
+  MappedInbox(const HostGroup& host, Waiter& waiter, int left)
+      : host_(host), waiter_(waiter), own_(host.line(host.index)), peer_(host.line(left)), left_(left) {}
 
   /// Call this after the start of an operation. `window` says where the neighbour's blocks lie.
   void begin(const PeerWindow& window) { window_ = window; }
@@ -49,7 +51,7 @@ class MappedInbox final : public Inbox {
  private:
   void await();
 
-  Group& group_;
+  const HostGroup& host_;
   Waiter& waiter_;
   RankLine& own_;
   RankLine& peer_;
@@ -58,8 +60,7 @@ class MappedInbox final : public Inbox {
   std::uint64_t consumed_ = 0;
 };
 
-/// Throws Error(invalid) for a block that is longer than kBlockBytes or lies outside of the operation's
-/// window.
-void check_block(const Group& group, std::size_t offset, std::size_t bytes);
+/// Throws Error(invalid) for a block that is longer than kBlockBytes or lies outside of the window.
+void check_block(const Window& window, std::size_t offset, std::size_t bytes);
 
 }  // namespace vccl

@@ -18,8 +18,11 @@ constexpr std::uint32_t kSharing = Peers::kDone - 2, kShared = Peers::kDone - 1;
 
 }  // namespace
 
-MappedPeers::MappedPeers(Group& group, Waiter& waiter, OperationStart& start)
+MappedPeers::MappedPeers(const Group& group, const CurrentOperation& operation,
+                         const FailureChannel& failures, Waiter& waiter, OperationStart& start)
     : group_(group),
+      operation_(operation),
+      failures_(failures),
       waiter_(waiter),
       start_(start),
       mappable_(
@@ -49,7 +52,7 @@ bool MappedPeers::all_mapped() {
 
 const std::byte* MappedPeers::payload(int rank) {
   if (inline_) return start_.announced(rank).payload;
-  return group_.host.payload(rank, group_.sequence.load(std::memory_order_relaxed));
+  return group_.host.payload(rank, operation_.sequence());
 }
 
 void MappedPeers::arrive(std::uint32_t phase) {
@@ -65,7 +68,7 @@ void MappedPeers::await(int rank, std::uint32_t phase) {
   // A rank that is ahead, in a later operation, has passed this phase too.
   waiter_.until([&] { return read(line.phase) >= wanted; }, rank, "in the midst of");
   // A rank that gives up counts as done (withdraw()), but only after it has recorded why.
-  group_.check();
+  failures_.check();
 }
 
 void MappedPeers::await_all(std::uint32_t phase) {
@@ -79,13 +82,13 @@ void MappedPeers::await_all(std::uint32_t phase) {
   };
   const auto awaited = [&](int rank) { return read(group_.host.line(rank).phase) < wanted; };
   waiter_.until(ready, awaited, "in the midst of");
-  group_.check();
+  failures_.check();
 }
 
 // Sequences ascend: a claim that names a later operation means that this operation is over.
 bool MappedPeers::claim(int rank) {
   auto& claimed = group_.host.line(rank).claimed;
-  const std::uint64_t wanted = group_.sequence.load(std::memory_order_relaxed);
+  const std::uint64_t wanted = operation_.sequence();
   for (std::uint64_t seen = claimed.load(); seen < wanted;) {
     if (claimed.compare_exchange_weak(seen, wanted)) return true;
   }
@@ -95,7 +98,7 @@ bool MappedPeers::claim(int rank) {
 // The work items of ranks on this core are claimed first. The same core then does the same items from call to
 // call, and finds in its cache what it wrote there.
 int MappedPeers::claim_work_item() {
-  group_.check();
+  failures_.check();
   const int own = group_.host.index;
   // The phase is stored before the first claim, so a rank that finds an item claimed by this rank also finds
   // that this rank may hold it.
@@ -137,7 +140,7 @@ void MappedPeers::await_work_items() {
   // All work items are claimed. A rank that has not begun to claim gets none, so it may come late or die.
   const auto awaited = [&](int rank) { return read(group_.host.line(rank).phase) == number(kSharing); };
   waiter_.until(ready, awaited, "in the midst of");
-  group_.check();
+  failures_.check();
   // Only a rank that withdraws waits for this phase. It polls, so no wake-up is needed.
   group_.own_line().phase.store(number(kDone));
 }
@@ -150,7 +153,7 @@ bool MappedPeers::has_ended(int rank) const noexcept {
   const RankLine& line = group_.host.line(rank);
   // A rank that has not begun the operation will find that the communicator has failed
   // (OperationStart::pass).
-  return read(start_.announced(rank).sequence) != group_.sequence.load(std::memory_order_relaxed) ||
+  return read(start_.announced(rank).sequence) != operation_.sequence() ||
          read(line.phase) >= number(kDone) || read(line.state) == RankState::left ||
          group_.host.processes[static_cast<std::size_t>(rank)].dead();
 }

@@ -9,7 +9,8 @@ namespace vccl {
 
 class MappedPeers final : public Peers {
  public:
-  MappedPeers(Group& group, Waiter& waiter, OperationStart& start);
+  MappedPeers(const Group& group, const CurrentOperation& operation, const FailureChannel& failures,
+              Waiter& waiter, OperationStart& start);
 
   bool mappable() const override { return mappable_; }
   bool all_mapped() override;
@@ -42,14 +43,16 @@ class MappedPeers final : public Peers {
   };
 
   std::uint64_t number(std::uint32_t phase) const {
-    return group_.sequence.load(std::memory_order_relaxed) << RankLine::kPhaseBits | phase;
+    return operation_.sequence() << RankLine::kPhaseBits | phase;
   }
   int ranks() const { return static_cast<int>(windows_.size()); }
   bool show(int rank);
   bool claim(int rank);
   bool has_ended(int rank) const noexcept;
 
-  Group& group_;
+  const Group& group_;
+  const CurrentOperation& operation_;
+  const FailureChannel& failures_;
   Waiter& waiter_;
   OperationStart& start_;
   const bool mappable_;

@@ -1,30 +1,15 @@
 #include "transport/host/operation_start.hpp"
 
 #include <cstring>
-#include <functional>
 
 namespace vccl {
 
-// std::less orders unrelated pointers, which < need not.
-const Region* region_of(const Group& group, std::span<const std::byte> window) {
-  const std::less_equal<const std::byte*> before;
-  for (const Region& region : group.regions) {
-    const std::byte* end = region.base + region.size;
-    if (before(region.base, window.data()) && before(window.data() + window.size(), end)) return &region;
-  }
-  return nullptr;
-}
-
-WindowKind kind_of(const Group& group, std::span<std::byte> window) {
-  return !window.empty() && region_of(group, window) ? WindowKind::mapped : WindowKind::staged;
-}
-
 OperationSlot& OperationStart::slot(int index) const {
-  return group_.host.line(index).operations[group_.sequence.load(std::memory_order_relaxed) & 1];
+  return group_.host.line(index).operations[operation_.sequence() & 1];
 }
 
 WindowRecord OperationStart::record_of(std::span<std::byte> window) const {
-  const Region* region = window.empty() ? nullptr : region_of(group_, window);
+  const Region* region = window.empty() ? nullptr : region_of(group_.regions, window);
   if (!region) return {WindowKind::staged, 0, 0, window.size()};
   return {WindowKind::mapped, static_cast<std::uint32_t>(region - group_.regions.data()),
           static_cast<std::uint64_t>(window.data() - region->base), window.size()};
@@ -38,9 +23,7 @@ void OperationStart::copy_payload(const Announcement& announcement, OperationSlo
                                         " bytes is too long, or its parts are longer than it");
   }
   std::byte* to =
-      is_inline(announcement)
-          ? own.payload
-          : group_.host.payload(group_.host.index, group_.sequence.load(std::memory_order_relaxed));
+      is_inline(announcement) ? own.payload : group_.host.payload(group_.host.index, operation_.sequence());
   for (const auto& part : announcement.payload) {
     if (part.empty()) continue;
     std::memcpy(to, part.data(), part.size());
@@ -62,12 +45,12 @@ void OperationStart::announce(const Announcement& announcement) {
     }
   }
   announce_core(group_.own_line());
-  own.sequence.store(group_.sequence.load(std::memory_order_relaxed));
+  own.sequence.store(operation_.sequence());
 }
 
 void OperationStart::pass(const Announcement& announcement) {
   announce(announcement);
-  const std::uint64_t number = group_.sequence.load(std::memory_order_relaxed);
+  const std::uint64_t number = operation_.sequence();
   const int ranks = static_cast<int>(group_.host.ranks.size());
   int arrived = 0;
   const auto ready = [&] {
@@ -86,7 +69,7 @@ void OperationStart::pass(const Announcement& announcement) {
   // something else by now. This load pairs with the failure's record. Either this rank sees the failure here,
   // or the rank that gave up sees that this rank has begun, and waits until this rank has ended the operation
   // (MappedPeers::withdraw).
-  group_.check();
+  failures_.check();
   compare();
 }
 
@@ -97,13 +80,13 @@ void OperationStart::compare() const {
     const Signature signature = slot(i).signature;
     if (signature == reference) {
       if (slot(i).algorithm == slot(0).algorithm) continue;
-      group_.raise(ErrorCode::mismatch, "rank " + std::to_string(group_.host.ranks[0]) + " and rank " +
-                                            std::to_string(group_.host.ranks[i]) +
-                                            " chose different algorithms for " + group_.operation_text() +
-                                            ". VCCL_ALGO must be the same on every rank.");
+      failures_.raise(ErrorCode::mismatch, "rank " + std::to_string(group_.host.ranks[0]) + " and rank " +
+                                               std::to_string(group_.host.ranks[i]) +
+                                               " chose different algorithms for " + operation_.text() +
+                                               ". VCCL_ALGO must be the same on every rank.");
     }
-    group_.raise(ErrorCode::mismatch,
-                 mismatch_text(group_, group_.host.ranks[0], reference, group_.host.ranks[i], signature));
+    failures_.raise(ErrorCode::mismatch, operation_.mismatch_text(group_.host.ranks[0], reference,
+                                                                  group_.host.ranks[i], signature));
   }
 }
 
@@ -117,21 +100,12 @@ PeerWindow OperationStart::window_of(int index, WindowRecord OperationSlot::Wind
   const std::uint32_t region = announced.region;
   if (window.kind != WindowKind::mapped || region >= regions.size() || offset > regions[region]->size() ||
       window.size > regions[region]->size() - offset) {
-    group_.raise(ErrorCode::protocol, "rank " + std::to_string(group_.host.ranks[index]) +
-                                          " announced a window outside of its memory for " +
-                                          group_.operation_text());
+    failures_.raise(ErrorCode::protocol, "rank " + std::to_string(group_.host.ranks[index]) +
+                                             " announced a window outside of its memory for " +
+                                             operation_.text());
   }
   window.base = regions[region]->base() + offset;
   return window;
-}
-
-std::string OperationStart::mismatch_text(const Group& group, int rank, const Signature& signature,
-                                          int other_rank, const Signature& other_signature) {
-  return "rank " + std::to_string(rank) + " called " + group.describe_signature(signature) +
-         " as operation " + std::to_string(group.sequence.load(std::memory_order_relaxed)) + " of group " +
-         group.name + ", but rank " + std::to_string(other_rank) + " called " +
-         group.describe_signature(other_signature) +
-         ". Every rank must call the same collectives in the same order with the same arguments.";
 }
 
 }  // namespace vccl

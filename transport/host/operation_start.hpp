@@ -12,25 +12,21 @@ struct PeerWindow {
   std::size_t size = 0;
 };
 
+/// Only the owner of the current operation may use it.
 class OperationStart {
  public:
-  OperationStart(Group& group, Waiter& waiter) : group_(group), waiter_(waiter) {}
+  OperationStart(const Group& group, const CurrentOperation& operation, FailureChannel& failures,
+                 Waiter& waiter)
+      : group_(group), operation_(operation), failures_(failures), waiter_(waiter) {}
 
-  /// Publishes this rank's announcement under group.sequence, and blocks until every rank on this host has
-  /// published its own. Throws Error(mismatch) that names both sides when two signatures differ.
+  /// Publishes this rank's announcement under the operation's number, and blocks until every rank on this
+  /// host has published its own. Throws Error(mismatch) that names both sides when two signatures differ.
   void pass(const Announcement& announcement);
   /// Returns what the rank at `index` announced for the present operation.
   const OperationSlot& announced(int index) const { return slot(index); }
   /// Returns a window of the announcement of the rank at `index`. Throws Error(protocol) for a window that
   /// lies outside of that rank's regions.
   PeerWindow window_of(int index, WindowRecord OperationSlot::Windows::* which) const;
-
-  /// Returns the error text for two ranks whose signatures differ: "rank 0 called A as operation 7 of group
-  /// G, but rank 1 called B. ...". Other mismatches have texts of their own, where they are found: different
-  /// algorithms (operation_start.cpp), messages (message_engine.cpp), deadlocks (deadlock_watch.cpp), and
-  /// what the process group compares (csrc_pg/).
-  static std::string mismatch_text(const Group& group, int rank, const Signature& signature, int other_rank,
-                                   const Signature& other_signature);
 
  private:
   OperationSlot& slot(int index) const;
@@ -39,7 +35,9 @@ class OperationStart {
   void copy_payload(const Announcement& announcement, OperationSlot& own) const;
   void compare() const;
 
-  Group& group_;
+  const Group& group_;
+  const CurrentOperation& operation_;
+  FailureChannel& failures_;
   Waiter& waiter_;
 };
 
@@ -49,10 +47,5 @@ inline bool is_inline(const Announcement& announcement) {
   return !announcement.shows && announcement.payload_bytes > 0 &&
          announcement.payload_bytes <= OperationSlot::kInlineBytes;
 }
-
-/// Returns the region of this rank that contains the whole window, or null.
-const Region* region_of(const Group& group, std::span<const std::byte> window);
-/// Returns the kind of a window: mapped if it lies in one of this rank's regions, and staged otherwise.
-WindowKind kind_of(const Group& group, std::span<std::byte> window);
 
 }  // namespace vccl

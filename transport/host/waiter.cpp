@@ -5,10 +5,10 @@
 #include <optional>
 
 #include "base/cpu_pause.hpp"
-#include "transport/bootstrap/meeting.hpp"
 #include "transport/deadlock_watch.hpp"
 #include "transport/host/futex.hpp"
 #include "transport/interruption.hpp"
+#include "transport/support/text.hpp"
 
 namespace vccl {
 namespace {
@@ -48,7 +48,8 @@ void Waiter::wait_until(Ready ready, Awaited awaited, const char* what, bool at_
       next_interruption = now + kInterruptionPeriod;
       check_interruption(awaited, what);
     }
-    if (at_start && !lasting && now - begin >= kLasting) lasting.emplace(group_);
+    if (at_start && !lasting && now - begin >= kLasting)
+      lasting.emplace(group_, operation_.sequence(), operation_.call_text());
     sleep(ready);
     if (ready()) return;
   }
@@ -57,7 +58,7 @@ void Waiter::wait_until(Ready ready, Awaited awaited, const char* what, bool at_
 bool Waiter::spin(Ready ready) {
   for (int i = 0; i < (group_.oversubscribed ? 0 : kSpins); ++i) {
     if (ready()) return true;
-    group_.check();
+    failures_.check();
     base::cpu_pause();
   }
   return false;
@@ -109,21 +110,18 @@ void Waiter::sleep(Ready ready) {
   // The counter is read before the condition: a wake-up in between changes the word, and the futex does not
   // sleep.
   const std::uint32_t seen = line.wakeups.load();
-  const auto left = group_.deadline.at - Clock::now();
+  const auto left = operation_.deadline().at - Clock::now();
   line.sleepers.fetch_add(1);
-  if (!ready() && !group_.failure().happened() && left.count() > 0) {
+  if (!ready() && !failures_.happened() && left.count() > 0) {
     futex_wait(line.wakeups, seen, std::min<std::chrono::nanoseconds>(kSlice, left));
   }
   line.sleepers.fetch_sub(1);
 }
 
 bool Waiter::is_over(Ready ready, Awaited awaited, const char* what, bool look_for_dead) {
-  group_.check();
-  if (group_.pump) {
-    group_.pump();
-    group_.check();
-  }
-  if (look_for_dead && group_.meeting) group_.meeting->look();
+  failures_.check();
+  failures_.check_links();
+  if (look_for_dead) failures_.check_meeting();
   const HostGroup& host = group_.host;
   for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
     if (i == host.index || !awaited(i)) continue;
@@ -133,18 +131,18 @@ bool Waiter::is_over(Ready ready, Awaited awaited, const char* what, bool look_f
     if (ready()) return true;
     if (!awaited(i)) continue;
     // The peer may have given up for a reason that it or an earlier rank has announced.
-    if (group_.meeting) group_.meeting->look_for_reason();
+    failures_.await_reason();
     const std::string rank = "rank " + std::to_string(host.ranks[i]);
     const std::string us = "rank " + std::to_string(group_.rank);
     if (left || read(host.line(i).state) == RankState::left) {
-      group_.raise_for_end(ErrorCode::peer_left, group_.left_text(i) + " while " + us + " waited for it " +
-                                                     what + " " + group_.operation_text());
+      failures_.raise_for_end(ErrorCode::peer_left, failures_.left_text_of_index(i) + " while " + us +
+                                                        " waited for it " + what + " " + operation_.text());
     }
-    group_.raise_for_end(ErrorCode::peer_dead, rank + " (pid " + std::to_string(host.processes[i].pid()) +
-                                                   ") died while " + us + " waited for it " + what + " " +
-                                                   group_.operation_text());
+    failures_.raise_for_end(ErrorCode::peer_dead, rank + " (pid " + std::to_string(host.processes[i].pid()) +
+                                                      ") died while " + us + " waited for it " + what + " " +
+                                                      operation_.text());
   }
-  if (group_.deadline.passed()) {
+  if (operation_.deadline().passed()) {
     if (ready()) return true;
     time_out(awaited, what);
   }
@@ -158,7 +156,7 @@ void Waiter::check_interruption(Awaited awaited, const char* what) {
   std::vector<int> missing;
   for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i)
     if (i != host.index && awaited(i)) missing.push_back(host.ranks[i]);
-  group_.raise_interrupted(by, ranks_text(missing), what);
+  failures_.raise_interrupted(by, ranks_text(missing) + " " + what + " " + operation_.text());
 }
 
 void Waiter::time_out(Awaited awaited, const char* what) {
@@ -173,10 +171,10 @@ void Waiter::time_out(Awaited awaited, const char* what) {
     begun += "; rank " + std::to_string(host.ranks[i]) + " has begun " + std::to_string(last) +
              " operations here; " + DeadlockWatch::waits_text(group_, i);
   }
-  group_.raise(ErrorCode::timeout, "rank " + std::to_string(group_.rank) + " waited " +
-                                       duration_text(group_.deadline.length) + " for " + ranks_text(missing) +
-                                       " " + what + " " + group_.operation_text() + begun +
-                                       ". Look for a rank that is stuck or slow, or raise the timeout.");
+  failures_.raise(ErrorCode::timeout, "rank " + std::to_string(group_.rank) + " waited " +
+                                          duration_text(operation_.deadline().length) + " for " +
+                                          ranks_text(missing) + " " + what + " " + operation_.text() + begun +
+                                          ". Look for a rank that is stuck or slow, or raise the timeout.");
 }
 
 }  // namespace vccl

@@ -3,15 +3,17 @@
 #pragma once
 
 #include "transport/host/flags.hpp"
-#include "transport/state/group.hpp"
+#include "transport/state/current_operation.hpp"
+#include "transport/state/failure_channel.hpp"
 #include "transport/support/function_ref.hpp"
 
 namespace vccl {
 
-/// Waits on behalf of one rank.
+/// Waits on behalf of one rank. Only the owner of the current operation may use it.
 class Waiter {
  public:
-  explicit Waiter(Group& group) : group_(group) {}
+  Waiter(const Group& group, const CurrentOperation& operation, FailureChannel& failures)
+      : group_(group), operation_(operation), failures_(failures) {}
 
   /// Blocks until `ready()` holds. Otherwise fails the group and throws: at the operation's deadline, when a
   /// peer for which `awaited(index)` holds has left or died, or when the calling thread is interrupted.
@@ -53,7 +55,9 @@ class Waiter {
   void check_interruption(Awaited awaited, const char* what);
   [[noreturn]] void time_out(Awaited awaited, const char* what);
 
-  Group& group_;
+  const Group& group_;
+  const CurrentOperation& operation_;
+  FailureChannel& failures_;
   std::chrono::nanoseconds shortest_yield_{700};
 };
 

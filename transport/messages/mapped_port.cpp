@@ -24,7 +24,8 @@ void finish_reads() {
 
 }  // namespace
 
-MappedPort::MappedPort(Group& group) : group_(group) {
+MappedPort::MappedPort(const Group& group, const FailureChannel& failures, const AddedRegions& added)
+    : group_(group), failures_(failures), added_(added) {
   const MessageLayout layout = group.host.messages();
   const auto own = static_cast<std::size_t>(group.host.index);
   for (std::size_t i = 0; i < group.host.ranks.size(); ++i) {
@@ -47,11 +48,11 @@ void MappedPort::place(std::size_t index, Packet& packet, std::span<const std::b
   packet.kind = PacketKind::staged;
   if (index == static_cast<std::size_t>(group_.host.index)) {
     packet.kind = PacketKind::own;
-  } else if (const Region* region = region_of(group_, bytes)) {
+  } else if (const Region* region = region_of(group_.regions, bytes)) {
     packet.kind = PacketKind::mapped;
     packet.region = static_cast<std::uint32_t>(region - group_.regions.data());
     packet.offset = static_cast<std::uint64_t>(bytes.data() - region->base);
-  } else if (const auto place = group_.added_regions.find(bytes);
+  } else if (const auto place = added_.find(bytes);
              place && !(peers_[index]->unmapped >> place->region & 1)) {
     packet.kind = PacketKind::mapped;
     packet.region = static_cast<std::uint32_t>(group_.regions.size()) + place->region;
@@ -135,7 +136,8 @@ bool MappedPort::progress(std::size_t index, MessageSink& sink) {
   peer.lost = true;
   const std::string rank = "rank " + std::to_string(group_.host.ranks[index]);
   if (peer.end == End::left) {
-    sink.lost(group_.host.ranks[index], ErrorCode::peer_left, group_.left_text(static_cast<int>(index)));
+    sink.lost(group_.host.ranks[index], ErrorCode::peer_left,
+              failures_.left_text_of_index(static_cast<int>(index)));
   } else {
     const auto pid = group_.host.processes[index].pid();
     sink.lost(group_.host.ranks[index], ErrorCode::peer_dead,
@@ -254,7 +256,7 @@ bool MappedPort::copy(std::size_t index, MessageSink& sink) {
     // would see what was announced.
     finish_reads();
     const bool left = group_.host.line(static_cast<int>(index)).state.load() == RankState::left;
-    if (left || group_.failure().happened()) continue;
+    if (left || failures_.happened()) continue;
     if (peer.end == End::dead) {
       sink.taken(group_.host.ranks[index], id);
     } else {

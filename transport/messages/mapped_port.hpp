@@ -15,12 +15,13 @@
 
 #include "transport/host/operation_start.hpp"
 #include "transport/messages/message_port.hpp"
+#include "transport/messages/message_regions.hpp"
 
 namespace vccl {
 
 class MappedPort final : public MessagePort {
  public:
-  explicit MappedPort(Group& group);
+  MappedPort(const Group& group, const FailureChannel& failures, const AddedRegions& added);
 
   void start(std::function<void()>) override {}
   void send(int to, const Envelope& envelope, std::span<const std::byte> bytes) override;
@@ -86,7 +87,9 @@ class MappedPort final : public MessagePort {
   const std::byte* place_of(std::size_t index, const Packet& packet);
   [[noreturn]] void refuse(std::size_t index, const std::string& what) const;
 
-  Group& group_;
+  const Group& group_;
+  const FailureChannel& failures_;
+  const AddedRegions& added_;                 // what this rank has added
   std::vector<std::unique_ptr<Peer>> peers_;  // by index in the host
   std::unordered_map<int, std::size_t> index_of_;
   std::size_t budget_ = 0;  // bytes that this progress() may still copy

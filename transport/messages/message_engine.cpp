@@ -10,6 +10,7 @@
 
 #include "base/signals.hpp"
 #include "transport/deadlock_watch.hpp"
+#include "transport/support/text.hpp"
 
 namespace vccl {
 namespace {
@@ -31,9 +32,11 @@ thread_local const void* calling_back = nullptr;
 
 }  // namespace
 
-MessageEngine::MessageEngine(Group& group, MessagePort* remote)
+MessageEngine::MessageEngine(const Group& group, FailureChannel& failures, const AddedRegions& added,
+                             MessagePort* remote)
     : group_(group),
-      mapped_(group),
+      failures_(failures),
+      mapped_(group, failures, added),
       remote_(remote),
       line_(group.host.messages().line(static_cast<std::size_t>(group.host.index))) {
   if (!remote_) return;
@@ -148,9 +151,9 @@ void MessageEngine::start_thread() {
     thread_ = std::thread([this] { run(); });
     pthread_setname_np(thread_.native_handle(), "vccl messages");
   } catch (const std::system_error& error) {
-    group_.fail(ErrorCode::system, "rank " + std::to_string(group_.rank) + " of group " + group_.name +
-                                       " could not start its message thread: " + error.what());
-    stop(group_.failure().error());
+    failures_.fail(ErrorCode::system, "rank " + std::to_string(group_.rank) + " of group " + group_.name +
+                                          " could not start its message thread: " + error.what());
+    stop(failures_.error());
   }
 }
 
@@ -193,7 +196,7 @@ bool MessageEngine::step() {
   // The failure is checked on both sides of begin_calls(), because a call made after a failure must not
   // succeed.
   const auto look_for_failure = [this] {
-    if (!stopped_ && group_.failure().happened()) stop(group_.failure().error());
+    if (!stopped_ && failures_.happened()) stop(failures_.error());
   };
   look_for_failure();
   bool moved = begin_calls();
@@ -202,7 +205,7 @@ bool MessageEngine::step() {
     moved |= mapped_.progress(*this);
     if (remote_) moved |= remote_->progress(*this);
   } catch (const Error& error) {
-    group_.fail(error.code(), error.what());
+    failures_.fail(error.code(), error.what());
   }
   look_at_deadlines();
   look_for_failure();
@@ -300,13 +303,14 @@ void MessageEngine::deliver(std::uint64_t number, int source, const Envelope& en
     const auto side = [&](const Signature& signature, std::size_t bytes) {
       return group_.describe_signature(signature) + " of " + std::to_string(bytes) + " bytes";
     };
-    group_.fail(ErrorCode::mismatch,
-                "rank " + std::to_string(source) + " sent " + side(envelope.signature, envelope.bytes) +
-                    " to rank " + std::to_string(group_.rank) + " with tag " + std::to_string(envelope.tag) +
-                    " in group " + group_.name + ", but rank " + std::to_string(group_.rank) + " received " +
-                    side(receive.signature, receive.memory.size()) + " from " +
-                    (receive.from == kAnySource ? "any source" : "it") +
-                    ". Both sides of a message must name the same dtype and number of elements.");
+    failures_.fail(ErrorCode::mismatch,
+                   "rank " + std::to_string(source) + " sent " + side(envelope.signature, envelope.bytes) +
+                       " to rank " + std::to_string(group_.rank) + " with tag " +
+                       std::to_string(envelope.tag) + " in group " + group_.name + ", but rank " +
+                       std::to_string(group_.rank) + " received " +
+                       side(receive.signature, receive.memory.size()) + " from " +
+                       (receive.from == kAnySource ? "any source" : "it") +
+                       ". Both sides of a message must name the same dtype and number of elements.");
     return;  // the receive ends with all other calls
   }
   if (!payload) {
@@ -363,16 +367,16 @@ const MessageEngine::Loss* MessageEngine::loss_of_all() const {
 
 void MessageEngine::look_for_lost(const Send& send) {
   if (const Loss* loss = loss_of(send.to)) {
-    group_.fail_for_end(loss->code,
-                        loss->how + " while rank " + std::to_string(group_.rank) + " " + text_of(send));
+    failures_.fail_for_end(loss->code,
+                           loss->how + " while rank " + std::to_string(group_.rank) + " " + text_of(send));
   }
 }
 
 void MessageEngine::look_for_lost(const Receive& receive) {
   const int source = receive.from == kAnySource ? receive.source : receive.from;
   if (const Loss* loss = source == kAnySource ? loss_of_all() : loss_of(source)) {
-    group_.fail_for_end(loss->code,
-                        loss->how + " while rank " + std::to_string(group_.rank) + " " + text_of(receive));
+    failures_.fail_for_end(loss->code,
+                           loss->how + " while rank " + std::to_string(group_.rank) + " " + text_of(receive));
   }
 }
 
@@ -389,9 +393,10 @@ void MessageEngine::look_at_deadlines() {
     const auto found = std::ranges::find(group_.host.ranks, peer);
     if (found != group_.host.ranks.end())
       text += "; " + DeadlockWatch::waits_text(group_, static_cast<int>(found - group_.host.ranks.begin()));
-    group_.fail(ErrorCode::timeout, "rank " + std::to_string(group_.rank) + " " + text +
-                                        ". Look for a rank that is stuck or slow, or for a tag that only one "
-                                        "side uses; or raise the timeout.");
+    failures_.fail(ErrorCode::timeout,
+                   "rank " + std::to_string(group_.rank) + " " + text +
+                       ". Look for a rank that is stuck or slow, or for a tag that only one "
+                       "side uses; or raise the timeout.");
   };
   for (const auto& [number, receive] : receives_) look(receive, receive.from, unreceived_text(receive));
   for (const auto& [number, send] : sends_) look(send, send.to, "");

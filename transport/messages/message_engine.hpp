@@ -26,9 +26,9 @@ namespace vccl {
 /// nothing to do.
 class MessageEngine final : public Messages, private MessageSink {
  public:
-  /// `remote` carries messages to other hosts, and may be null if there are none. Throws what its start()
-  /// throws.
-  MessageEngine(Group& group, MessagePort* remote);
+  /// `added` has the regions that this rank has added. `remote` carries messages to other hosts, and may be
+  /// null if there are none. Throws what its start() throws.
+  MessageEngine(const Group& group, FailureChannel& failures, const AddedRegions& added, MessagePort* remote);
   /// Ends everything that is under way with Error(aborted). Must not be called within a Done.
   ~MessageEngine() override;
 
@@ -109,7 +109,8 @@ class MessageEngine final : public Messages, private MessageSink {
   std::string text_of(const Send& send) const;
   std::string text_of(const Receive& receive) const;
 
-  Group& group_;
+  const Group& group_;
+  FailureChannel& failures_;
   MappedPort mapped_;
   MessagePort* remote_;
   MessageLine& line_;

@@ -33,8 +33,12 @@ Value await_record(Meeting& meeting, int from, const std::string& key) {
 
 }  // namespace
 
-MessageLinks::MessageLinks(const Group& group, Meeting& meeting, const std::string& address)
-    : group_(group), token_(random_hex(16)), listener_(std::make_unique<ZmqSocket>(ZmqSocket::Kind::router)) {
+MessageLinks::MessageLinks(const Group& group, const FailureChannel& failures, Meeting& meeting,
+                           const std::string& address)
+    : group_(group),
+      failures_(failures),
+      token_(random_hex(16)),
+      listener_(std::make_unique<ZmqSocket>(ZmqSocket::Kind::router)) {
   const std::vector<int>& here = group.host.ranks;
   for (int rank = 0; rank < group.size; ++rank) {
     const bool local = std::find(here.begin(), here.end(), rank) != here.end();
@@ -353,7 +357,7 @@ void MessageLinks::report_ends(MessageSink& sink) {
 std::string MessageLinks::end_text(const Link& link) const {
   const std::string us = "rank " + std::to_string(group_.rank);
   const std::string them = "rank " + std::to_string(link.rank);
-  if (link.left) return group_.left_text(link.rank, link.why);
+  if (link.left) return failures_.left_text(link.rank, link.why);
   if (link.own && link.own->refused()) {
     return us + " could not connect to " + them + " (" + link.endpoint +
            "), which has left or died unless the network is at fault,";
@@ -368,7 +372,7 @@ void MessageLinks::stop() noexcept {
     while (auto received = listener_->receive()) {
       if (!routes_.contains(received->route)) greet(*received);
     }
-    const bool failed = group_.failure().happened();
+    const bool failed = failures_.happened();
     if (!failed) deliver_rest();
     for (auto& link : links_) {
       if (link && failed && !link->told) say_failure(*link);
@@ -411,7 +415,7 @@ void MessageLinks::deliver_rest() {
 
 /// Sends the failure on every connection to the peer, because one of them may be broken.
 void MessageLinks::say_failure(Link& link) {
-  const std::string last = control_message("fail", failure_fields(group_.failure().error()));
+  const std::string last = control_message("fail", failure_fields(failures_.error()));
   if (link.own && !link.own->closed()) link.own->post({}, last);
   if (!link.route.empty() && !link.route_over) listener_->post(link.route, last);
 }

@@ -18,6 +18,7 @@
 #include "transport/bootstrap/meeting.hpp"
 #include "transport/messages/descriptor_watch.hpp"
 #include "transport/messages/message_peer.hpp"
+#include "transport/state/failure_channel.hpp"
 
 namespace vccl {
 
@@ -25,7 +26,8 @@ class MessageLinks final : public MessagePort {
  public:
   /// Listens at `address` and learns the listeners of the ranks on other hosts. Every rank of the group must
   /// construct one at the same time. Throws Error(protocol | system), and what Meeting::await() throws.
-  MessageLinks(const Group& group, Meeting& meeting, const std::string& address);
+  MessageLinks(const Group& group, const FailureChannel& failures, Meeting& meeting,
+               const std::string& address);
   /// Calls stop() if that was not called: a rank that never used its messages leaves like any other.
   ~MessageLinks() override;
   /// Removes from the store what every rank has read.
@@ -90,6 +92,7 @@ class MessageLinks final : public MessagePort {
   void say_left(Link& link);
 
   const Group& group_;
+  const FailureChannel& failures_;
   const base::ProcessMark made_;
   std::string token_;
   std::unique_ptr<ZmqSocket> listener_;

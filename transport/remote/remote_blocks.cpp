@@ -17,14 +17,14 @@ void RemoteOutbox::await_credit() {
 }
 
 void RemoteOutbox::send(const std::byte* data, std::size_t bytes) {
-  const std::uint64_t sequence = links_.group().sequence.load(std::memory_order_relaxed);
+  const std::uint64_t sequence = links_.operation().sequence();
   links_.send(link_, control_message("block", {{"seq", sequence}, {"n", ++link_.posted}}), data, bytes);
 }
 
 void RemoteOutbox::post(std::size_t offset, std::size_t bytes) {
-  check_block(links_.group(), offset, bytes);
+  check_block(links_.operation().window(), offset, bytes);
   await_credit();
-  send(links_.group().window.bytes.data() + offset, bytes);
+  send(links_.operation().window().bytes.data() + offset, bytes);
 }
 
 std::byte* RemoteOutbox::reserve() {
@@ -58,13 +58,14 @@ const std::byte* RemoteInbox::take(std::size_t, std::size_t bytes) {
 const std::byte* RemoteInbox::take_committed(std::size_t bytes) {
   links_.until([&] { return !link_.blocks.empty(); }, link_, "to send a block of");
   const RemoteLink::Block& block = link_.blocks.front();
-  const Group& group = links_.group();
-  if (block.sequence != group.sequence.load(std::memory_order_relaxed) || block.bytes.size() != bytes) {
-    group.raise(ErrorCode::protocol, "rank " + std::to_string(link_.peer) + " sent a block of " +
-                                         std::to_string(block.bytes.size()) + " bytes for operation " +
-                                         std::to_string(block.sequence) + " where rank " +
-                                         std::to_string(group.rank) + " expected " + std::to_string(bytes) +
-                                         " bytes of " + group.operation_text());
+  const CurrentOperation& operation = links_.operation();
+  if (block.sequence != operation.sequence() || block.bytes.size() != bytes) {
+    links_.failures().raise(ErrorCode::protocol, "rank " + std::to_string(link_.peer) + " sent a block of " +
+                                                     std::to_string(block.bytes.size()) +
+                                                     " bytes for operation " +
+                                                     std::to_string(block.sequence) + " where rank " +
+                                                     std::to_string(links_.group().rank) + " expected " +
+                                                     std::to_string(bytes) + " bytes of " + operation.text());
   }
   return block.bytes.data();
 }

@@ -80,8 +80,8 @@ void RemoteLinks::send(RemoteLink& link, const std::string& control, const std::
 }
 
 void RemoteLinks::begin() {
-  Map fields = signature_fields(group_.signature);
-  fields["seq"] = group_.sequence.load(std::memory_order_relaxed);
+  Map fields = signature_fields(operation_.signature());
+  fields["seq"] = operation_.sequence();
   const std::string message = control_message("begin", std::move(fields));
   if (left_) send(*left_, message);
   if (right_) send(*right_, message);
@@ -93,7 +93,7 @@ void RemoteLinks::begin() {
 }
 
 void RemoteLinks::match() {
-  const std::uint64_t number = group_.sequence.load(std::memory_order_relaxed);
+  const std::uint64_t number = operation_.sequence();
   for (RemoteLink* link : {left_.get(), right_.get()}) {
     if (link) until([&] { return link->compared == number; }, *link, "to begin");
   }
@@ -109,8 +109,8 @@ void RemoteLinks::slow(FunctionRef<bool()> ready, RemoteLink& link, const char* 
         next_interruption = Clock::now() + kInterruptionPeriod;
         check_interruption(link, what);
       }
-      if (group_.meeting) group_.meeting->look();
-      const auto left = std::chrono::ceil<Milliseconds>(group_.deadline.at - Clock::now());
+      failures_.check_meeting();
+      const auto left = std::chrono::ceil<Milliseconds>(operation_.deadline().at - Clock::now());
       poll(std::clamp(left, Milliseconds(0), kSlice));
     }
   }
@@ -118,7 +118,9 @@ void RemoteLinks::slow(FunctionRef<bool()> ready, RemoteLink& link, const char* 
 
 void RemoteLinks::check_interruption(const RemoteLink& link, const char* what) {
   const std::string by = interruption();
-  if (!by.empty()) group_.raise_interrupted(by, "rank " + std::to_string(link.peer), what);
+  if (!by.empty())
+    failures_.raise_interrupted(by,
+                                "rank " + std::to_string(link.peer) + " " + what + " " + operation_.text());
 }
 
 bool RemoteLinks::ready_now(FunctionRef<bool()> ready, RemoteLink& link, const char* what) {
@@ -134,29 +136,29 @@ bool RemoteLinks::ready_now(FunctionRef<bool()> ready, RemoteLink& link, const c
   }
   // A peer that gave up in the meeting may break the protocol or close the connection by that. The peer, or
   // the rank that gave up first, has announced the reason.
-  if ((wrong || left || gone) && !done && group_.meeting) group_.meeting->look_for_reason();
+  if ((wrong || left || gone) && !done) failures_.await_reason();
   // This happens without the mutex, because failing sends to both neighbours.
-  if (wrong) group_.raise(wrong->code(), wrong->what());
-  if (group_.failure().happened()) spread_failure();
-  group_.check();
+  if (wrong) failures_.raise(wrong->code(), wrong->what());
+  if (failures_.happened()) spread_failure();
+  failures_.check();
   if (done) return true;
   const std::string us = "rank " + std::to_string(group_.rank);
   const std::string them = "rank " + std::to_string(link.peer);
   if (left) {
-    group_.raise_for_end(ErrorCode::peer_left, group_.left_text(link.peer, link.why) + " while " + us +
-                                                   " waited for it " + what + " " + group_.operation_text());
+    failures_.raise_for_end(ErrorCode::peer_left, failures_.left_text(link.peer, link.why) + " while " + us +
+                                                      " waited for it " + what + " " + operation_.text());
   }
   if (gone) {
     const std::string whom = gone == &link ? "it" : them;
-    group_.raise_for_end(ErrorCode::peer_dead,
-                         gone_text(*gone, whom + " " + what + " " + group_.operation_text()));
+    failures_.raise_for_end(ErrorCode::peer_dead,
+                            gone_text(*gone, whom + " " + what + " " + operation_.text()));
   }
-  if (group_.deadline.passed()) {
-    group_.raise(ErrorCode::timeout, us + " waited " + duration_text(group_.deadline.length) + " for " +
-                                         them + " on another host (" + link.endpoint + ") " + what + " " +
-                                         group_.operation_text() +
-                                         ". Look for a rank that is stuck or slow, or raise the timeout; "
-                                         "VCCL_SOCKET_IFNAME chooses the network interface.");
+  if (operation_.deadline().passed()) {
+    failures_.raise(ErrorCode::timeout, us + " waited " + duration_text(operation_.deadline().length) +
+                                            " for " + them + " on another host (" + link.endpoint + ") " +
+                                            what + " " + operation_.text() +
+                                            ". Look for a rank that is stuck or slow, or raise the timeout; "
+                                            "VCCL_SOCKET_IFNAME chooses the network interface.");
   }
   return false;
 }
@@ -209,7 +211,7 @@ std::optional<Error> RemoteLinks::receive_from(RemoteLink& link) {
     if (error.code() != ErrorCode::protocol || link.told) return error;
     return Error(error.code(), "rank " + std::to_string(link.peer) + " sent rank " +
                                    std::to_string(group_.rank) + " what no rank sends, in " +
-                                   group_.operation_text() + ": " + error.what());
+                                   operation_.text() + ": " + error.what());
   }
   return std::nullopt;
 }
@@ -248,7 +250,7 @@ void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
 }
 
 void RemoteLinks::compare_begins(RemoteLink& link) {
-  const std::uint64_t current = group_.sequence.load(std::memory_order_relaxed);
+  const std::uint64_t current = operation_.sequence();
   if (link.begins.empty() || link.begins.front().first > current) return;
   const auto [number, theirs] = link.begins.front();
   link.begins.pop_front();
@@ -257,12 +259,12 @@ void RemoteLinks::compare_begins(RemoteLink& link) {
                  std::to_string(link.compared + 1) + " comes next");
   }
   link.compared = number;
-  if (theirs == group_.signature) return;
+  if (theirs == operation_.signature()) return;
   // The lower rank is named first, so that both ranks throw the same text.
   throw Error(ErrorCode::mismatch,
               group_.rank < link.peer
-                  ? OperationStart::mismatch_text(group_, group_.rank, group_.signature, link.peer, theirs)
-                  : OperationStart::mismatch_text(group_, link.peer, theirs, group_.rank, group_.signature));
+                  ? operation_.mismatch_text(group_.rank, operation_.signature(), link.peer, theirs)
+                  : operation_.mismatch_text(link.peer, theirs, group_.rank, operation_.signature()));
 }
 
 void RemoteLinks::pump() noexcept {
@@ -274,12 +276,12 @@ void RemoteLinks::pump() noexcept {
     gone = long_gone();
   }
   if (wrong) {
-    group_.fail(wrong->code(), wrong->what());
+    failures_.fail(wrong->code(), wrong->what());
   } else if (gone) {
-    group_.fail_for_end(ErrorCode::peer_dead,
-                        gone_text(*gone, "a rank of its own host in " + group_.operation_text()));
+    failures_.fail_for_end(ErrorCode::peer_dead,
+                           gone_text(*gone, "a rank of its own host in " + operation_.text()));
   }
-  if (group_.failure().happened()) spread_failure();
+  if (failures_.happened()) spread_failure();
 }
 
 void RemoteLinks::spread_failure() noexcept {
@@ -296,7 +298,7 @@ void RemoteLinks::send_failure(RemoteLink& link) {
   if (link.told || !link.greeted || link.socket.closed()) return;
   link.told = true;
   try {
-    link.socket.send(control_message("fail", failure_fields(group_.failure().error())));
+    link.socket.send(control_message("fail", failure_fields(failures_.error())));
   } catch (const std::exception&) {
     // The peer notices the end of the connection instead.
   }
@@ -304,7 +306,7 @@ void RemoteLinks::send_failure(RemoteLink& link) {
 
 void RemoteLinks::close() noexcept {
   std::lock_guard lock(mutex_);
-  const bool failed = group_.failure().happened();
+  const bool failed = failures_.happened();
   std::vector<std::shared_ptr<Borrowed>> lent;
   for (RemoteLink* link : {left_.get(), right_.get()}) {
     if (!link || link->socket.closed()) continue;

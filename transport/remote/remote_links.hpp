@@ -52,7 +52,8 @@ struct RemoteLink {
 
 class RemoteLinks {
  public:
-  explicit RemoteLinks(Group& group) : group_(group) {}
+  RemoteLinks(const Group& group, const CurrentOperation& operation, FailureChannel& failures)
+      : group_(group), operation_(operation), failures_(failures) {}
   ~RemoteLinks();
 
   /// Listens for the left neighbour, publishes the endpoint, and connects to the right neighbour. A neighbour
@@ -61,7 +62,9 @@ class RemoteLinks {
   void connect(Meeting& meeting, int left, int right, const std::string& address);
   RemoteLink* to_left() { return left_.get(); }
   RemoteLink* to_right() { return right_.get(); }
-  Group& group() { return group_; }
+  const Group& group() const { return group_; }
+  const CurrentOperation& operation() const { return operation_; }
+  FailureChannel& failures() { return failures_; }
 
   /// Announces the operation under way to both neighbours.
   void begin();
@@ -109,7 +112,9 @@ class RemoteLinks {
   /// Returns "the connection of rank 0 to rank 1 (tcp://...) ended while it waited for `wait`: ...".
   std::string gone_text(const RemoteLink& link, const std::string& wait) const;
 
-  Group& group_;
+  const Group& group_;
+  const CurrentOperation& operation_;
+  FailureChannel& failures_;
   std::mutex mutex_;
   std::unique_ptr<RemoteLink> left_, right_;
 };

@@ -152,7 +152,9 @@ Error error_after(const Packet& packet) {
       bool awaits(int) const override { return false; }
       void lost(int, ErrorCode, const std::string&) override {}
     } sink;
-    MappedPort port(group);
+    const FailureChannel failures(group);
+    const AddedRegions added;
+    MappedPort port(group, failures, added);
     std::vector<std::byte> large(10'000);
     port.send(1, {0, {}, large.size(), 7}, large);                 // staged: to be wanted
     port.send(1, {0, {}, 10'000, 8}, regions[0].span(0, 10'000));  // mapped: to be taken

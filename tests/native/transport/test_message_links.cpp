@@ -31,17 +31,17 @@ struct Ends {
     find_zmq_for_tests();
     group.name = "test";
     group.size = 2;
-    group.deadline = Deadline::in(kFar);
+    const Deadline deadline = Deadline::in(kFar);
     const RankRecord record{0, machine_key(), "", getpid(), pid_namespace(), listener.name()};
-    group.host = form_host_group(store, {record}, 0, {}, listener, group.deadline);
+    group.host = form_host_group(store, {record}, 0, {}, listener, deadline);
+    failures.emplace(group);
     const Map nowhere{{"endpoint", "tcp://127.0.0.1:1"}, {"key", ""}, {"token", ""}};
     store.set("messages/1", encode_record(nowhere));
     const CommunicatorConfig config = test_config(0, 2);
-    Meeting meeting(store, config, group.deadline);
-    links = std::make_unique<MessageLinks>(group, meeting, "127.0.0.1");
+    Meeting meeting(store, config, deadline);
+    links = std::make_unique<MessageLinks>(group, *failures, meeting, "127.0.0.1");
     links->start([] {});
-    const Value listener =
-        msgpack::decode(store.get("messages", group.deadline)).at("listeners").as_array().at(0);
+    const Value listener = msgpack::decode(store.get("messages", deadline)).at("listeners").as_array().at(0);
     peer = std::make_unique<ZmqSocket>(ZmqSocket::Kind::dealer);
     peer->connect(listener.at("endpoint").as_string(), listener.at("key").as_string());
     peer->send(control_message("hello", {{"rank", 1}, {"token", listener.at("token").as_string()}}));
@@ -63,6 +63,7 @@ struct Ends {
   MemoryStore store;
   Listener listener;
   Group group;
+  std::optional<FailureChannel> failures;
   std::unique_ptr<MessageLinks> links;
   std::unique_ptr<ZmqSocket> peer;
   Reports reports;

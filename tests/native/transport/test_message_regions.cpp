@@ -192,12 +192,15 @@ struct Pair {
       groups[rank].size = 2;
       groups[rank].host =
           form_host_group(store, records, rank, {}, listeners[rank], Deadline::in(Milliseconds(300'000)));
+      failures[rank].emplace(groups[rank]);
     });
   }
   RegionTable& table(int rank) const { return groups[0].host.messages().regions(rank); }
   MessageChannel channel(int from, int to) const { return groups[0].host.messages().channel(from, to); }
 
   Group groups[2];
+  std::optional<FailureChannel> failures[2];
+  AddedRegions added[2];
 };
 
 struct Sink : MessageSink {
@@ -234,12 +237,12 @@ void write(ChannelWriter& writer, const Packet& packet) {
 TEST(the_sender_remembers_what_a_peer_cannot_map) {
   Pair pair;
   TestRegion region;
-  CHECK(pair.groups[1].added_regions.add(region.region(), pair.table(1), 1));
-  CHECK(pair.groups[1].added_regions.add(region.region(), pair.table(1), 1));
-  CHECK(!pair.groups[1].added_regions.add(TestRegion().region(), pair.table(1), 1));
+  CHECK(pair.added[1].add(region.region(), pair.table(1), 1));
+  CHECK(pair.added[1].add(region.region(), pair.table(1), 1));
+  CHECK(!pair.added[1].add(TestRegion().region(), pair.table(1), 1));
   CHECK_EQ(pair.table(1).count.load(), 1u);
 
-  MappedPort port(pair.groups[1]);
+  MappedPort port(pair.groups[1], *pair.failures[1], pair.added[1]);
   Sink sink;
   ChannelReader reader(pair.channel(1, 0));
   ChannelWriter writer(pair.channel(0, 1));
@@ -274,7 +277,7 @@ PacketKind answer_to(const AnnouncedRegion& announced, TestRegion& region, bool 
   Pair pair(one_space);
   pair.table(1).regions[0] = announced;
   pair.table(1).count = 1;
-  MappedPort port(pair.groups[0]);
+  MappedPort port(pair.groups[0], *pair.failures[0], pair.added[0]);
   Sink sink;
   ChannelWriter writer(pair.channel(1, 0));
   ChannelReader reader(pair.channel(0, 1));
@@ -336,7 +339,7 @@ TEST(offers_outside_of_what_was_announced_are_refused) {
     Pair pair;
     for (AnnouncedRegion& announced : pair.table(1).regions) announced = {region.region().fd, 0, file};
     pair.table(1).count = count;
-    MappedPort port(pair.groups[0]);
+    MappedPort port(pair.groups[0], *pair.failures[0], pair.added[0]);
     Sink sink;
     ChannelWriter writer(pair.channel(1, 0));
     write(writer, packet);
@@ -350,8 +353,8 @@ TEST(offers_outside_of_what_was_announced_are_refused) {
 TEST(beyond_what_the_process_has_mapped) {
   Pair pair;
   TestRegion region;
-  CHECK(pair.groups[1].added_regions.add({region.region().fd, region.base(), 8192}, pair.table(1), 8));
-  MappedPort port(pair.groups[0]);
+  CHECK(pair.added[1].add({region.region().fd, region.base(), 8192}, pair.table(1), 8));
+  MappedPort port(pair.groups[0], *pair.failures[0], pair.added[0]);
   Sink sink;
   ChannelWriter writer(pair.channel(1, 0));
   ChannelReader reader(pair.channel(0, 1));

@@ -24,20 +24,22 @@ Error error_after(const std::string& first) {
   Group group;
   group.name = "test";
   group.size = 2;
-  group.deadline = Deadline::in(kLong);
+  const Deadline deadline = Deadline::in(kLong);
   const RankRecord record{0, machine_key(), "", getpid(), pid_namespace(), listener.name()};
-  group.host = form_host_group(store, {record}, 0, {}, listener, group.deadline);
-  RemoteLinks links(group);
+  group.host = form_host_group(store, {record}, 0, {}, listener, deadline);
+  const CurrentOperation operation(group, deadline);
+  FailureChannel failures(group);
+  RemoteLinks links(group, operation, failures);
   Error error(ErrorCode::system, "");
   const CommunicatorConfig config = test_config(0, 2);
-  Meeting meeting(store, config, group.deadline);
+  Meeting meeting(store, config, deadline);
   std::thread rank([&] { error = error_of([&] { links.connect(meeting, 1, -1, "127.0.0.1"); }); });
-  const Value published = msgpack::decode(store.get("link/0", group.deadline));
+  const Value published = msgpack::decode(store.get("link/0", deadline));
   ZmqSocket neighbour;
   neighbour.connect(published.at("endpoint").as_string(), published.at("key").as_string());
   neighbour.send(first);
   rank.join();
-  CHECK_EQ(std::string(group.failure().error().what()), error.what());
+  CHECK_EQ(std::string(failures.error().what()), error.what());
   return error;
 }
 

@@ -29,24 +29,30 @@ Group& with_host(Group& group, HostGroup host, int size) {
   group.rank = host.index;
   group.size = size;
   group.host = std::move(host);
-  group.deadline = later();
   return group;
 }
 
 /// A rank with nothing above its start.
 struct Member {
   Group group;
+  CurrentOperation operation;
+  FailureChannel failures;
   Waiter waiter;
   OperationStart start;
   MappedPeers peers;
 
   Member(HostGroup host, int size)
-      : waiter(with_host(group, std::move(host), size)), start(group, waiter), peers(group, waiter, start) {}
+      : operation(group, later()),
+        failures(with_host(group, std::move(host), size)),
+        waiter(group, operation, failures),
+        start(group, operation, failures, waiter),
+        peers(group, operation, failures, waiter, start) {}
 
   RankLine& line() { return group.own_line(); }
   void begin() {
-    group.sequence.store(group.sequence.load() + 1);
     const Announcement announcement{.signature = {.collective = 1}};
+    operation.end();
+    CHECK(operation.begin(announcement, later()));
     peers.begin(announcement);
     start.pass(announcement);
   }
@@ -165,7 +171,7 @@ TEST(of_ranks_that_begin_together_one_wakes_the_others) {
     std::mt19937 random(static_cast<unsigned>(rank));
     const auto await = [&](int count) {
       while (through.load() < count) {
-        members[rank]->group.check();
+        members[rank]->failures.check();
         std::this_thread::yield();
       }
     };

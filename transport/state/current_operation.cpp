@@ -1,0 +1,40 @@
+#include "transport/state/current_operation.hpp"
+
+namespace vccl {
+
+bool CurrentOperation::begin(const Announcement& announcement, const Deadline& deadline) {
+  // This exchange pairs with the store in end(): this thread sees what the owner before it has written.
+  if (under_way_.exchange(true)) return false;
+  signature_ = announcement.signature;
+  window_ = window_in(group_.regions, announcement.window);
+  deadline_ = deadline;
+  sequence_.store(sequence() + 1, std::memory_order_relaxed);
+  return true;
+}
+
+void CurrentOperation::end() noexcept {
+  // This store pairs with the exchange in begin().
+  under_way_ = false;
+}
+
+std::string CurrentOperation::text() const {
+  const std::uint64_t number = sequence();
+  if (number == 0) return "the meeting of group " + group_.name;
+  return group_.describe_signature(signature_) + " (operation " + std::to_string(number) + " of group " +
+         group_.name + ")";
+}
+
+std::string CurrentOperation::call_text() const {
+  return group_.describe_signature(signature_) + (group_.device.empty() ? "" : " on " + group_.device) +
+         ", operation " + std::to_string(sequence()) + " of group " + group_.name;
+}
+
+std::string CurrentOperation::mismatch_text(int rank, const Signature& signature, int other_rank,
+                                            const Signature& other_signature) const {
+  return "rank " + std::to_string(rank) + " called " + group_.describe_signature(signature) +
+         " as operation " + std::to_string(sequence()) + " of group " + group_.name + ", but rank " +
+         std::to_string(other_rank) + " called " + group_.describe_signature(other_signature) +
+         ". Every rank must call the same collectives in the same order with the same arguments.";
+}
+
+}  // namespace vccl

@@ -1,0 +1,61 @@
+// The operation that a communicator is running: what one thread at a time owns.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "transport/deadline.hpp"
+#include "transport/state/group.hpp"
+#include "transport/state/window.hpp"
+
+namespace vccl {
+
+/// The operation under way. The meeting in which the communicator is made counts as operation 0.
+///
+/// One thread at a time owns it: first the thread that makes the communicator, then, from begin() to end() of
+/// each operation, the thread that runs that operation. Only the owner may call the members, except for
+/// begin(), sequence() and under_way(), which any thread may call. What needs a deadline or an operation's
+/// name on another thread, such as a message, keeps its own.
+class CurrentOperation {
+ public:
+  /// Makes the calling thread the owner, for the meeting, which ends at `deadline`.
+  CurrentOperation(const Group& group, const Deadline& deadline) : group_(group), deadline_(deadline) {}
+
+  /// Makes the calling thread the owner and counts the operation. Returns false and does nothing if another
+  /// operation is under way.
+  bool begin(const Announcement& announcement, const Deadline& deadline);
+  /// Ends the operation, and the calling thread's ownership.
+  void end() noexcept;
+  bool under_way() const noexcept { return under_way_.load(std::memory_order_relaxed); }
+  /// Returns how many operations have begun. This is the operation's number, or 0 in the meeting.
+  std::uint64_t sequence() const noexcept { return sequence_.load(std::memory_order_relaxed); }
+
+  const Signature& signature() const { return signature_; }
+  const Window& window() const { return window_; }
+  const Deadline& deadline() const { return deadline_; }
+
+  /// Returns "all_reduce(float32, 1024 elements, SUM) (operation 7 of group default_pg)", for messages.
+  std::string text() const;
+  /// Returns "all_reduce(float32, 1024 elements, SUM) on cpu, operation 7 of group default_pg", for messages
+  /// that compare calls of several communicators.
+  std::string call_text() const;
+  /// Returns the error text for two ranks whose signatures differ: "rank 0 called A as operation 7 of group
+  /// G, but rank 1 called B. ...". Other mismatches have texts of their own, where they are found: different
+  /// algorithms (operation_start.cpp), messages (message_engine.cpp), deadlocks (deadlock_watch.cpp), and
+  /// what the process group compares (csrc_pg/).
+  std::string mismatch_text(int rank, const Signature& signature, int other_rank,
+                            const Signature& other_signature) const;
+
+ private:
+  const Group& group_;
+  std::atomic<bool> under_way_{false};
+  // Only the owner writes this. It is atomic because any thread may ask for the number, from which nothing
+  // else follows.
+  std::atomic<std::uint64_t> sequence_{0};
+  Signature signature_;
+  Window window_;
+  Deadline deadline_;
+};
+
+}  // namespace vccl

@@ -1,0 +1,77 @@
+#include "transport/state/failure_channel.hpp"
+
+#include "transport/bootstrap/meeting.hpp"
+#include "transport/host/flags.hpp"
+
+namespace vccl {
+
+void FailureChannel::fail(ErrorCode code, const std::string& what) noexcept {
+  if (!failure_.record(code, what)) return;
+  group_.log.warn(std::string(to_string(code)) + ": " + what);
+  const HostGroup& host = group_.host;
+  for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) wake(host.line(i));
+  for (std::size_t i = 0; i < host.ranks.size(); ++i) wake_messages(host.messages().line(i), true);
+  if (spread_) spread_();
+}
+
+void FailureChannel::fail_for_end(ErrorCode code, const std::string& what) noexcept {
+  if (happened()) return;
+  std::string dead;
+  const auto add = [&dead](const std::string& more) { dead += (dead.empty() ? "" : "; ") + more; };
+  for (int other = 0; other < group_.size; ++other) {
+    if (other == group_.rank || what.starts_with("rank " + std::to_string(other) + " (")) continue;
+    const auto end = group_.end_of(other);
+    if (end && end->how != RankEnd::How::left) add(end->text(other));
+  }
+  if (group_.earlier) {
+    if (const std::string deaths = group_.earlier->deaths(); !deaths.empty()) add(deaths);
+  }
+  if (dead.empty()) return fail(code, what);
+  fail(ErrorCode::peer_dead, code == ErrorCode::peer_dead ? what + "; " + dead : dead + "; " + what);
+}
+
+void FailureChannel::raise(ErrorCode code, const std::string& what) {
+  fail(code, what);
+  throw error();
+}
+
+void FailureChannel::raise_for_end(ErrorCode code, const std::string& what) {
+  fail_for_end(code, what);
+  throw error();
+}
+
+void FailureChannel::raise_interrupted(const std::string& by, const std::string& wait) {
+  raise(ErrorCode::aborted, "rank " + std::to_string(group_.rank) + " was interrupted by " + by +
+                                " while it waited for " + wait + ", and aborted the group");
+}
+
+std::string FailureChannel::left_text(int rank, const std::string& reason) const {
+  const std::string text = "rank " + std::to_string(rank) + " left group " + group_.name;
+  return reason.empty() ? text : text + " (after a failure elsewhere: " + reason + ")";
+}
+
+std::string FailureChannel::left_text_of_index(int index) const {
+  return left_text(group_.host.ranks[static_cast<std::size_t>(index)],
+                   group_.host.line(index).leave_reason.read());
+}
+
+void FailureChannel::check_links() const {
+  if (!receive_) return;
+  receive_();
+  check();
+}
+
+void FailureChannel::check_meeting() const {
+  if (meeting_) meeting_->look();
+}
+
+void FailureChannel::await_reason() const {
+  if (meeting_) meeting_->look_for_reason();
+}
+
+void FailureChannel::set_links(std::function<void()> receive, std::function<void()> spread) {
+  receive_ = std::move(receive);
+  spread_ = std::move(spread);
+}
+
+}  // namespace vccl

@@ -1,0 +1,73 @@
+// How a communicator fails: one rank's failure reaches all ranks, and ends their waits.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "transport/state/failure.hpp"
+#include "transport/state/group.hpp"
+
+namespace vccl {
+
+class Meeting;
+
+/// Records the communicator's first failure for every rank of this host, wakes those that sleep, and sends
+/// the failure to other hosts. Any thread may call any member at any time, except for the two groups below
+/// that say otherwise. A part of the communicator that only has to notice a failure holds this as const.
+class FailureChannel {
+ public:
+  /// The control segment of the group's host must be mapped.
+  explicit FailureChannel(const Group& group) : group_(group), failure_(group.host.failure()) {}
+
+  bool happened() const noexcept { return failure_.happened(); }
+  /// Returns the failure. Call this only after happened() has returned true.
+  Error error() const { return failure_.error(); }
+  /// Throws the failure if there is one.
+  void check() const {
+    if (happened()) throw error();
+  }
+
+  /// Records a failure for every rank of this host and wakes all of them. Only the first failure counts.
+  void fail(ErrorCode code, const std::string& what) noexcept;
+  /// Calls fail() because a peer has left or died, as `what` says. Ranks that died are why other ranks leave,
+  /// so the text names the dead ranks as well, whichever rank was waited for.
+  void fail_for_end(ErrorCode code, const std::string& what) noexcept;
+  /// Calls fail(), and then throws the first failure.
+  [[noreturn]] void raise(ErrorCode code, const std::string& what);
+  [[noreturn]] void raise_for_end(ErrorCode code, const std::string& what);
+  /// Calls raise() for a thread that was interrupted `by` a signal. `wait` completes "while it waited for
+  /// ...".
+  [[noreturn]] void raise_interrupted(const std::string& by, const std::string& wait);
+
+  /// Returns "rank 3 left group G", with the reason that the rank gave, if any.
+  std::string left_text(int rank, const std::string& reason) const;
+  /// Returns the same text for the rank at `index` of this host, with the reason that it gave there.
+  std::string left_text_of_index(int index) const;
+
+  // Only the owner of the current operation may call the next three members. Its waits look here for
+  // failures that are not in the record yet.
+
+  /// Receives what other hosts have sent, and throws the failure if there is one among it.
+  void check_links() const;
+  /// Throws what Meeting::look() throws, while the communicator is being made.
+  void check_meeting() const;
+  /// Calls Meeting::look_for_reason(), while the communicator is being made.
+  void await_reason() const;
+
+  // Only the thread that makes the communicator may call the next two members, before the communicator is
+  // made.
+
+  /// Sets what the links to other hosts do: `receive` for check_links(), and `spread`, which sends the
+  /// failure on and may be called on any thread.
+  void set_links(std::function<void()> receive, std::function<void()> spread);
+  /// Lets every wait look at the meeting too, until this is called with null.
+  void set_meeting(Meeting* meeting) { meeting_ = meeting; }
+
+ private:
+  const Group& group_;
+  Failure failure_;
+  std::function<void()> receive_, spread_;  // empty if there are no links to other hosts
+  Meeting* meeting_ = nullptr;
+};
+
+}  // namespace vccl

@@ -1,0 +1,42 @@
+"""What the conversion changes, piece by piece, and that it changes nothing a second time."""
+
+import ast
+
+import pytest
+from conversion_cases import CASES, UNCHANGED
+
+from vccl.convert.converter import convert_text
+
+IMPORT = "import torch\n"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
+@pytest.mark.parametrize(("before", "after"), CASES.values(), ids=CASES)
+def test_a_piece_is_converted(before, after, end):
+    """All beside the change stays, with any line ending, and nothing changes a second time."""
+    if "import torch" not in before + after:
+        before, after = IMPORT + before, IMPORT + after
+    before = f"{before}\n\n\f\nif  a :   # é cuda\n    b"
+    after = f"{after}\n\n\f\nif  a :   # é cuda\n    b"
+    converted = convert_text(before.replace("\n", end)).text
+    assert converted == after.replace("\n", end)
+    ast.parse(converted)
+    assert convert_text(converted).text == converted
+
+
+@pytest.mark.parametrize("text", UNCHANGED.values(), ids=UNCHANGED)
+def test_what_is_something_else_or_not_certain_stays(text):
+    text = text if "import torch" in text else IMPORT + text
+    assert convert_text(text).text == text
+
+
+def test_an_init_file_keeps_its_imports():
+    text = "import torch\nfrom torch.cuda import Event\ne = Event()\n"
+    assert "import Event" in convert_text(text, is_package=True).text
+    exported = f'__all__ = ["Event"]\n{text}'
+    assert "import Event" in convert_text(exported).text
+
+
+def test_no_python_is_an_error():
+    with pytest.raises(SyntaxError, match="line 2"):
+        convert_text("x = 1\ny = = 2\n")

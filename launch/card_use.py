@@ -2,8 +2,8 @@
 
 A framework that does not know the device trains on the CPU without a word, and ends with status 0. A
 process makes the file that VDEV_FIRST_USE_FILE names when it first takes memory of a card
-(csrc_device/runtime/memory/first_use.cpp). The file stays however the process ends, and the programs between vrun
-and that process need not know of it.
+(csrc_device/runtime/memory/first_use.cpp). The file stays however the process ends, and the programs between
+vrun and that process need not know of it.
 """
 
 import contextlib

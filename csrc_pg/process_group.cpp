@@ -7,6 +7,7 @@
 
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 
+#include "base/text.hpp"
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_pg/arguments/checks.hpp"
@@ -123,7 +124,7 @@ void ProcessGroupVccl::shutdown_all(milliseconds patience) {
 void ProcessGroupVccl::abort() {
   WithoutGil without_gil;
   failures_->settle();
-  communicators_.abort("rank " + std::to_string(rank_) + " aborted the group " + group_name());
+  communicators_.abort(base::text("rank ", rank_, " aborted the group ", group_name()));
 }
 
 std::map<int, std::string> ProcessGroupVccl::ended_ranks() const {

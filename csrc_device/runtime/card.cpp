@@ -13,6 +13,7 @@
 
 #include "base/cores.hpp"
 #include "base/fork.hpp"
+#include "base/text.hpp"
 #include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/runtime/queue.hpp"
 
@@ -39,13 +40,11 @@ struct Card::Impl {
   explicit Impl(int i)
       : index(i),
         properties(make_properties(i)),
-        arena(("vdev:" + std::to_string(i)).c_str(), properties.total_memory),
+        arena(base::text("vdev:", i).c_str(), properties.total_memory),
         allocator(arena, i),
         default_stream(std::make_shared<Stream>(i, 0, 0, stream_name(0))) {}
 
-  std::string stream_name(std::int64_t id) const {
-    return "vdev:" + std::to_string(index) + "/s" + std::to_string(id);
-  }
+  std::string stream_name(std::int64_t id) const { return base::text("vdev:", index, "/s", id); }
   const std::shared_ptr<Stream>& pooled(int slot);
   std::vector<std::shared_ptr<Stream>> all();
 
@@ -135,8 +134,8 @@ std::shared_ptr<Stream> Card::stream(std::int64_t id) {
   if (const auto found = impl_->others.find(id); found != impl_->others.end()) {
     if (auto stream = found->second.lock()) return stream;
   }
-  throw InvalidArgument("card " + std::to_string(impl_->index) + " has no stream " + std::to_string(id) +
-                        " (was its last reference dropped?)");
+  throw InvalidArgument(
+      base::text("card ", impl_->index, " has no stream ", id, " (was its last reference dropped?)"));
 }
 
 void Card::synchronize() {
@@ -211,8 +210,8 @@ void check_card(int index) {
   // "The device index is out of range" is what PyTorch's tests of accelerators look for, and "invalid device
   // ordinal" is CUDA's text.
   throw InvalidArgument(
-      "The device index is out of range (invalid device ordinal): there is no vdev:" + std::to_string(index) +
-      ", there are " + std::to_string(count) + " vdev cards (VDEV_DEVICE_COUNT, VDEV_VISIBLE_DEVICES).");
+      base::text("The device index is out of range (invalid device ordinal): there is no vdev:", index,
+                 ", there are ", count, " vdev cards (VDEV_DEVICE_COUNT, VDEV_VISIBLE_DEVICES)."));
 }
 
 int card_count() noexcept {

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/text.hpp"
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/memory/memory_limit.hpp"
 
@@ -21,8 +22,7 @@ constexpr int kMostRanks = 65536;
 constexpr std::size_t kMostMemory = std::size_t{1} << 44;  // 16 TiB: address space is not endless
 
 [[noreturn]] void refuse(const char* variable, std::string_view value, const char* allowed) {
-  throw InvalidArgument(std::string(variable) + "='" + std::string(value) + "' is not valid: expected " +
-                        allowed);
+  throw InvalidArgument(base::text(variable, "='", value, "' is not valid: expected ", allowed));
 }
 
 std::string_view trim(std::string_view text) {

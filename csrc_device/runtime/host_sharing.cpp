@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string_view>
 
+#include "base/text.hpp"
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/memory/memory_limit.hpp"
 
@@ -50,7 +51,7 @@ HostMemory* make_memory() {
       throw;
     } catch (const Error& error) {
       if (capacity / 2 < kLeastCapacity)
-        throw Error(std::string("CPU memory cannot be shared, the system refuses it: ") + error.what());
+        throw Error(base::text("CPU memory cannot be shared, the system refuses it: ", error.what()));
     }
   }
 }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/text.hpp"
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/queue.hpp"
 
@@ -43,8 +44,8 @@ Promise::~Promise() {
     return;
   }
   if (!event_.reached())
-    fulfil(
-        std::make_exception_ptr(Error("'" + queue_->name() + "' was given up and will never be complete")));
+    fulfil(std::make_exception_ptr(
+        Error(base::text("'", queue_->name(), "' was given up and will never be complete"))));
 }
 
 void Promise::add_interruptible(const std::shared_ptr<Interruptible>& user) {

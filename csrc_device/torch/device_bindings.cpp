@@ -5,6 +5,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "base/text.hpp"
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/failure.hpp"
 #include "csrc_device/runtime/host_sharing.hpp"
@@ -57,10 +58,9 @@ void bind_cards(py::module_& m) {
       .def_readonly("multi_processor_count", &CardProperties::multi_processor_count)
       .def_readonly("physical_index", &CardProperties::physical_index)
       .def("__repr__", [](const CardProperties& p) {
-        return "DeviceProperties(name='" + p.name +
-               "', total_memory=" + std::to_string(p.total_memory >> 20) +
-               "MB, multi_processor_count=" + std::to_string(p.multi_processor_count) +
-               ", physical_index=" + std::to_string(p.physical_index) + ")";
+        return base::text("DeviceProperties(name='", p.name, "', total_memory=", p.total_memory >> 20,
+                          "MB, multi_processor_count=", p.multi_processor_count,
+                          ", physical_index=", p.physical_index, ")");
       });
   m.def("device_properties", [](int index) { return card(index).properties(); });
 }
@@ -117,7 +117,7 @@ void call_on_stream(const py::function& function) {
   } catch (py::error_already_set& error) {
     // Only the text is kept, because the exception may be raised or destroyed on a thread that does not hold
     // the GIL.
-    throw Error(std::string("A host function on a vdev stream failed: ") + error.what());
+    throw Error(base::text("A host function on a vdev stream failed: ", error.what()));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "base/text.hpp"
 #include "csrc_pg/collectives/buffers/chunks.hpp"
 
 namespace vccl {
@@ -16,8 +17,8 @@ using Counts = std::span<const std::size_t>;
 
 [[noreturn]] void refuse(const Communicator& communicator, const Call& call, ErrorCode code,
                          const std::string& why) {
-  throw Error(code, "rank " + std::to_string(communicator.rank()) + " of " + communicator.name() + ": " +
-                        describe(signature_of(call)) + ": " + why);
+  throw Error(code, base::text("rank ", communicator.rank(), " of ", communicator.name(), ": ",
+                               describe(signature_of(call)), ": ", why));
 }
 
 bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
@@ -29,11 +30,11 @@ bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_by
 std::string text_of_elements(const Signature& signature) {
   if (static_cast<Collective>(signature.collective) == Collective::all_to_all && signature.extra != 0)
     return "with splits";
-  std::string text = std::to_string(signature.count) + (signature.count == 1 ? " element" : " elements");
+  std::string text = base::text(signature.count, signature.count == 1 ? " element" : " elements");
   if (signature.extra == 0) return text;
   char hash[20];
   std::snprintf(hash, sizeof hash, "%08x", static_cast<unsigned>(signature.extra ^ signature.extra >> 32));
-  return text + " in uneven parts #" + hash;
+  return base::text(text, " in uneven parts #", hash);
 }
 
 // Hashes counts by FNV-1a. Never returns 0, which says that the chunks are equal.
@@ -53,21 +54,21 @@ Counts common_counts(const Call& call) {
 
 void check_kind(const Communicator& communicator, const Call& call) {
   if (call.collective > Collective::barrier)
-    throw Error(ErrorCode::unsupported, "rank " + std::to_string(communicator.rank()) + " of " +
-                                            communicator.name() + ": there is no collective with number " +
-                                            std::to_string(int(call.collective)));
+    throw Error(ErrorCode::unsupported,
+                base::text("rank ", communicator.rank(), " of ", communicator.name(),
+                           ": there is no collective with number ", int(call.collective)));
   if (call.collective == Collective::barrier) return;
   if (size_of(call.dtype) == 0)
     refuse(communicator, call, ErrorCode::unsupported,
-           "there is no dtype with number " + std::to_string(int(call.dtype)));
+           base::text("there is no dtype with number ", int(call.dtype)));
   if (!is_reduction(call.collective)) return;
   if (call.op > ReduceOp::premul_sum)
     refuse(communicator, call, ErrorCode::unsupported,
-           "there is no reduction with number " + std::to_string(int(call.op)));
+           base::text("there is no reduction with number ", int(call.op)));
   if (const char* const why = why_no_reduction(call.dtype, call.op))
     refuse(communicator, call, ErrorCode::unsupported,
-           std::string(to_string(call.collective)) + " has no " + to_string(call.op) + " of " +
-               to_string(call.dtype) + " elements; " + why);
+           base::text(to_string(call.collective), " has no ", to_string(call.op), " of ",
+                      to_string(call.dtype), " elements; ", why));
 }
 
 // Refuses buffers longer than half of the address space: the difference of two pointers into a buffer must
@@ -95,11 +96,10 @@ void check_counts(const Communicator& communicator, const Call& call, Counts cou
   if (counts.empty()) return;
   if (!allowed)
     refuse(communicator, call, ErrorCode::invalid,
-           std::string(to_string(call.collective)) + " takes no " + name + ": its parts are equal");
+           base::text(to_string(call.collective), " takes no ", name, ": its parts are equal"));
   if (counts.size() != std::size_t(communicator.size()))
     refuse(communicator, call, ErrorCode::invalid,
-           std::to_string(counts.size()) + " " + name + " were given for " +
-               std::to_string(communicator.size()) + " ranks");
+           base::text(counts.size(), " ", name, " were given for ", communicator.size(), " ranks"));
 }
 
 void check_lengths(const Communicator& communicator, const Call& call) {
@@ -116,8 +116,8 @@ void check_lengths(const Communicator& communicator, const Call& call) {
     const auto own = std::size_t(communicator.rank());
     if (call.input_counts[own] != call.output_counts[own])
       refuse(communicator, call, ErrorCode::invalid,
-             "this rank sends itself " + std::to_string(call.input_counts[own]) + " elements and expects " +
-                 std::to_string(call.output_counts[own]));
+             base::text("this rank sends itself ", call.input_counts[own], " elements and expects ",
+                        call.output_counts[own]));
   }
   check_length(communicator, call);
 }
@@ -125,8 +125,8 @@ void check_lengths(const Communicator& communicator, const Call& call) {
 void check_root(const Communicator& communicator, const Call& call) {
   if (!has_root(call.collective) || (call.root >= 0 && call.root < communicator.size())) return;
   refuse(communicator, call, ErrorCode::invalid,
-         "root " + std::to_string(call.root) + " is not a rank of the group; its ranks are 0 to " +
-             std::to_string(communicator.size() - 1));
+         base::text("root ", call.root, " is not a rank of the group; its ranks are 0 to ",
+                    communicator.size() - 1));
 }
 
 // Refuses buffers that overlap, unless every element of the overlap is the same element of input and output.
@@ -183,12 +183,11 @@ Signature signature_of(const Call& call) {
 std::string describe(const Signature& signature) {
   const auto collective = static_cast<Collective>(signature.collective);
   std::string text = to_string(collective);
-  if (collective == Collective::barrier) return text + "()";
-  text +=
-      std::string("(") + to_string(static_cast<Dtype>(signature.dtype)) + ", " + text_of_elements(signature);
-  if (is_reduction(collective)) text += std::string(", ") + to_string(static_cast<ReduceOp>(signature.op));
-  if (has_root(collective)) text += ", root " + std::to_string(signature.root);
-  return text + ")";
+  if (collective == Collective::barrier) return base::text(text, "()");
+  text += base::text("(", to_string(static_cast<Dtype>(signature.dtype)), ", ", text_of_elements(signature));
+  if (is_reduction(collective)) text += base::text(", ", to_string(static_cast<ReduceOp>(signature.op)));
+  if (has_root(collective)) text += base::text(", root ", signature.root);
+  return base::text(text, ")");
 }
 
 Buffers buffers_of(const Call& call, int rank, int size) {

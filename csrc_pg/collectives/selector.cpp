@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/text.hpp"
 #include "csrc_pg/collectives/selection/algorithm_list.hpp"
 #include "csrc_pg/collectives/selection/preference.hpp"
 #include "csrc_pg/collectives/selection/tuned_table.hpp"
@@ -152,9 +153,9 @@ Choice choose_algorithms(Communicator& communicator, const Call& call) {
   if (!chooser.done()) chooser.offer(MemoryKind::staged);
   if (!chooser.done()) chooser.offer_all();
   if (chooser.done()) return chooser.choice();
-  throw Error(ErrorCode::unsupported, std::string("no algorithm for ") + to_string(call.collective) + " of " +
-                                          std::to_string(chooser.bytes()) + " bytes over " +
-                                          std::to_string(communicator.host_count()) + " hosts");
+  throw Error(ErrorCode::unsupported,
+              base::text("no algorithm for ", to_string(call.collective), " of ", chooser.bytes(),
+                         " bytes over ", communicator.host_count(), " hosts"));
 }
 
 void check_algorithm_choice(const std::string& choice) {

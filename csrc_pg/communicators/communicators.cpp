@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/fork.hpp"
+#include "base/text.hpp"
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/host_sharing.hpp"
 #include "csrc_device/runtime/queue.hpp"
@@ -58,7 +59,7 @@ bool before(const c10::Device& a, const c10::Device& b) {
 std::shared_ptr<vdev::Stream> make_stream(c10::Device device, bool high_priority) {
   const int priority = high_priority ? -1 : 0;
   if (device.is_cpu()) return std::make_shared<vdev::Stream>(-1, 0, priority, "vccl cpu");
-  return vdev::card(device.index()).new_stream(priority, "vccl vdev:" + std::to_string(device.index()));
+  return vdev::card(device.index()).new_stream(priority, base::text("vccl vdev:", device.index()));
 }
 
 Region region_of(const vdev::Arena& arena) {
@@ -110,8 +111,8 @@ void Communicators::check_usable() const {
 void Communicators::check_process() const {
   if (inherited())
     throw Error(ErrorCode::aborted,
-                "the process group " + identity_.name + " belongs to process " + std::to_string(process_) +
-                    ", from which this one was forked: make one in each process that takes part");
+                base::text("the process group ", identity_.name, " belongs to process ", process_,
+                           ", from which this one was forked: make one in each process that takes part"));
 }
 
 std::shared_ptr<MessageLane> Communicators::lane(c10::Device device, Milliseconds timeout) {
@@ -133,8 +134,8 @@ std::shared_ptr<void> Communicators::announce(c10::Device device, const std::str
   const auto found = slots_.find(c10::kCPU);
   if (found == slots_.end() || !found->second.made) return nullptr;
   auto common = found->second.made->communicator();
-  auto meeting = common->announce_meeting(call + " on " + device.str() + ", the first of group " +
-                                          identity_.name + " there");
+  auto meeting = common->announce_meeting(
+      base::text(call, " on ", device.str(), ", the first of group ", identity_.name, " there"));
   // The communicator must live until the announcement is over.
   auto both = std::make_shared<std::pair<std::shared_ptr<Communicator>, std::shared_ptr<void>>>(
       std::move(common), std::move(meeting));

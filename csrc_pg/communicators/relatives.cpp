@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.hpp"
+
 namespace vccl {
 
 Relatives::Relatives(std::vector<Relative> relatives, const std::vector<std::uint64_t>& global_ranks) {
@@ -45,7 +47,7 @@ std::string Relatives::deaths() {
       if (std::ranges::find(known.rank_there, rank) != known.rank_there.end()) continue;
       const auto end = communicator->end_of(rank);
       if (!end || end->how == RankEnd::How::left) continue;
-      text += (text.empty() ? "" : "; ") + end->text(rank) + " in group " + communicator->name();
+      text += base::text(text.empty() ? "" : "; ", end->text(rank), " in group ", communicator->name());
     }
   }
   return text;

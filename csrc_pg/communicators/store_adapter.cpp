@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "base/text.hpp"
 #include "transport/error.hpp"
 #include "transport/interruption.hpp"
 
@@ -25,11 +26,11 @@ std::string text_of(const std::exception& error) {
 
 StoreAdapter::StoreAdapter(const c10::intrusive_ptr<c10d::Store>& store, const std::string& kind, int rank,
                            const std::string& group, std::shared_ptr<const std::atomic<bool>> cancelled)
-    : who_("rank " + std::to_string(rank) + ", joining group " + group), cancelled_(std::move(cancelled)) {
-  const std::string counter = "vccl/" + kind + "/made_by_rank_" + std::to_string(rank);
+    : who_(base::text("rank ", rank, ", joining group ", group)), cancelled_(std::move(cancelled)) {
+  const std::string counter = base::text("vccl/", kind, "/made_by_rank_", rank);
   try {
     const auto number = store->add(counter, 1);
-    store_ = c10::make_intrusive<c10d::PrefixStore>("vccl/" + kind + "/" + std::to_string(number), store);
+    store_ = c10::make_intrusive<c10d::PrefixStore>(base::text("vccl/", kind, "/", number), store);
   } catch (const std::exception& error) {
     throw_failed("write to", error);
   }
@@ -37,8 +38,8 @@ StoreAdapter::StoreAdapter(const c10::intrusive_ptr<c10d::Store>& store, const s
 
 void StoreAdapter::throw_failed(const char* verb, const std::exception& error) const {
   throw Error(ErrorCode::bootstrap,
-              who_ + ", could not " + verb + " the rendezvous store: " + text_of(error) +
-                  ". Is the process that serves the store (usually rank 0 or torchrun) still alive?");
+              base::text(who_, ", could not ", verb, " the rendezvous store: ", text_of(error),
+                         ". Is the process that serves the store (usually rank 0 or torchrun) still alive?"));
 }
 
 void StoreAdapter::set(const std::string& key, const std::string& value) {
@@ -53,7 +54,8 @@ std::string StoreAdapter::get(const std::string& key, const Deadline& deadline) 
   auto next_look = Clock::now() + kInterruptionPeriod;
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     if (cancelled_->load(std::memory_order_relaxed))
-      throw Error(ErrorCode::aborted, who_ + ", was aborted or closed while it waited for the others");
+      throw Error(ErrorCode::aborted,
+                  base::text(who_, ", was aborted or closed while it waited for the others"));
     try {
       if (store_->check({key})) {
         const auto value = store_->get(key);
@@ -63,7 +65,7 @@ std::string StoreAdapter::get(const std::string& key, const Deadline& deadline) 
       throw_failed("read from", error);
     }
     if (deadline.passed())
-      throw Error(ErrorCode::timeout, who_ + ", waited " + std::to_string(deadline.length.count()) + " ms");
+      throw Error(ErrorCode::timeout, base::text(who_, ", waited ", deadline.length.count(), " ms"));
     if (Clock::now() >= next_look) {
       next_look = Clock::now() + kInterruptionPeriod;
       throw_if_interrupted("it waited for the other ranks");

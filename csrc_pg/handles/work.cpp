@@ -7,6 +7,7 @@
 #include <c10/core/StreamGuard.h>
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 
+#include "base/text.hpp"
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_device/torch/streams.hpp"
@@ -27,7 +28,7 @@ std::optional<std::vector<at::Tensor>> profiled(const std::vector<at::Tensor>& i
 
 // Returns the name that the profiler shows for an operation.
 std::string title_of(const std::string& name) {
-  return "vccl:" + name;
+  return base::text("vccl:", name);
 }
 
 // Opens the profiler's range as a handle does, and ends the range.
@@ -176,7 +177,7 @@ void WorkVccl::blockCurrentStream() {
 
 void WorkVccl::abort() {
   if (auto communicator = place_.communicator.lock())
-    communicator->abort(description_.name + " was aborted by its Work");
+    communicator->abort(base::text(description_.name, " was aborted by its Work"));
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::getFuture() {

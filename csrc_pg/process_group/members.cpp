@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "base/text.hpp"
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/gil.hpp"
@@ -29,7 +30,7 @@ constexpr int kShrinkDefault = 0, kShrinkAbort = 1;
 template <typename Number>
 std::string joined(const std::vector<Number>& numbers) {
   std::string text;
-  for (const auto number : numbers) text += (text.empty() ? "" : ",") + std::to_string(number);
+  for (const auto number : numbers) text += base::text(text.empty() ? "" : ",", number);
   return text;
 }
 
@@ -83,7 +84,7 @@ std::vector<c10::intrusive_ptr<ProcessGroupVccl>> ProcessGroupVccl::itself() {
 StorePtr ProcessGroupVccl::store_of_child(const StorePtr& store, const std::string& purpose) {
   std::lock_guard lock(children_mutex_);
   const auto number = ++children_[purpose];
-  return c10::make_intrusive<c10d::PrefixStore>(purpose + "/" + std::to_string(number), store);
+  return c10::make_intrusive<c10d::PrefixStore>(base::text(purpose, "/", number), store);
 }
 
 // ProcessGroup::splitGroup calls split() once for each device type, with the same name, and keeps the first
@@ -107,7 +108,7 @@ BackendPtr ProcessGroupVccl::split(const StorePtr& store, const std::vector<int>
   const auto place = std::find(ranks.begin(), ranks.end(), rank_);
   if (place == ranks.end()) return nullptr;
   options->global_ranks_in_group = global_ranks(ranks);
-  const auto purpose = "split/" + options->group_name + "/" + joined(ranks);
+  const auto purpose = base::text("split/", options->group_name, "/", joined(ranks));
   auto child = c10::make_intrusive<ProcessGroupVccl>(store_of_child(store, purpose),
                                                      static_cast<int>(place - ranks.begin()),
                                                      static_cast<int>(ranks.size()), options, itself());
@@ -147,14 +148,14 @@ BackendPtr ProcessGroupVccl::shrink(const std::vector<std::int64_t>& excluded, i
 
   auto options = options_of_child(given);
   options->global_ranks_in_group = global_ranks(remaining);
-  options->group_name = options_->group_name + ":shrunk";
+  options->group_name = base::text(options_->group_name, ":shrunk");
   // This is the description that torch.distributed gives the group afterwards.
   options->group_desc = name_ == "default_pg" ? "default:shrunken" : options->group_name;
   const auto place = std::find(remaining.begin(), remaining.end(), rank_) - remaining.begin();
   if (flags == kShrinkAbort) abort();
-  auto shrunk = c10::make_intrusive<ProcessGroupVccl>(store_of_child(store_, "shrink/" + joined(remaining)),
-                                                      static_cast<int>(place),
-                                                      static_cast<int>(remaining.size()), options, itself());
+  auto shrunk = c10::make_intrusive<ProcessGroupVccl>(
+      store_of_child(store_, base::text("shrink/", joined(remaining))), static_cast<int>(place),
+      static_cast<int>(remaining.size()), options, itself());
   shrunk->setGroupUid(options->group_name);
   // Connects at once, while the caller still has the old group to shrink again, should another rank be gone
   // too.

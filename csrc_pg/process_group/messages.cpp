@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.hpp"
 #include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_pg/arguments/checks.hpp"
@@ -77,7 +78,7 @@ std::shared_ptr<JointEnd> ProcessGroupVccl::begin_messages(MessageLane& lane, co
                                                            std::shared_ptr<Outcome> outcome) {
   lane.under_way()->add(1);
   auto ended = [count = lane.under_way()] { count->add(-1); };
-  auto end = std::make_shared<JointEnd>("vccl " + std::string(name), static_cast<int>(calls.size()) + more,
+  auto end = std::make_shared<JointEnd>(base::text("vccl ", name), static_cast<int>(calls.size()) + more,
                                         std::move(outcome), failures_on(lane.device()), std::move(ended));
   end->add_interruptible(lane.interruptible());
   auto task = std::make_shared<MessageTask>(lane.communicator(), name, std::move(calls), timeout, end);

@@ -1,12 +1,13 @@
 // The methods of c10d that this backend does not support, one line each, so that the error names the
 // operation.
+#include "base/text.hpp"
 #include "csrc_pg/process_group.hpp"
 
 namespace vccl {
 namespace {
 
 [[noreturn]] void unsupported(const char* operation) {
-  C10_THROW_ERROR(NotImplementedError, std::string("Backend vccl does not support ") + operation);
+  C10_THROW_ERROR(NotImplementedError, base::text("Backend vccl does not support ", operation));
 }
 
 }  // namespace

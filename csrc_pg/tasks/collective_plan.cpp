@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
+#include "base/text.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_pg/collectives/run.hpp"
 #include "csrc_pg/errors.hpp"
@@ -213,10 +214,10 @@ void check_inputs(const CollectivePlan& plan, Communicator& communicator, const 
   const auto failure = plan.spoiled_input();
   if (!failure) return;
   communicator.check();  // if the communicator has failed, its own failure is the nearer cause
-  const Error error(ErrorCode::aborted, "rank " + std::to_string(communicator.rank()) + " of group " +
-                                            communicator.name() + " did not run its " + name +
-                                            ", which reads what a failed operation should have written: " +
-                                            text_of(failure->error()));
+  const Error error(
+      ErrorCode::aborted,
+      base::text("rank ", communicator.rank(), " of group ", communicator.name(), " did not run its ", name,
+                 ", which reads what a failed operation should have written: ", text_of(failure->error())));
   communicator.fail(error.code(), error.what());
   throw error;
 }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/text.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_pg/errors.hpp"
 
@@ -19,10 +20,10 @@ CollectiveTask::CollectiveTask(std::shared_ptr<Communicator> communicator, std::
 
 CollectiveTask::~CollectiveTask() {
   if (ran_) return;
-  const Error error(ErrorCode::aborted,
-                    "rank " + std::to_string(communicator_->rank()) + " of group " + communicator_->name() +
-                        " did not run its " + name_ +
-                        ": its stream had failed before, or was closed. The group has to be made anew.");
+  const Error error(
+      ErrorCode::aborted,
+      base::text("rank ", communicator_->rank(), " of group ", communicator_->name(), " did not run its ",
+                 name_, ": its stream had failed before, or was closed. The group has to be made anew."));
   communicator_->fail(error.code(), error.what());
   const auto raised = torch_error(error);
   fail(raised);
@@ -53,9 +54,9 @@ void CollectiveTask::run() {
   } catch (const std::exception& failure) {
     // The exception is not the transport's; a copy may have run out of memory. The peers must not wait for
     // the rest of this operation.
-    communicator_->fail(ErrorCode::system, "rank " + std::to_string(communicator_->rank()) + " of group " +
-                                               communicator_->name() + " failed in " + name_ + ": " +
-                                               failure.what());
+    communicator_->fail(ErrorCode::system,
+                        base::text("rank ", communicator_->rank(), " of group ", communicator_->name(),
+                                   " failed in ", name_, ": ", failure.what()));
     error = std::current_exception();
   }
   if (error)

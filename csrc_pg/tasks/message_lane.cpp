@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "base/text.hpp"
 #include "csrc_device/runtime/card.hpp"
 
 namespace vccl {
@@ -27,8 +28,7 @@ void MessageLane::post(vdev::Task post) {
     const bool nothing_before = point.reached() && !point.error() && (!stream_ || stream_->idle());
     if (!nothing_before) {
       if (!stream_)
-        stream_ =
-            vdev::card(device_.index()).new_stream(0, "vccl p2p vdev:" + std::to_string(device_.index()));
+        stream_ = vdev::card(device_.index()).new_stream(0, base::text("vccl p2p vdev:", device_.index()));
       stream_->wait(point);
       stream_->enqueue(std::move(post));
       return;

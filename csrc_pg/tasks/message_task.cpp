@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/text.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_pg/errors.hpp"
 
@@ -59,10 +60,10 @@ MessageTask::MessageTask(std::shared_ptr<Communicator> communicator, std::string
 
 MessageTask::~MessageTask() {
   if (ran_) return;
-  const Error error(ErrorCode::aborted,
-                    "rank " + std::to_string(communicator_->rank()) + " of group " + communicator_->name() +
-                        " did not begin its " + name_ +
-                        ": its stream had failed before, or was closed. The group has to be made anew.");
+  const Error error(
+      ErrorCode::aborted,
+      base::text("rank ", communicator_->rank(), " of group ", communicator_->name(), " did not begin its ",
+                 name_, ": its stream had failed before, or was closed. The group has to be made anew."));
   communicator_->fail(error.code(), error.what());
   const auto raised = torch_error(error);
   for (const auto& call : calls_) end_->spoil_outputs(call.plan, raised);
@@ -79,8 +80,8 @@ void MessageTask::run() noexcept {
 }
 
 void MessageTask::post(MessageCall call, const Deadline& deadline) {
-  const std::string who = "rank " + std::to_string(communicator_->rank()) + " of group " +
-                          communicator_->name() + " could not begin its " + name_ + ": ";
+  const std::string who = base::text("rank ", communicator_->rank(), " of group ", communicator_->name(),
+                                     " could not begin its ", name_, ": ");
   // `failed` handles a send or receive that could not begin, and a copy that ran out of memory. The peer must
   // not wait for such a message. The transport passes other failures of the message to `done`.
   auto plan = std::make_shared<CollectivePlan>(std::move(call.plan));

@@ -15,6 +15,7 @@
 #include <torch/library.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "base/text.hpp"
 #include "csrc_pg/arguments/torch_types.hpp"
 #include "csrc_pg/collectives/run.hpp"
 
@@ -58,7 +59,7 @@ at::Tensor gather_rows(Communicator& communicator, const Deadline& deadline, con
 // result.
 [[noreturn]] void disagree(Communicator& communicator, const char* operation, const std::string& what) {
   communicator.fail(ErrorCode::mismatch,
-                    "ranks of " + communicator.name() + " differ in " + operation + ": " + what);
+                    base::text("ranks of ", communicator.name(), " differ in ", operation, ": ", what));
   communicator.check();
   throw Error(ErrorCode::mismatch, what);
 }

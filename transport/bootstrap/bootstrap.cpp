@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/text.hpp"
 #include "transport/support/msgpack.hpp"
 #include "transport/support/text.hpp"
 
@@ -15,7 +16,7 @@ using msgpack::Value;
 const char kTable[] = "table";
 
 std::string host_key_of(int leader) {
-  return "host/" + std::to_string(leader);
+  return base::text("host/", leader);
 }
 
 }  // namespace
@@ -37,9 +38,9 @@ std::vector<RankRecord> Bootstrap::read_table() {
   const Value table = read_record(meeting_.get(kTable, deadline_), 0);
   for (const Value& entry : table.at("ranks").as_array()) records.push_back(to_rank_record(entry));
   if (static_cast<int>(records.size()) != config_.size) {
-    throw Error(ErrorCode::protocol, "rank 0 counts " + std::to_string(records.size()) + " ranks in group " +
-                                         config_.name + ", rank " + std::to_string(config_.rank) +
-                                         " counts " + std::to_string(config_.size));
+    throw Error(ErrorCode::protocol,
+                base::text("rank 0 counts ", records.size(), " ranks in group ", config_.name, ", rank ",
+                           config_.rank, " counts ", config_.size));
   }
   return records;
 }
@@ -52,10 +53,9 @@ std::vector<RankRecord> Bootstrap::collect() {
   for (int rank = 0; rank < config_.size; ++rank) {
     const Value value = read_record(meeting_.get(joined_key(rank), deadline_), rank);
     if (value.at("rank") != Value(rank) || value.at("size") != Value(config_.size)) {
-      throw Error(ErrorCode::protocol, "rank " + std::to_string(rank) + " of group " + config_.name +
-                                           " counts " +
-                                           std::to_string(value.at("size").as_int(INT64_MIN, INT64_MAX)) +
-                                           " ranks, rank 0 counts " + std::to_string(config_.size));
+      throw Error(ErrorCode::protocol, base::text("rank ", rank, " of group ", config_.name, " counts ",
+                                                  value.at("size").as_int(INT64_MIN, INT64_MAX),
+                                                  " ranks, rank 0 counts ", config_.size));
     }
     records.push_back(to_rank_record(value));
     table.push_back(value);
@@ -69,16 +69,16 @@ Error Bootstrap::late() {
   for (int rank = 0; rank < config_.size; ++rank) {
     (meeting_.has(joined_key(rank)) ? joined : absent).push_back(rank);
   }
-  const std::string when = " within the timeout of " + duration_text(deadline_.length);
+  const std::string when = base::text(" within the timeout of ", duration_text(deadline_.length));
   if (absent.empty()) {
-    return Error(ErrorCode::timeout, "rank 0 did not tell who joined group " + config_.name + when +
-                                         ", as rank " + std::to_string(config_.rank) +
-                                         " waited for. Look for what keeps it, or raise the timeout.");
+    return Error(ErrorCode::timeout,
+                 base::text("rank 0 did not tell who joined group ", config_.name, when, ", as rank ",
+                            config_.rank, " waited for. Look for what keeps it, or raise the timeout."));
   }
-  return Error(ErrorCode::timeout, ranks_text(absent) + " did not join group " + config_.name + when +
-                                       " (joined: " + numbers_text(joined) + "; according to rank " +
-                                       std::to_string(config_.rank) +
-                                       "). Look for what keeps the missing, or raise the timeout.");
+  return Error(ErrorCode::timeout,
+               base::text(ranks_text(absent), " did not join group ", config_.name, when,
+                          " (joined: ", numbers_text(joined), "; according to rank ", config_.rank,
+                          "). Look for what keeps the missing, or raise the timeout."));
 }
 
 std::vector<std::vector<int>> Bootstrap::agree_on_hosts(const std::vector<std::vector<RankRecord>>& claimed,

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 
+#include "base/text.hpp"
 #include "transport/host/machine.hpp"
 #include "transport/support/protocol.hpp"
 #include "transport/support/text.hpp"
@@ -21,7 +22,7 @@ using msgpack::Value;
 constexpr Milliseconds kGreeting{5'000};  // for the packet that follows a connection at once
 
 std::string reach_key(int rank) {
-  return "reach/" + std::to_string(rank);
+  return base::text("reach/", rank);
 }
 
 /// Decodes a packet and checks its type. Throws the reason that a leader sent when it gave up.
@@ -31,7 +32,7 @@ Value read_packet(const Channel::Packet& packet, const char* type) {
   if (found == "failed") throw Error(ErrorCode::bootstrap, message.at("why").as_string());
   if (found != type) {
     throw Error(ErrorCode::protocol,
-                "hand-over packet \"" + found + "\" where \"" + type + "\" was expected");
+                base::text("hand-over packet \"", found, "\" where \"", type, "\" was expected"));
   }
   return message;
 }
@@ -54,8 +55,8 @@ std::vector<std::uint64_t> read_sizes(const Value& message) {
   std::vector<std::uint64_t> sizes;
   for (const Value& size : message.at("bytes").as_array()) sizes.push_back(size.as_uint());
   if (sizes.size() > kMaxRegions) {
-    throw Error(ErrorCode::protocol, std::to_string(sizes.size()) + " regions were announced; at most " +
-                                         std::to_string(kMaxRegions) + " can be shared");
+    throw Error(ErrorCode::protocol,
+                base::text(sizes.size(), " regions were announced; at most ", kMaxRegions, " can be shared"));
   }
   return sizes;
 }
@@ -90,7 +91,7 @@ const RankRecord& HandOver::record(int rank) const {
   const auto found = std::find_if(candidates_.begin(), candidates_.end(),
                                   [&](const RankRecord& candidate) { return candidate.rank == rank; });
   if (found == candidates_.end()) {
-    throw Error(ErrorCode::protocol, "rank " + std::to_string(rank) + " turned up on a host it is not on");
+    throw Error(ErrorCode::protocol, base::text("rank ", rank, " turned up on a host it is not on"));
   }
   return *found;
 }
@@ -102,9 +103,8 @@ std::vector<std::shared_ptr<Mapping>> HandOver::map_regions(int rank, const Hand
       regions.push_back(map_segment(handles.regions[i].get(), handles.bytes[i]));
     }
   } catch (const Error& error) {
-    throw Error(error.code(), "rank " + std::to_string(rank_) + " cannot use region " +
-                                  std::to_string(regions.size()) + " of rank " + std::to_string(rank) + ": " +
-                                  error.what());
+    throw Error(error.code(), base::text("rank ", rank_, " cannot use region ", regions.size(), " of rank ",
+                                         rank, ": ", error.what()));
   }
   return regions;
 }
@@ -205,9 +205,9 @@ void Leader::receive_members(Listener& listener) {
         if (missing && processes[i].dead()) throw died(record(expected[i]), own_record());
       }
       if (!deadline_.passed()) continue;
-      throw Error(ErrorCode::timeout, "rank " + std::to_string(waiting.front()) +
-                                          " did not take the shared memory that rank " +
-                                          std::to_string(rank_) + " offered it");
+      throw Error(ErrorCode::timeout,
+                  base::text("rank ", waiting.front(), " did not take the shared memory that rank ", rank_,
+                             " offered it"));
     }
   }
 }
@@ -237,8 +237,8 @@ void Leader::admit(Channel channel, std::vector<int>& expected) {
       throw Error(ErrorCode::protocol, "it returned another nonce than the one in the shared memory");
     }
   } catch (const Error& error) {
-    throw Error(error.code(), "rank " + std::to_string(rank) + " failed to take the shared memory of rank " +
-                                  std::to_string(rank_) + ": " + error.what());
+    throw Error(error.code(), base::text("rank ", rank, " failed to take the shared memory of rank ", rank_,
+                                         ": ", error.what()));
   }
   handles.pidfd = channel.peer_pidfd();
   handles_[rank] = std::move(handles);
@@ -296,8 +296,8 @@ std::optional<HostGroup> Member::form() {
     map_control(*channel);
     receive_ranks(*channel);
   } catch (const Error& error) {
-    throw Error(error.code(), "the hand-over of shared memory by rank " +
-                                  std::to_string(candidates_.front().rank) + " failed: " + error.what());
+    throw Error(error.code(), base::text("the hand-over of shared memory by rank ", candidates_.front().rank,
+                                         " failed: ", error.what()));
   }
   return std::move(group_);
 }

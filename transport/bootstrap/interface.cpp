@@ -10,6 +10,7 @@
 #include <sstream>
 #include <vector>
 
+#include "base/text.hpp"
 #include "transport/host/segment.hpp"
 
 namespace vccl {
@@ -38,7 +39,7 @@ std::vector<Interface> interfaces() {
       // A link-local address is useless to a peer without the name of the peer's own interface.
       if (IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr)) continue;
       inet_ntop(AF_INET6, &address->sin6_addr, text, sizeof text);
-      result.push_back({entry->ifa_name, "[" + std::string(text) + "]", true});
+      result.push_back({entry->ifa_name, base::text("[", text, "]"), true});
     }
   }
   std::stable_sort(result.begin(), result.end(),
@@ -84,14 +85,15 @@ std::string interface_address(const std::string& wanted, bool one_machine) {
   if (chosen) return chosen->address;
   std::string names;
   for (const Interface& interface : all) {
-    names += (names.empty() ? "" : ", ") + interface.name + " " + interface.address;
+    names += base::text(names.empty() ? "" : ", ", interface.name, " ", interface.address);
   }
   throw Error(
       ErrorCode::bootstrap,
-      (wanted.empty() ? std::string("no network interface but loopback is up, and the ranks are on several "
-                                    "hosts")
-                      : "VCCL_SOCKET_IFNAME=" + wanted + " matches no network interface that is up") +
-          " (there are: " + names + ")");
+      base::text(wanted.empty()
+                     ? std::string("no network interface but loopback is up, and the ranks are on several "
+                                   "hosts")
+                     : base::text("VCCL_SOCKET_IFNAME=", wanted, " matches no network interface that is up"),
+                 " (there are: ", names, ")"));
 }
 
 }  // namespace vccl

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/text.hpp"
 #include "transport/earlier.hpp"
 #include "transport/interruption.hpp"
 #include "transport/state/failure_channel.hpp"
@@ -35,14 +36,14 @@ bool names_its_cause(ErrorCode code) {
 }  // namespace
 
 std::string RankEnd::text(int rank) const {
-  const std::string who = "rank " + std::to_string(rank) + " (pid " + std::to_string(pid) + ")";
+  const std::string who = base::text("rank ", rank, " (pid ", pid, ")");
   switch (how) {
     case How::died:
-      return who + " died";
+      return base::text(who, " died");
     case How::left:
-      return who + " left";
+      return base::text(who, " left");
     default:
-      return "the process of " + who + " has ended";
+      return base::text("the process of ", who, " has ended");
   }
 }
 
@@ -58,9 +59,9 @@ std::string Meeting::get(const std::string& key, const Deadline& deadline) {
       if (error.code() != ErrorCode::timeout) throw;
       look();
       if (!last) continue;
-      throw Error(ErrorCode::timeout, "rank " + std::to_string(config_.rank) + " waited " +
-                                          duration_text(deadline.length) + " while group " + config_.name +
-                                          " was put together");
+      throw Error(ErrorCode::timeout,
+                  base::text("rank ", config_.rank, " waited ", duration_text(deadline.length),
+                             " while group ", config_.name, " was put together"));
     }
   }
 }
@@ -70,11 +71,11 @@ std::string Meeting::await(int rank, const std::string& key, const char* what) {
     return get(key, deadline_);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::timeout || heard_) throw;
-    throw Error(ErrorCode::timeout, "rank " + std::to_string(config_.rank) + " waited " +
-                                        duration_text(deadline_.length) + " for rank " +
-                                        std::to_string(rank) + " " + what + " while group " + config_.name +
-                                        " was put together. Look for a rank that is stuck or slow, or raise "
-                                        "the timeout.");
+    throw Error(ErrorCode::timeout,
+                base::text("rank ", config_.rank, " waited ", duration_text(deadline_.length), " for rank ",
+                           rank, " ", what, " while group ", config_.name,
+                           " was put together. Look for a rank that is stuck or slow, or raise "
+                           "the timeout."));
   }
 }
 
@@ -108,8 +109,8 @@ void Meeting::look() {
 
 void Meeting::look_now() {
   if (const std::string by = interruption(); !by.empty())
-    throw Error(ErrorCode::aborted, "rank " + std::to_string(config_.rank) + " was interrupted by " + by +
-                                        " while group " + config_.name + " was put together");
+    throw Error(ErrorCode::aborted, base::text("rank ", config_.rank, " was interrupted by ", by,
+                                               " while group ", config_.name, " was put together"));
   check_announced();
   if (watches_deaths_) {
     read_some_records();
@@ -178,9 +179,10 @@ void Meeting::check_deaths() {
   } catch (const Error& error) {
     if (error.code() != ErrorCode::bootstrap || heard_) throw;  // ignored: the store may have died with them
   }
-  throw Error(dead.empty() ? ErrorCode::peer_left : ErrorCode::peer_dead,
-              (dead.empty() ? gone : dead) + " while group " + config_.name + " was put together, as rank " +
-                  std::to_string(config_.rank) + " noticed. Read that rank's own output first.");
+  throw Error(
+      dead.empty() ? ErrorCode::peer_left : ErrorCode::peer_dead,
+      base::text(dead.empty() ? gone : dead, " while group ", config_.name, " was put together, as rank ",
+                 config_.rank, " noticed. Read that rank's own output first."));
 }
 
 Error Meeting::give_up(const FailureChannel* failures) noexcept {
@@ -190,7 +192,7 @@ Error Meeting::give_up(const FailureChannel* failures) noexcept {
 }
 
 Error Meeting::own_error(const FailureChannel* failures) const {
-  const std::string who = "rank " + std::to_string(config_.rank) + " could not join group " + config_.name;
+  const std::string who = base::text("rank ", config_.rank, " could not join group ", config_.name);
   try {
     throw;
   } catch (const Error& error) {
@@ -198,13 +200,14 @@ Error Meeting::own_error(const FailureChannel* failures) const {
         failures && failures->happened() && std::string_view(error.what()) == failures->error().what();
     const bool interrupted = std::string_view(error.what()).starts_with("interrupted by");
     if (of_group || heard_ || (names_its_cause(error.code()) && !interrupted)) return error;
-    return Error(error.code(), who + ": " + error.what());
+    return Error(error.code(), base::text(who, ": ", error.what()));
   } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::system, who +
-                                        ": there is not enough memory. Look at the limits (ulimit -v, the "
-                                        "container's) and at what else runs there.");
+    return Error(ErrorCode::system,
+                 base::text(who,
+                            ": there is not enough memory. Look at the limits (ulimit -v, the "
+                            "container's) and at what else runs there."));
   } catch (const std::exception& error) {
-    return Error(ErrorCode::system, who + ": " + error.what());
+    return Error(ErrorCode::system, base::text(who, ": ", error.what()));
   } catch (...) {
     return Error(ErrorCode::system, who);
   }

@@ -1,5 +1,6 @@
 #include "transport/bootstrap/rank_record.hpp"
 
+#include "base/text.hpp"
 #include "transport/bootstrap/unix_socket.hpp"
 #include "transport/support/text.hpp"
 
@@ -8,7 +9,7 @@ namespace vccl {
 using msgpack::Value;
 
 std::string joined_key(int rank) {
-  return "joined/" + std::to_string(rank);
+  return base::text("joined/", rank);
 }
 
 std::string encode(const RankRecord& record, int size) {
@@ -42,10 +43,8 @@ PeerProcess process_of(const RankRecord& them, const RankRecord& us) {
 }
 
 Error died(const RankRecord& them, const RankRecord& us) {
-  return Error(ErrorCode::peer_dead, "rank " + std::to_string(them.rank) + " (pid " +
-                                         std::to_string(them.pid) + ") died while rank " +
-                                         std::to_string(us.rank) +
-                                         " shared memory with it to form the group");
+  return Error(ErrorCode::peer_dead, base::text("rank ", them.rank, " (pid ", them.pid, ") died while rank ",
+                                                us.rank, " shared memory with it to form the group"));
 }
 
 std::string get_of(const RankRecord& them, const RankRecord& us, Store& store, const std::string& key,
@@ -62,9 +61,8 @@ std::string get_of(const RankRecord& them, const RankRecord& us, Store& store, c
       if (error.code() != ErrorCode::timeout) throw;
       if (dead) throw died(them, us);
       if (!last) continue;
-      throw Error(ErrorCode::timeout, "rank " + std::to_string(us.rank) + " waited " +
-                                          duration_text(deadline.length) + " for rank " +
-                                          std::to_string(them.rank) + " " + what);
+      throw Error(ErrorCode::timeout, base::text("rank ", us.rank, " waited ", duration_text(deadline.length),
+                                                 " for rank ", them.rank, " ", what));
     }
   }
 }

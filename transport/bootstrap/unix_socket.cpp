@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "base/text.hpp"
 #include "transport/host/machine.hpp"
 #include "transport/interruption.hpp"
 
@@ -33,8 +34,7 @@ Address abstract_address(const std::string& name) {
   Address address;
   address.data.sun_family = AF_UNIX;
   if (name.empty() || name.size() + 1 > sizeof address.data.sun_path) {
-    throw Error(ErrorCode::protocol,
-                "a hand-over socket's name has " + std::to_string(name.size()) + " bytes");
+    throw Error(ErrorCode::protocol, base::text("a hand-over socket's name has ", name.size(), " bytes"));
   }
   std::memcpy(address.data.sun_path + 1, name.data(), name.size());
   address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
@@ -82,8 +82,8 @@ Channel::Channel(FileDescriptor socket) : socket_(std::move(socket)) {
   const ucred peer = credentials(socket_.get());
   if (peer.uid != geteuid()) {
     throw Error(ErrorCode::bootstrap,
-                "the process at the other end of the hand-over socket belongs to user " +
-                    std::to_string(peer.uid) + ", not to user " + std::to_string(geteuid()));
+                base::text("the process at the other end of the hand-over socket belongs to user ", peer.uid,
+                           ", not to user ", geteuid()));
   }
   pid_ = peer.pid;
 }
@@ -97,7 +97,7 @@ Channel Channel::connect(const std::string& name) {
   } while (done != 0 && errno == EINTR);
   if (done != 0) {
     throw Error(ErrorCode::bootstrap,
-                std::string("connecting to the hand-over socket failed: ") + std::strerror(errno));
+                base::text("connecting to the hand-over socket failed: ", std::strerror(errno)));
   }
   return Channel(std::move(socket));
 }
@@ -174,7 +174,7 @@ FileDescriptor Channel::peer_pidfd() const {
   return open_pidfd(pid_);
 }
 
-Listener::Listener() : name_("vccl-" + random_hex(16)), socket_(make_socket(SOCK_NONBLOCK)) {
+Listener::Listener() : name_(base::text("vccl-", random_hex(16))), socket_(make_socket(SOCK_NONBLOCK)) {
   const Address address = abstract_address(name_);
   if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address.data), address.length) != 0) {
     throw_system("binding the hand-over socket");

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "base/text.hpp"
 #include "transport/error.hpp"
 
 namespace vccl {
@@ -38,11 +39,10 @@ void require_descriptors(std::size_t needed, const std::string& what) {
   const std::size_t open = open_descriptors(limit);
   const std::size_t wanted = needed + kSpare;
   if (open + wanted <= limit) return;
-  throw Error(ErrorCode::system, what + " need " + std::to_string(wanted) + " file descriptors, " +
-                                     std::to_string(kSpare) + " of them as a reserve, but this process has " +
-                                     std::to_string(open) + " of the " + std::to_string(limit) +
-                                     " open that it may open. Raise the limit, at least to " +
-                                     std::to_string(open + wanted) + ": ulimit -n");
+  throw Error(ErrorCode::system, base::text(what, " need ", wanted, " file descriptors, ", kSpare,
+                                            " of them as a reserve, but this process has ", open, " of the ",
+                                            limit, " open that it may open. Raise the limit, at least to ",
+                                            open + wanted, ": ulimit -n"));
 }
 
 }  // namespace vccl

@@ -2,10 +2,12 @@
 
 #include <cstdio>
 
+#include "base/text.hpp"
+
 namespace vccl {
 
 Log::Log(LogLevel level, int rank, const std::string& group)
-    : level_(level), prefix_("[vccl] rank " + std::to_string(rank) + " (" + group + "): ") {}
+    : level_(level), prefix_(base::text("[vccl] rank ", rank, " (", group, "): ")) {}
 
 void Log::write(LogLevel level, const std::string& text) const noexcept {
   if (level > level_) return;

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "base/text.hpp"
+
 namespace vccl::msgpack {
 namespace {
 
@@ -65,7 +67,7 @@ class Decoder {
       case 0xdf:
         return map(number(tag == 0xde ? 2 : 4), depth);
       default:
-        refuse("type byte " + std::to_string(tag));
+        refuse(base::text("type byte ", tag));
     }
   }
 
@@ -195,8 +197,7 @@ std::int64_t Value::as_int(std::int64_t low, std::int64_t high) const {
   auto* value = std::get_if<std::int64_t>(&value_);
   if (!value) refuse("an integer was expected");
   if (*value < low || *value > high) {
-    refuse("the integer " + std::to_string(*value) + " is not in [" + std::to_string(low) + ", " +
-           std::to_string(high) + "]");
+    refuse(base::text("the integer ", *value, " is not in [", low, ", ", high, "]"));
   }
   return *value;
 }
@@ -229,7 +230,7 @@ const Map& Value::as_map() const {
 const Value& Value::at(const std::string& key) const {
   const Map& map = as_map();
   auto found = map.find(key);
-  if (found == map.end()) refuse("the key \"" + key + "\" is missing");
+  if (found == map.end()) refuse(base::text("the key \"", key, "\" is missing"));
   return found->second;
 }
 

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/text.hpp"
 #include "transport/error.hpp"
 
 namespace vccl::msgpack {
@@ -20,7 +21,7 @@ namespace vccl::msgpack {
 class Malformed : public Error {
  public:
   explicit Malformed(const std::string& why)
-      : Error(ErrorCode::protocol, "malformed control message: " + why) {}
+      : Error(ErrorCode::protocol, base::text("malformed control message: ", why)) {}
 };
 
 /// Bytes that are not text.

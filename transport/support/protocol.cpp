@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "base/text.hpp"
+
 namespace vccl {
 
 using msgpack::Map;
@@ -20,10 +22,10 @@ std::string control_message(const char* type, Map fields) {
 Value read_record(std::string_view bytes, int from) {
   Value record = msgpack::decode(bytes);
   if (const auto version = record.at("v").as_int(0, INT64_MAX); version != kProtocolVersion) {
-    throw Error(ErrorCode::protocol, (from < 0 ? "another process" : "rank " + std::to_string(from)) +
-                                         " speaks version " + std::to_string(version) +
-                                         " to ranks that speak version " + std::to_string(kProtocolVersion) +
-                                         ": all ranks must run the same version of vccl");
+    throw Error(ErrorCode::protocol,
+                base::text(from < 0 ? "another process" : base::text("rank ", from), " speaks version ",
+                           version, " to ranks that speak version ", kProtocolVersion,
+                           ": all ranks must run the same version of vccl"));
   }
   return record;
 }

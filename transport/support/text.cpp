@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/text.hpp"
+
 namespace vccl {
 namespace {
 
@@ -54,7 +56,7 @@ std::string valid_text(std::string_view text) {
 
 std::string numbers_text(std::span<const int> numbers) {
   std::string text;
-  for (int number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
+  for (int number : numbers) text += base::text(text.empty() ? "" : ", ", number);
   return text;
 }
 
@@ -64,10 +66,9 @@ std::string ranks_text(std::span<const int> ranks) {
 
 std::string duration_text(Milliseconds length) {
   const auto count = length.count();
-  if (count < 1000) return std::to_string(count) + " ms";
-  std::string text = std::to_string(count / 1000);
-  if (count % 1000 >= 100) text += "." + std::to_string(count % 1000 / 100);
-  return text + " s";
+  if (count < 1000) return base::text(count, " ms");
+  const auto tenths = count % 1000 / 100;
+  return tenths == 0 ? base::text(count / 1000, " s") : base::text(count / 1000, ".", tenths, " s");
 }
 
 }  // namespace vccl

@@ -12,6 +12,7 @@
 
 #include "base/descriptor.hpp"
 #include "base/sealed_memory.hpp"
+#include "base/text.hpp"
 #include "csrc_device/runtime/error.hpp"
 
 #ifndef MADV_POPULATE_WRITE
@@ -29,8 +30,8 @@ std::size_t round_up(std::size_t n, std::size_t unit) {
 }
 
 [[noreturn]] void refuse(const char* name, std::size_t capacity, const char* call, int code) {
-  throw Error("card memory '" + std::string(name) + "' of " + std::to_string(capacity) + " bytes: " + call +
-              " failed: " + std::strerror(code) + " (a smaller VDEV_MEMORY may help)");
+  throw Error(base::text("card memory '", name, "' of ", capacity, " bytes: ", call,
+                         " failed: ", std::strerror(code), " (a smaller VDEV_MEMORY may help)"));
 }
 
 base::FileDescriptor make_file(const char* name, std::size_t capacity) {
@@ -53,8 +54,7 @@ void touch(std::byte* from, std::size_t size) {
 }  // namespace
 
 Arena::Arena(const char* name, std::size_t capacity) : capacity_(round_up(capacity, kPage)) {
-  if (capacity == 0)
-    throw InvalidArgument("card memory '" + std::string(name) + "' needs a capacity above 0");
+  if (capacity == 0) throw InvalidArgument(base::text("card memory '", name, "' needs a capacity above 0"));
   base::FileDescriptor file = make_file(name, capacity_);
 
   // Reserves more than needed, maps the file at the first 2 MiB boundary inside, and gives the rest back.
@@ -113,7 +113,7 @@ void Arena::discard(std::size_t offset, std::size_t size) {
   while (::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                      static_cast<off_t>(size)) != 0) {
     if (errno != EINTR)
-      throw Error(std::string("card memory: fallocate(PUNCH_HOLE) failed: ") + std::strerror(errno));
+      throw Error(base::text("card memory: fallocate(PUNCH_HOLE) failed: ", std::strerror(errno)));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/cpu_pause.hpp"
+#include "base/text.hpp"
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/host_waits.hpp"
 #include "csrc_device/runtime/queue.hpp"
@@ -65,9 +66,10 @@ bool Queue::help(std::uint64_t sequence, bool gives_up) {
   if (done(sequence)) return true;
   check_fork();
   if (running_here()) {
-    throw Error("a task of stream '" + name_ +
-                "' waits for the stream itself: it would wait for its own end. Enqueue what follows as a "
-                "further task instead of synchronising inside one");
+    throw Error(
+        base::text("a task of stream '", name_,
+                   "' waits for the stream itself: it would wait for its own end. Enqueue what follows as a "
+                   "further task instead of synchronising inside one"));
   }
   using Time = std::chrono::steady_clock::time_point;
   while (true) {
@@ -80,7 +82,7 @@ bool Queue::help(std::uint64_t sequence, bool gives_up) {
         if (sleep(lock, sequence, end) != std::cv_status::timeout) continue;
         lock.unlock();
         if (interrupted()) {
-          interrupt("interrupted by " + interruption_name());
+          interrupt(base::text("interrupted by ", interruption_name()));
           if (gives_up) return done(sequence);
         }
         lock.lock();
@@ -90,7 +92,7 @@ bool Queue::help(std::uint64_t sequence, bool gives_up) {
     run(lock, sequence, gives_up ? Runner::kHelper : Runner::kHelperToTheEnd);
     if (done(sequence)) {
       // A task that waited inside has seen the interruption, and failed.
-      if (interruption_pending()) interrupt("interrupted by " + interruption_name());
+      if (interruption_pending()) interrupt(base::text("interrupted by ", interruption_name()));
       return true;
     }
     if (gives_up && interruption_pending()) return false;
@@ -125,7 +127,7 @@ bool Queue::wait_until(std::uint64_t sequence, std::int64_t nanoseconds) {
     if (end == deadline) return done(sequence);
     lock.unlock();
     if (interrupted()) {
-      interrupt("interrupted by " + interruption_name());
+      interrupt(base::text("interrupted by ", interruption_name()));
       return done(sequence);
     }
     lock.lock();

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <string>
 
+#include "base/text.hpp"
+
 namespace vccl {
 
 Splits::Splits(Communicator& communicator, const Call& call)
@@ -54,11 +56,11 @@ void Splits::compare(Communicator& communicator) const {
   for (int from = 0; from < size_; ++from)
     for (int to = 0; to < size_; ++to) {
       if (sent(from, to) == expected(to, from)) continue;
-      communicator.fail(ErrorCode::mismatch,
-                        "all_to_all of group " + communicator.name() + ": rank " + std::to_string(from) +
-                            " sends " + std::to_string(sent(from, to)) + " elements to rank " +
-                            std::to_string(to) + ", which expects " + std::to_string(expected(to, from)) +
-                            ". The input splits of each rank must be the output splits of the others.");
+      communicator.fail(
+          ErrorCode::mismatch,
+          base::text("all_to_all of group ", communicator.name(), ": rank ", from, " sends ", sent(from, to),
+                     " elements to rank ", to, ", which expects ", expected(to, from),
+                     ". The input splits of each rank must be the output splits of the others."));
       // This throws the first failure, which may be another rank's of the same disagreement.
       communicator.check();
     }

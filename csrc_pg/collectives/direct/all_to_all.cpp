@@ -1,4 +1,5 @@
 // Direct all_to_all: each rank reads its chunks from all inputs.
+#include "base/text.hpp"
 #include "csrc_pg/collectives/buffers/copy.hpp"
 #include "csrc_pg/collectives/buffers/splits.hpp"
 #include "csrc_pg/collectives/direct/direct.hpp"
@@ -13,8 +14,9 @@ namespace {
 void check_inside(Communicator& communicator, int rank, const char* buffer, std::size_t length,
                   std::size_t offset, std::size_t count) {
   if (offset <= length && count <= length - offset) return;
-  communicator.fail(ErrorCode::protocol, "rank " + std::to_string(rank) + " of " + communicator.name() +
-                                             " announced splits beyond its " + buffer + " for all_to_all");
+  communicator.fail(ErrorCode::protocol,
+                    base::text("rank ", rank, " of ", communicator.name(), " announced splits beyond its ",
+                               buffer, " for all_to_all"));
   communicator.check();
 }
 

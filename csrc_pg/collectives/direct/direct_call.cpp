@@ -4,6 +4,8 @@
 #include <bit>
 #include <string>
 
+#include "base/text.hpp"
+
 namespace vccl {
 
 std::uint64_t factor_bits(const Call& call) {
@@ -22,9 +24,9 @@ DirectCall::DirectCall(Communicator& communicator, const Call& call)
     const auto input = peers_.input(rank), output = peers_.output(rank);
     const Buffers wanted = buffers_of(call, rank, size_);
     if (agreed && (input.size() != wanted.input * element_ || output.size() != wanted.output * element_)) {
-      communicator.fail(ErrorCode::protocol, "rank " + std::to_string(rank) + " of " + communicator.name() +
-                                                 " announced buffers of other lengths than " +
-                                                 describe(signature_of(call)) + " has");
+      communicator.fail(ErrorCode::protocol, base::text("rank ", rank, " of ", communicator.name(),
+                                                        " announced buffers of other lengths than ",
+                                                        describe(signature_of(call)), " has"));
       communicator.check();
     }
     inputs_.add(input.data());

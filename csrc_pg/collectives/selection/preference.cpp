@@ -5,6 +5,8 @@
 #include <mutex>
 #include <string_view>
 
+#include "base/text.hpp"
+
 namespace vccl {
 
 namespace {
@@ -18,15 +20,15 @@ class Parser {
       if (at_end() && !found_.empty()) break;  // a ";" at the end
       parse_collective();
     } while (accept(';'));
-    if (!at_end()) fail(std::string("\"") + text_[at_] + "\" where \",\" or \";\" should be");
+    if (!at_end()) fail(base::text("\"", text_[at_], "\" where \",\" or \";\" should be"));
     return std::move(found_);
   }
 
  private:
   [[noreturn]] void fail(const std::string& why) const {
     throw Error(ErrorCode::invalid,
-                "VCCL_ALGO is \"" + text_ + "\", and at character " + std::to_string(at_ + 1) + ": " + why +
-                    ". An example: all_reduce:oneshot[0-4K],direct[4K-1M],ring;broadcast:ring");
+                base::text("VCCL_ALGO is \"", text_, "\", and at character ", at_ + 1, ": ", why,
+                           ". An example: all_reduce:oneshot[0-4K],direct[4K-1M],ring;broadcast:ring"));
   }
 
   void skip_blanks() {
@@ -42,7 +44,7 @@ class Parser {
     return true;
   }
   void expect(char wanted) {
-    if (!accept(wanted)) fail(std::string("\"") + wanted + "\" should be here");
+    if (!accept(wanted)) fail(base::text("\"", wanted, "\" should be here"));
   }
   std::string word() {
     skip_blanks();
@@ -59,7 +61,7 @@ class Parser {
     std::string names;
     for (int i = 0; i <= int(Collective::barrier); ++i) {
       const auto collective = Collective(i);
-      names += std::string(i > 0 ? ", " : "") + to_string(collective);
+      names += base::text(i > 0 ? ", " : "", to_string(collective));
       if (name != to_string(collective)) continue;
       expect(':');
       do parse_algorithm(collective);
@@ -67,7 +69,7 @@ class Parser {
       return;
     }
     at_ = begin;
-    fail("there is no collective \"" + name + "\"; there are " + names);
+    fail(base::text("there is no collective \"", name, "\"; there are ", names));
   }
 
   void parse_algorithm(Collective collective) {
@@ -79,12 +81,12 @@ class Parser {
     for (const Algorithm& algorithm : algorithms()) {
       if (algorithm.collective != collective) continue;
       if (names.find(algorithm.name) == std::string::npos)
-        names += (names.empty() ? "" : ", ") + std::string(algorithm.name);
+        names += base::text(names.empty() ? "" : ", ", algorithm.name);
       if (name == algorithm.name && !found) found = &algorithm;
     }
     if (!found) {
       at_ = begin;
-      fail(std::string(to_string(collective)) + " has no algorithm \"" + name + "\"; it has " + names);
+      fail(base::text(to_string(collective), " has no algorithm \"", name, "\"; it has ", names));
     }
     Preference preference{found, 0, kAnyLength};
     if (accept('[')) {

@@ -31,8 +31,10 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler = shutil.which("c++") or shutil.which("g++")
     assert compiler, "no C++ compiler"
     target = tmp_path_factory.mktemp("msgpack") / "test_msgpack"
-    rooms = [ROOT / "transport" / name for name in ("support/msgpack.cpp", "error.cpp", "support/text.cpp")]
-    sources = [SOURCE / "test_msgpack.cpp", *rooms]
+    transport = [
+        ROOT / "transport" / name for name in ("support/msgpack.cpp", "error.cpp", "support/text.cpp")
+    ]
+    sources = [SOURCE / "test_msgpack.cpp", ROOT / "base/text.cpp", *transport]
     command = [compiler, "-std=c++20", "-O1", f"-I{ROOT}", *sources, "-o", target]
     subprocess.run(command, check=True, timeout=300)
     return target

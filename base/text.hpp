@@ -1,0 +1,46 @@
+// Putting the texts of errors and logs together. (std::format comes with GCC 13.)
+#pragma once
+
+#include <charconv>
+#include <concepts>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+namespace base {
+
+/// A number that text() writes in decimals. A bool is none: a text says it in words.
+template <class Type>
+concept Decimal = std::integral<Type> && !std::same_as<Type, bool> && !std::same_as<Type, char>;
+
+/// What text() puts together: characters that are somewhere else, or a number's digits, which it holds.
+class TextPiece {
+ public:
+  explicit TextPiece(std::string_view characters) : characters_(characters) {}
+  template <std::same_as<char> Character>
+  explicit TextPiece(Character character) : characters_(digits_, 1) {
+    digits_[0] = character;
+  }
+  template <Decimal Number>
+  explicit TextPiece(Number number) {
+    characters_ = {digits_, std::to_chars(digits_, digits_ + sizeof digits_, number).ptr};
+  }
+  TextPiece(const TextPiece&) = delete;  // a copy would show the digits of this one
+
+  std::string_view characters() const { return characters_; }
+
+ private:
+  char digits_[20];  // of the longest number, -2^63
+  std::string_view characters_;
+};
+
+/// Returns the pieces in their order as one string.
+std::string joined(std::initializer_list<TextPiece> pieces);
+
+/// Returns strings, characters and whole numbers in their order as one string: text("rank ", 3, " left").
+template <class... Pieces>
+std::string text(const Pieces&... pieces) {
+  return joined({TextPiece(pieces)...});
+}
+
+}  // namespace base

@@ -69,6 +69,11 @@ void enqueue_copy(int card, const at::Tensor& to, const at::Tensor& from, const 
                                    to_torch(*stream));
 }
 
+// Copies after what the current stream of `card` holds, and returns when that is done.
+void copy_and_wait(int card, at::Tensor& to, const at::Tensor& from) {
+  launch_and_wait(card, {&from}, {&to}, [&] { at::native::copy_(to, from, /*non_blocking=*/false); });
+}
+
 void copy_with_host(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
   const bool to_card = dst.is_privateuseone();
   const int card = card_of_tensor(to_card ? dst : self);
@@ -82,7 +87,7 @@ void copy_with_host(const at::Tensor& self, const at::Tensor& dst, bool non_bloc
     enqueue_copy(card, to, from, host);
     return;
   }
-  launch_and_wait(card, {&from}, {&to}, [&] { at::native::copy_(to, from, /*non_blocking=*/false); });
+  copy_and_wait(card, to, from);
 }
 
 void copy_between_cards(const at::Tensor& self, const at::Tensor& dst) {
@@ -95,7 +100,7 @@ void copy_between_cards(const at::Tensor& self, const at::Tensor& dst) {
   // The copy comes after what either card's current stream holds, as on CUDA. Both streams then find the copy
   // done.
   wait_for_current_stream(target);
-  launch_and_wait(source, {&from}, {&to}, [&] { at::native::copy_(to, from, /*non_blocking=*/false); });
+  copy_and_wait(source, to, from);
 }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
@@ -112,7 +117,7 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
     CpuView view(source);
     const at::Tensor from = view.show(self);
     at::Tensor to = view.show(dst);
-    launch_and_wait(source, {&from}, {&to}, [&] { at::native::copy_(to, from, /*non_blocking=*/false); });
+    copy_and_wait(source, to, from);
   }
   return dst;
 }

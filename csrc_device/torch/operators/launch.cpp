@@ -63,18 +63,15 @@ void launch_and_wait(int card, TensorRefs reads, TensorRefs overwrites, c10::fun
   for (const auto* tensor : overwrites) renew(*tensor);
 }
 
-bool launch(int card, const c10::OperatorHandle& op, torch::jit::Stack& stack, Results,
-            c10::DispatchKey key) {
+void launch(int card, const c10::OperatorHandle& op, torch::jit::Stack& stack, c10::DispatchKey key) {
   const auto kernel = [&] { op.redispatchBoxed(c10::DispatchKeySet(key), &stack); };
   wait_for_current_stream(card);
   if (!SpoiledMemory::any()) [[likely]] {
-    run_on_card(card, kernel);
-    return true;
+    return run_on_card(card, kernel);
   }
   const auto overwritten = check_arguments(op, stack);
   run_on_card(card, kernel);
   for (const auto& tensor : overwritten) renew(tensor);
-  return true;
 }
 
 }  // namespace vdev

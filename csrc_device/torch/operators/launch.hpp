@@ -10,20 +10,11 @@
 
 namespace vdev {
 
-/// Says what is known of an operator's results before the operator has run.
-enum class Results {
-  written_arguments,  // it only writes to arguments that have their final sizes (out= and in-place forms)
-  fresh,              // it returns tensors whose sizes or values the caller needs
-};
-
-/// Runs the kernel of `op` for the key `kernel`, which is one of the CPU's, in the order of the calling
-/// thread's current stream on `card`. `stack` holds CPU tensors over memory of `card`. Returns true if the
-/// kernel has run and the stack holds its results. Returns false if the kernel will run later in the stream's
-/// order, which is only possible with Results::written_arguments; the stack is unchanged then. Raises the
-/// stream's pending error, the failure of a collective that should have written an argument (docs/errors.md),
-/// or what the kernel raises.
-bool launch(int card, const c10::OperatorHandle& op, torch::jit::Stack& stack, Results results,
-            c10::DispatchKey kernel = c10::DispatchKey::CPU);
+/// Runs the kernel of `op` for the key `kernel`, which is one of the CPU's, on the calling thread, in the
+/// order of its current stream on `card`. `stack` holds CPU tensors over memory of `card`, and afterwards the
+/// kernel's results. Raises the stream's pending error, the failure of a collective that should have written
+/// an argument (docs/errors.md), or what the kernel raises.
+void launch(int card, const c10::OperatorHandle& op, torch::jit::Stack& stack, c10::DispatchKey kernel);
 
 /// Lists tensors of a card, or what CpuView shows of them.
 using TensorRefs = std::initializer_list<const at::Tensor*>;

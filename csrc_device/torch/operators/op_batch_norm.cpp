@@ -7,15 +7,12 @@
 
 #include <vector>
 
+#include "csrc_device/torch/operators/optional_tensor.hpp"
+
 namespace vdev {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
-
-bool given(const OptionalTensor& tensor) {
-  return tensor.has_value() && tensor->defined();
-}
 
 // Returns the type of the statistics. Those of narrow floats are kept in float32, as on CUDA.
 at::ScalarType statistics_type(const Tensor& input) {

@@ -42,8 +42,6 @@ struct Facts {
   std::vector<Slot> slots;
   std::vector<int> returned_argument;  // for each result, the number of the written argument that it is, or
                                        // -1
-  Results results = Results::fresh;
-  bool has_cpu_kernel = false;
 };
 
 std::optional<Kind> kind_of(const c10::TypePtr& type) {
@@ -89,7 +87,6 @@ std::unique_ptr<Facts> read_schema(const c10::OperatorHandle& op) {
       facts->slots.push_back({i, *kind, written, may_be_cpu(facts->name, argument.name())});
     }
   }
-  bool only_written = !schema.returns().empty();
   for (const c10::Argument& result : schema.returns()) {
     int found = -1;
     if (result.alias_info() != nullptr && result.alias_info()->isWrite()) {
@@ -101,9 +98,7 @@ std::unique_ptr<Facts> read_schema(const c10::OperatorHandle& op) {
       }
     }
     facts->returned_argument.push_back(found);
-    only_written = only_written && found >= 0;
   }
-  facts->results = only_written ? Results::written_arguments : Results::fresh;
   return facts;
 }
 
@@ -271,23 +266,22 @@ class Call {
   bool adopt_results_ = true;
 };
 
-void run_on_cpu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+// Runs the operator's kernel for `key`, which it has and which is one of the CPU's.
+void run_on_card_memory(const c10::OperatorHandle& op, c10::DispatchKey key, Stack& stack) {
   const Facts& facts = facts_of(op);
+  IValue* arguments = stack.data() + (stack.size() - facts.arguments);
+  Call call(facts, c10::ArrayRef<IValue>(arguments, facts.arguments));
+  call.show_arguments(arguments);
+  launch(call.card(), op, stack, key);
+  call.finish(stack.data() + (stack.size() - facts.returned_argument.size()));
+}
+
+void run_on_cpu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), "Could not run '", op.operator_name(),
       "' on vdev: torch has no CPU kernel for it, and vdev has none of its own. Move the "
       "tensors to the CPU and use another operator.");
-  IValue* arguments = stack->data() + (stack->size() - facts.arguments);
-  Call call(facts, c10::ArrayRef<IValue>(arguments, facts.arguments));
-  call.show_arguments(arguments);
-  if (launch(call.card(), op, *stack, facts.results)) {
-    call.finish(stack->data() + (stack->size() - facts.returned_argument.size()));
-    return;
-  }
-  torch::jit::drop(*stack, facts.arguments);
-  for (int index : facts.returned_argument) {
-    stack->push_back(call.original(index));
-  }
+  run_on_card_memory(op, c10::DispatchKey::CPU, *stack);
 }
 
 // Runs a foreach operator. For lists over several devices, it calls the operator's generic form, which goes
@@ -349,35 +343,37 @@ bool prefers_cpu_kernel(const c10::OperatorHandle& op) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  auto& dispatcher = c10::Dispatcher::singleton();
-  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    if (name.name.rfind("aten::", 0) != 0) {
-      continue;
+  for_each_aten_operator([&](const c10::OperatorHandle& op, const char* name) {
+    const bool is_foreach = op.operator_name().name.rfind("aten::_foreach_", 0) == 0;
+    if (op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) ||
+        !(is_foreach || prefers_cpu_kernel(op))) {
+      return;
     }
-    const bool is_foreach = name.name.rfind("aten::_foreach_", 0) == 0;
-    const auto op = dispatcher.findSchema(name);
-    if (!op.has_value() || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) ||
-        !(is_foreach || prefers_cpu_kernel(*op))) {
-      continue;
-    }
-    const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-    m.impl(full.c_str(), is_foreach ? torch::CppFunction::makeFromBoxedFunction<&run_foreach>()
-                                    : torch::CppFunction::makeFromBoxedFunction<&run_on_cpu_kernel>());
-  }
+    m.impl(name, is_foreach ? torch::CppFunction::makeFromBoxedFunction<&run_foreach>()
+                            : torch::CppFunction::makeFromBoxedFunction<&run_on_cpu_kernel>());
+  });
 }
 
 }  // namespace
 
 void run_on_sparse_cpu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
-  const Facts& facts = facts_of(op);
   TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(c10::DispatchKey::SparseCPU),
                               "Could not run '", op.operator_name(),
                               "' on sparse tensors of vdev: torch has no sparse CPU kernel for it.");
-  IValue* arguments = stack->data() + (stack->size() - facts.arguments);
-  Call call(facts, c10::ArrayRef<IValue>(arguments, facts.arguments));
-  call.show_arguments(arguments);
-  launch(call.card(), op, *stack, facts.results, c10::DispatchKey::SparseCPU);
-  call.finish(stack->data() + (stack->size() - facts.returned_argument.size()));
+  run_on_card_memory(op, c10::DispatchKey::SparseCPU, *stack);
+}
+
+void for_each_aten_operator(c10::function_ref<void(const c10::OperatorHandle&, const char*)> body) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (name.name.rfind("aten::", 0) != 0) {
+      continue;
+    }
+    if (const auto op = dispatcher.findSchema(name)) {
+      const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+      body(*op, full.c_str());
+    }
+  }
 }
 
 }  // namespace vdev

@@ -9,15 +9,12 @@
 
 #include <vector>
 
+#include "csrc_device/torch/operators/optional_tensor.hpp"
+
 namespace vdev {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
-
-bool given(const OptionalTensor& tensor) {
-  return tensor.has_value() && tensor->defined();
-}
 
 Tensor with_bias(const Tensor& gates, const OptionalTensor& bias) {
   return given(bias) ? gates + *bias : gates;

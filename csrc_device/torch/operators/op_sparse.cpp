@@ -91,19 +91,12 @@ void register_device_independent(torch::Library& m) {
 // Registers the CPU's kernels for sparse tensors. Otherwise the dispatcher would prefer an operator's generic
 // form.
 void register_cpu_kernels(torch::Library& m) {
-  auto& dispatcher = c10::Dispatcher::singleton();
-  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    if (name.name.rfind("aten::", 0) != 0) {
-      continue;
+  for_each_aten_operator([&](const c10::OperatorHandle& op, const char* name) {
+    if (op.hasKernelForDispatchKey(c10::DispatchKey::SparseCPU) &&
+        !op.hasKernelForDispatchKey(c10::DispatchKey::SparsePrivateUse1)) {
+      m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_sparse_cpu_kernel>());
     }
-    const auto op = dispatcher.findSchema(name);
-    if (!op.has_value() || !op->hasKernelForDispatchKey(c10::DispatchKey::SparseCPU) ||
-        op->hasKernelForDispatchKey(c10::DispatchKey::SparsePrivateUse1)) {
-      continue;
-    }
-    const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-    m.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&run_on_sparse_cpu_kernel>());
-  }
+  });
 }
 
 // Both calls are in one block, because the second looks at what the first has registered.

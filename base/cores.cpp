@@ -7,10 +7,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <sstream>
 #include <string>
 
+#include "base/control_groups.hpp"
 #include "base/files.hpp"
 
 namespace base {
@@ -19,16 +19,14 @@ namespace {
 // Returns the CPU quota of this process's own control group (version 2, then 1) in cores, or 0 if it has
 // none.
 double quota() {
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    const auto path = line.substr(line.rfind(':') + 1);
-    for (const std::string& folder : {"/sys/fs/cgroup" + path, std::string("/sys/fs/cgroup")}) {
+  for (const ControlGroup& group : control_groups()) {
+    for (const std::string& folder : {"/sys/fs/cgroup" + group.path, std::string("/sys/fs/cgroup")}) {
       std::istringstream max(first_line(folder + "/cpu.max"));
       double limit = 0, period = 0;
       if (max >> limit >> period && period > 0) return limit / period;
     }
-    if (line.find(":cpu") == std::string::npos) continue;
-    for (const std::string& folder : {"/sys/fs/cgroup/cpu" + path, std::string("/sys/fs/cgroup/cpu")}) {
+    if (!group.has("cpu")) continue;
+    for (const std::string& folder : {"/sys/fs/cgroup/cpu" + group.path, std::string("/sys/fs/cgroup/cpu")}) {
       const double limit = std::atof(first_line(folder + "/cpu.cfs_quota_us").c_str());
       const double period = std::atof(first_line(folder + "/cpu.cfs_period_us").c_str());
       if (limit > 0 && period > 0) return limit / period;

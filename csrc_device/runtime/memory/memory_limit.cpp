@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <fstream>
-#include <string_view>
+#include <string>
 
+#include "base/control_groups.hpp"
 #include "base/files.hpp"
 
 namespace vdev {
@@ -37,33 +37,17 @@ std::size_t least_limit(const std::string& mount, std::string path, const char* 
   }
 }
 
-bool names_memory(std::string_view controllers) {
-  while (!controllers.empty()) {
-    const auto comma = controllers.find(',');
-    if (controllers.substr(0, comma) == "memory") return true;
-    controllers.remove_prefix(comma == std::string_view::npos ? controllers.size() : comma + 1);
-  }
-  return false;
-}
-
 }  // namespace
 
 std::size_t cgroup_memory_limit(const std::string& root) {
   const std::string mounts = root + "/sys/fs/cgroup";
   std::size_t least = SIZE_MAX;
-  std::ifstream groups(root + "/proc/self/cgroup");
-  // A line is number:controllers:path. Version 2 has the number 0 and no controllers.
-  for (std::string line; std::getline(groups, line);) {
-    const auto first = line.find(':');
-    const auto second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const auto controllers = std::string_view(line).substr(first + 1, second - first - 1);
-    const std::string path = line.substr(second + 1);
-    if (controllers.empty()) {
-      least = std::min({least, least_limit(mounts, path, "/memory.max"),
-                        least_limit(mounts + "/unified", path, "/memory.max")});
-    } else if (names_memory(controllers)) {
-      least = std::min(least, least_limit(mounts + "/memory", path, "/memory.limit_in_bytes"));
+  for (const base::ControlGroup& group : base::control_groups(root)) {
+    if (group.unified()) {
+      least = std::min({least, least_limit(mounts, group.path, "/memory.max"),
+                        least_limit(mounts + "/unified", group.path, "/memory.max")});
+    } else if (group.has("memory")) {
+      least = std::min(least, least_limit(mounts + "/memory", group.path, "/memory.limit_in_bytes"));
     }
   }
   return least;

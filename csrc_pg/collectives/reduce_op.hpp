@@ -1,4 +1,4 @@
-// The operations of reductions, and which dtypes they have a meaning for.
+// What a reduction computes (SUM, MAX ...), and for which dtypes that has a meaning.
 #pragma once
 
 #include <cstdint>

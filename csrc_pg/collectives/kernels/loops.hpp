@@ -6,7 +6,7 @@
 // The including file must include <cstddef>, <cstdint>, <type_traits>, <utility>, kernels/reduction.hpp and
 // transport/past_caches.hpp before the pragmas. After them it includes narrow_floats.hpp, whose vectors would
 // else be taken apart for the plain architecture, and vectors.hpp with what that needs.
-#include "csrc_pg/collectives/kernels/operations.hpp"
+#include "csrc_pg/collectives/kernels/arithmetic.hpp"
 
 namespace vccl {
 namespace {
@@ -37,7 +37,7 @@ struct Interleaving {
   }
 };
 
-/// Reduces inputs with the operation Op. The first input's elements have the format First, the others' Rest,
+/// Reduces inputs with the arithmetic Op. The first input's elements have the format First, the others' Rest,
 /// the result's Out. kRanks is the number of inputs, or 0 for any number.
 template <class First, class Rest, class Out, class Op, int kRanks>
 struct Loop {
@@ -235,8 +235,8 @@ const Reduction* entry(const Reduction* table, ReduceOp op) {
   return reduction.many ? &reduction : nullptr;
 }
 
-/// Makes a reduction whose partial results have the format of its elements. Last is the operation that ends a
-/// chain.
+/// Makes a reduction whose partial results have the format of its elements. Last is the arithmetic that ends
+/// a chain.
 template <class Format, class Step, class Last = Step>
 constexpr Reduction same() {
   constexpr Kernel kStep = link<Format, Format, Format, Step>;

@@ -18,7 +18,7 @@ ManyReduction::ManyReduction(const Call& call, int size)
 
 void ManyReduction::operator()(std::byte* result, const std::byte* const* inputs, std::size_t count,
                                LoopOptions options) const {
-  // A single rank's elements stay as they are, down to the bits of a NaN, unless the operation is PREMUL_SUM.
+  // A single rank's elements stay as they are, down to the bits of a NaN, unless the reduction is PREMUL_SUM.
   if (size_ > 1 || reduction_.start)
     reduction_.many(result, inputs, size_, count, scalars_.data(), options);
   else if (result != inputs[0])

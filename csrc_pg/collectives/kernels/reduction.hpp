@@ -1,5 +1,5 @@
 // The arithmetic of reductions: element-wise loops over the inputs of two ranks or more, chosen by dtype and
-// operation.
+// ReduceOp.
 //
 // Sums and products of integers wrap. MIN and MAX propagate NaN. A result of bool is 0 or 1 whatever the
 // inputs were: SUM, MAX and BOR are "or", PRODUCT, MIN and BAND are "and". AVG divides the sum once, at the
@@ -55,7 +55,7 @@ struct Reduction {
 };
 
 /// Returns the loops with the widest instructions that the machine has, which give the same numbers on every
-/// machine. Returns null if the operation has no meaning for the dtype: why_no_reduction() says why.
+/// machine. Returns null if the ReduceOp has no meaning for the dtype: why_no_reduction() says why.
 const Reduction* find_reduction(Dtype dtype, ReduceOp op) noexcept;
 
 /// The loops as they are compiled for one kind of machine.

@@ -1,5 +1,5 @@
-// What the operations of reductions do to vectors of elements, or to single ones. loops.hpp includes this,
-// and says how it is included itself.
+// The arithmetic of reductions, on vectors of elements or on single ones. loops.hpp includes this, and says
+// how it is included itself.
 //
 // begin() takes the first rank's elements, step() adds those of each further rank, and end() makes the
 // result.
@@ -19,9 +19,9 @@ struct LaneOf<V> {
 template <class V>
 constexpr bool kOfIntegers = std::is_integral_v<typename LaneOf<V>::Type>;
 
-struct Operation {
+struct Arithmetic {
   static constexpr bool kOfPairs = false;  // whether it takes lanes in pairs, as complex numbers have them
-  explicit Operation(const double*) {}
+  explicit Arithmetic(const double*) {}
   template <class V>
   VCCL_INLINE V begin(V first) const {
     return first;
@@ -32,8 +32,8 @@ struct Operation {
   }
 };
 
-struct Sum : Operation {
-  using Operation::Operation;
+struct Sum : Arithmetic {
+  using Arithmetic::Arithmetic;
   template <class V>
   VCCL_INLINE V step(V a, V b, int) const {
     return a + b;
@@ -53,8 +53,8 @@ struct Average : Sum {
 
 /// Adds elements, multiplied by their rank's factor, to a partial result of PREMUL_SUM.
 template <class T>
-struct ScaledOnto : Operation {
-  explicit ScaledOnto(const double* scalars) : Operation(scalars), factors(scalars) {}
+struct ScaledOnto : Arithmetic {
+  explicit ScaledOnto(const double* scalars) : Arithmetic(scalars), factors(scalars) {}
   template <class V>
   VCCL_INLINE V step(V a, V b, int rank) const {
     return a + b * T(factors[rank]);
@@ -72,8 +72,8 @@ struct Scaled : ScaledOnto<T> {
   }
 };
 
-struct Product : Operation {
-  using Operation::Operation;
+struct Product : Arithmetic {
+  using Arithmetic::Arithmetic;
   template <class V>
   VCCL_INLINE V step(V a, V b, int) const {
     if constexpr (std::is_integral_v<V> && sizeof(V) < 4)
@@ -86,8 +86,8 @@ struct Product : Operation {
 /// Takes the larger or the smaller of two. A comparison with NaN is false, and so takes b. Where a is the
 /// NaN, it must be a instead.
 template <bool kLarger>
-struct Extreme : Operation {
-  using Operation::Operation;
+struct Extreme : Arithmetic {
+  using Arithmetic::Arithmetic;
   template <class V>
   VCCL_INLINE V step(V a, V b, int) const {
     V found;
@@ -104,24 +104,24 @@ struct Extreme : Operation {
 using Min = Extreme<false>;
 using Max = Extreme<true>;
 
-struct And : Operation {
-  using Operation::Operation;
+struct And : Arithmetic {
+  using Arithmetic::Arithmetic;
   template <class V>
   VCCL_INLINE V step(V a, V b, int) const {
     return a & b;
   }
 };
 
-struct Or : Operation {
-  using Operation::Operation;
+struct Or : Arithmetic {
+  using Arithmetic::Arithmetic;
   template <class V>
   VCCL_INLINE V step(V a, V b, int) const {
     return a | b;
   }
 };
 
-struct Xor : Operation {
-  using Operation::Operation;
+struct Xor : Arithmetic {
+  using Arithmetic::Arithmetic;
   template <class V>
   VCCL_INLINE V step(V a, V b, int) const {
     return a ^ b;
@@ -148,8 +148,8 @@ struct Logical : Op {
 
 /// Multiplies complex numbers by the plain formula, as torch does, without the corrections for infinities
 /// that C makes. Lanes alternate between real and imaginary parts.
-struct ComplexProduct : Operation {
-  using Operation::Operation;
+struct ComplexProduct : Arithmetic {
+  using Arithmetic::Arithmetic;
   static constexpr bool kOfPairs = true;
 
   template <class V>

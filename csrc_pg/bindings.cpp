@@ -150,7 +150,7 @@ void init_process_group_bindings(py::module_& module) {
                                       mapped ? vccl::MemoryKind::mapped : vccl::MemoryKind::staged);
       },
       py::arg("collective"), py::arg("bytes"), py::arg("ranks"), py::arg("mapped"),
-      "The families of algorithms that can do the collective on one host, with equal parts of float32 "
+      "The families of algorithms that can do the collective on one host, with equal chunks of float32 "
       "elements and `bytes` bytes in the longest buffer.");
   module.def("_is_cpu_sharing_asked_for", &vccl::read_share_cpu,
              "Whether VCCL_SHARE_CPU asks for it. Raises for a value that is not allowed.");

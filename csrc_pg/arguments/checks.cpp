@@ -56,20 +56,20 @@ void check_equal_list(const TensorVector& tensors, const at::Tensor& like, int s
                       like.numel());
 }
 
-void check_own_part(const TensorVector& tensors, const at::Tensor& own, int rank, const char* what,
-                    const char* own_what, const char* operation) {
-  const auto& part = tensors[static_cast<std::size_t>(rank)];
-  TORCH_CHECK_VALUE(part.numel() == own.numel(), operation, ": ", what, " ", rank,
-                    ", which is this rank's own, has ", part.numel(), " elements, and the ", own_what,
+void check_own_chunk(const TensorVector& tensors, const at::Tensor& own, int rank, const char* what,
+                     const char* own_what, const char* operation) {
+  const auto& chunk = tensors[static_cast<std::size_t>(rank)];
+  TORCH_CHECK_VALUE(chunk.numel() == own.numel(), operation, ": ", what, " ", rank,
+                    ", which is this rank's own, has ", chunk.numel(), " elements, and the ", own_what,
                     " has ", own.numel());
 }
 
-void check_parts(const at::Tensor& whole, const at::Tensor& part, int size, const char* whole_what,
-                 const char* part_what, const char* operation) {
-  check_alike(whole, part, operation);
-  TORCH_CHECK_VALUE(whole.numel() == part.numel() * size, operation, ": the ", whole_what, " has ",
-                    whole.numel(), " elements, and must have ", size, " (ranks) times the ", part_what, "'s ",
-                    part.numel());
+void check_chunks(const at::Tensor& whole, const at::Tensor& chunk, int size, const char* whole_what,
+                  const char* chunk_what, const char* operation) {
+  check_alike(whole, chunk, operation);
+  TORCH_CHECK_VALUE(whole.numel() == chunk.numel() * size, operation, ": the ", whole_what, " has ",
+                    whole.numel(), " elements, and must have ", size, " (ranks) times the ", chunk_what,
+                    "'s ", chunk.numel());
 }
 
 void check_no_list(const std::vector<TensorVector>& lists, const char* what, std::int64_t root,
@@ -124,7 +124,7 @@ void check_apart(const at::Tensor& tensor, const TensorVector& list, int own, co
     if (static_cast<int>(i) == own && same_memory(tensor, list[i])) continue;
     TORCH_CHECK_VALUE(own < 0, operation, ": the ", what, " overlaps ", list_what, " ", i);
     TORCH_CHECK_VALUE(false, operation, ": the ", what, " overlaps ", list_what, " ", i,
-                      "; it may only be all of ", list_what, " ", own, ", this rank's own part");
+                      "; it may only be all of ", list_what, " ", own, ", this rank's own chunk");
   }
 }
 
@@ -137,11 +137,11 @@ void check_all_apart(const TensorVector& tensors, const TensorVector& list, std:
   }
 }
 
-void check_in_place(const at::Tensor& part, const at::Tensor& whole, int rank, int size,
-                    const char* part_what, const char* whole_what, const char* operation) {
-  if (!overlap(part, whole) || is_part(part, whole, rank, size)) return;
-  TORCH_CHECK_VALUE(false, operation, ": the ", part_what, " overlaps the ", whole_what,
-                    "; it may only be part ", rank, " of it, this rank's own");
+void check_in_place(const at::Tensor& chunk, const at::Tensor& whole, int rank, int size,
+                    const char* chunk_what, const char* whole_what, const char* operation) {
+  if (!overlap(chunk, whole) || is_chunk(chunk, whole, rank, size)) return;
+  TORCH_CHECK_VALUE(false, operation, ": the ", chunk_what, " overlaps the ", whole_what,
+                    "; it may only be chunk ", rank, " of it, this rank's own");
 }
 
 }  // namespace vccl

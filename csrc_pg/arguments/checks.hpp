@@ -38,12 +38,12 @@ void check_equal_list(const TensorVector& tensors, const at::Tensor& like, int s
                       const char* like_what, const char* operation);
 
 /// Checks that tensor `rank` of the list has as many elements as `own`. `own_what` names `own`.
-void check_own_part(const TensorVector& tensors, const at::Tensor& own, int rank, const char* what,
-                    const char* own_what, const char* operation);
+void check_own_chunk(const TensorVector& tensors, const at::Tensor& own, int rank, const char* what,
+                     const char* own_what, const char* operation);
 
-/// Checks that `whole` has the device and dtype of `part` and `size` times its elements.
-void check_parts(const at::Tensor& whole, const at::Tensor& part, int size, const char* whole_what,
-                 const char* part_what, const char* operation);
+/// Checks that `whole` has the device and dtype of `chunk` and `size` times its elements.
+void check_chunks(const at::Tensor& whole, const at::Tensor& chunk, int size, const char* whole_what,
+                  const char* chunk_what, const char* operation);
 
 /// Checks that no list is given. Call this on a rank that is not the root.
 void check_no_list(const std::vector<TensorVector>& lists, const char* what, std::int64_t root,
@@ -75,8 +75,8 @@ void check_apart(const at::Tensor& tensor, const TensorVector& list, int own, co
 void check_all_apart(const TensorVector& tensors, const TensorVector& list, std::size_t first,
                      const char* what, const char* list_what, const char* operation);
 
-/// Checks that `part` does not overlap `whole`, or is part `rank` of `size` equal parts of it.
-void check_in_place(const at::Tensor& part, const at::Tensor& whole, int rank, int size,
-                    const char* part_what, const char* whole_what, const char* operation);
+/// Checks that `chunk` does not overlap `whole`, or is chunk `rank` of `size` equal chunks of it.
+void check_in_place(const at::Tensor& chunk, const at::Tensor& whole, int rank, int size,
+                    const char* chunk_what, const char* whole_what, const char* operation);
 
 }  // namespace vccl

@@ -93,14 +93,14 @@ bool same_memory(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && a.strides() == b.strides();
 }
 
-bool is_part(const at::Tensor& part, const at::Tensor& whole, int index, int size) {
-  if (part.numel() * size != whole.numel()) return false;
-  if (part.is_contiguous() && whole.is_contiguous())
-    return part.data_ptr() ==
-           static_cast<std::byte*>(whole.data_ptr()) + part.nbytes() * static_cast<std::size_t>(index);
+bool is_chunk(const at::Tensor& chunk, const at::Tensor& whole, int index, int size) {
+  if (chunk.numel() * size != whole.numel()) return false;
+  if (chunk.is_contiguous() && whole.is_contiguous())
+    return chunk.data_ptr() ==
+           static_cast<std::byte*>(whole.data_ptr()) + chunk.nbytes() * static_cast<std::size_t>(index);
   if (whole.dim() == 0 || whole.size(0) % size != 0) return false;
   const std::int64_t rows = whole.size(0) / size;
-  return same_memory(part, whole.narrow(0, index * rows, rows));
+  return same_memory(chunk, whole.narrow(0, index * rows, rows));
 }
 
 Memory::Memory(const std::vector<at::Tensor>& tensors) : tensors_(tensors) {

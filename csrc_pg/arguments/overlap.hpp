@@ -22,9 +22,9 @@ bool overlap(const at::Tensor& a, const at::Tensor& b);
 /// Returns whether each element of `a` is the same memory as the element of `b` with the same index.
 bool same_memory(const at::Tensor& a, const at::Tensor& b);
 
-/// Returns whether `part` is the memory of part `index` of `size` equal parts of `whole`, along its first
+/// Returns whether `chunk` is the memory of chunk `index` of `size` equal chunks of `whole`, along its first
 /// dimension.
-bool is_part(const at::Tensor& part, const at::Tensor& whole, int index, int size);
+bool is_chunk(const at::Tensor& chunk, const at::Tensor& whole, int index, int size);
 
 /// Holds the memory of several tensors, sorted, so that many tensors can be compared quickly.
 class Memory {

@@ -34,7 +34,7 @@ std::string text_of_elements(const Signature& signature) {
   if (signature.extra == 0) return text;
   char hash[20];
   std::snprintf(hash, sizeof hash, "%08x", static_cast<unsigned>(signature.extra ^ signature.extra >> 32));
-  return base::text(text, " in uneven parts #", hash);
+  return base::text(text, " in uneven chunks #", hash);
 }
 
 // Hashes counts by FNV-1a. Never returns 0, which says that the chunks are equal.
@@ -96,7 +96,7 @@ void check_counts(const Communicator& communicator, const Call& call, Counts cou
   if (counts.empty()) return;
   if (!allowed)
     refuse(communicator, call, ErrorCode::invalid,
-           base::text(to_string(call.collective), " takes no ", name, ": its parts are equal"));
+           base::text(to_string(call.collective), " takes no ", name, ": its chunks are equal"));
   if (counts.size() != std::size_t(communicator.size()))
     refuse(communicator, call, ErrorCode::invalid,
            base::text(counts.size(), " ", name, " were given for ", communicator.size(), " ranks"));
@@ -143,12 +143,12 @@ void check_overlap(const Communicator& communicator, const Call& call, const Buf
     case Collective::all_gather:
     case Collective::gather:
       output += Chunks(call.output_counts, call.count, size).begin(rank) * element;
-      why = "the input overlaps the output elsewhere than at this rank's own part";
+      why = "the input overlaps the output elsewhere than at this rank's own chunk";
       break;
     case Collective::reduce_scatter:
     case Collective::scatter:
       input += Chunks(call.input_counts, call.count, size).begin(rank) * element;
-      why = "the output overlaps the input elsewhere than at this rank's own part";
+      why = "the output overlaps the input elsewhere than at this rank's own chunk";
       break;
     case Collective::all_to_all:
       refuse(communicator, call, ErrorCode::invalid, "input and output overlap");

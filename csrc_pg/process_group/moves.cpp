@@ -33,7 +33,7 @@ void add_all_gather(CollectivePlan& plan, const TensorVector& outputs, const at:
 void check_all_gather(const TensorVector& outputs, const at::Tensor& input, int rank, int size,
                       const char* operation) {
   check_list(outputs, input, size, "output", operation);
-  check_own_part(outputs, input, rank, "output", "input", operation);
+  check_own_chunk(outputs, input, rank, "output", "input", operation);
   check_all_written(outputs, "output", operation);
   check_apart(input, outputs, rank, "input", "output", operation);
 }
@@ -78,7 +78,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::_allgather_base(at::Tensor& output, 
                                                             const c10d::AllgatherOptions& options) {
   constexpr const char* name = "all_gather_into_tensor";
   check_tensor(input, name);
-  check_parts(output, input, size_, "output", "input", name);
+  check_chunks(output, input, size_, "output", "input", name);
   check_written(output, "output", name);
   check_in_place(input, output, rank_, size_, "input", "output", name);
   CollectivePlan plan;
@@ -98,7 +98,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::allgather_into_tensor_coalesced(
   constexpr const char* name = "all_gather_into_tensor_coalesced";
   check_pairs(outputs, inputs, name);
   for (std::size_t i = 0; i < inputs.size(); ++i)
-    check_parts(outputs[i], inputs[i], size_, "output", "input", name);
+    check_chunks(outputs[i], inputs[i], size_, "output", "input", name);
   check_all_written(outputs, "output", name);
   for (std::size_t i = 0; i < inputs.size(); ++i)
     check_in_place(inputs[i], outputs[i], rank_, size_, "input", "output", name);

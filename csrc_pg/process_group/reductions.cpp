@@ -131,7 +131,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::reduce_scatter(Tensors& outputs, Ten
   const auto& output = single(outputs, name);
   const auto& inputs = single_list(lists, "input", name);
   check_list(inputs, output, size_, "input", name);
-  check_own_part(inputs, output, rank_, "input", "output", name);
+  check_own_chunk(inputs, output, rank_, "input", "output", name);
   check_written(output, "output", name);
   check_apart(output, inputs, rank_, "output", "input", name);
 
@@ -151,7 +151,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::_reduce_scatter_base(at::Tensor& out
                                                                  const c10d::ReduceScatterOptions& options) {
   constexpr const char* name = "reduce_scatter_tensor";
   check_tensor(output, name);
-  check_parts(input, output, size_, "input", "output", name);
+  check_chunks(input, output, size_, "input", "output", name);
   check_written(output, "output", name);
   check_in_place(output, input, rank_, size_, "output", "input", name);
   CollectivePlan plan;
@@ -171,7 +171,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::reduce_scatter_tensor_coalesced(
   constexpr const char* name = "reduce_scatter_tensor_coalesced";
   check_pairs(outputs, inputs, name);
   for (std::size_t i = 0; i < inputs.size(); ++i)
-    check_parts(inputs[i], outputs[i], size_, "input", "output", name);
+    check_chunks(inputs[i], outputs[i], size_, "input", "output", name);
   check_all_written(outputs, "output", name);
   for (std::size_t i = 0; i < inputs.size(); ++i)
     check_in_place(outputs[i], inputs[i], rank_, size_, "output", "input", name);

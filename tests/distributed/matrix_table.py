@@ -18,13 +18,13 @@ BEGIN, END = "<!-- found by the matrix test -->\n", "<!-- end -->\n"
 
 TITLES = {
     "all_reduce_sparse": "all_reduce of sparse (COO) tensors",
-    "reduce_scatter": "reduce_scatter, equal parts",
-    "reduce_scatter_uneven": "reduce_scatter, uneven parts",
+    "reduce_scatter": "reduce_scatter, equal chunks",
+    "reduce_scatter_uneven": "reduce_scatter, uneven chunks",
     "reduce_scatter_tensor": "reduce_scatter_tensor",
-    "all_gather": "all_gather, equal parts",
-    "all_gather_uneven": "all_gather, uneven parts",
-    "all_to_all": "all_to_all, uneven parts",
-    "all_to_all_single": "all_to_all_single, equal parts",
+    "all_gather": "all_gather, equal chunks",
+    "all_gather_uneven": "all_gather, uneven chunks",
+    "all_to_all": "all_to_all, uneven chunks",
+    "all_to_all_single": "all_to_all_single, equal chunks",
     "all_to_all_single_with_splits": "all_to_all_single, with splits",
 }
 

@@ -154,7 +154,7 @@ def wrong_calls(rank, size, device):
     yield lambda: group.allreduce_coalesced(parts, coalesced), ValueError, ["tensors 0 and 1 overlap"]
     whole, wrong = buffer[: 4 * size], (rank + 1) % size
     not_own = buffer[4 * wrong : 4 * wrong + 4]
-    mine_only = [f"part {rank}", "this rank's own"]
+    mine_only = [f"chunk {rank}", "this rank's own"]
     yield (
         lambda: dist.all_gather_single(whole, not_own),
         ValueError,
@@ -238,12 +238,15 @@ def disagreements(rank, size, device):
     yield lambda g: dist.reduce_scatter_single(ones(n), ones(n * size), group=g), ["4 elem", "6 elem"]
     yield lambda g: dist.all_gather(many, ones(n), group=g), ["all_gather(", "4 elements", "6 elements"]
     yield lambda g: dist.all_to_all_single(ones(n), ones(n), group=g), ["all_to_all(", "2 elem", "3 elem"]
-    # As many elements in all, in other parts.
+    # As many elements in all, in other chunks.
     uneven = [ones(1), ones(2)] if first else [ones(2), ones(1)]
-    yield lambda g: dist.all_gather(uneven, ones(1), group=g), ["all_gather(", "3 elements in uneven parts #"]
+    yield (
+        lambda g: dist.all_gather(uneven, ones(1), group=g),
+        ["all_gather(", "3 elements in uneven chunks #"],
+    )
     yield (
         lambda g: dist.reduce_scatter(ones(1), uneven, group=g),
-        ["reduce_scatter(", "3 elements in uneven parts #"],
+        ["reduce_scatter(", "3 elements in uneven chunks #"],
     )
     # Rank 0 sends one row more to rank 1 than that expects.
     rows = [[1, 2], [1, 1]][rank]

@@ -54,7 +54,7 @@ def long_moves(rank, size, device):
         outputs = [torch.empty(length, dtype=dtype, device=device) for length in lengths]
         dist.all_gather(outputs, part(rank, lengths[rank], dtype).to(device))
         for other in range(size):
-            assert_close(outputs[other], part(other, lengths[other], dtype), "all_gather of uneven parts")
+            assert_close(outputs[other], part(other, lengths[other], dtype), "all_gather of uneven chunks")
 
         # From r to s go (r + 2 s) % 4 times 10,001 elements.
         def length(source, to):

@@ -93,7 +93,7 @@ def test_each_collective(ranks, device, tmp_path):
 
 
 def split(rank, size, device, path):
-    """Uneven parts, and what only one rank has."""
+    """Uneven chunks, and what only one rank has."""
     sizes = [1, 3] if rank == 0 else [3, 1]
     x, y = torch.ones(4, device=device), torch.empty(4, device=device)
     halves = lambda: list(torch.empty(4, device=device).chunk(2)) if rank == 0 else None  # noqa: E731

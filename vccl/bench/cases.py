@@ -18,7 +18,7 @@ REDUCE_OPS = {
 # The input repeats after this many elements, so that writing it anew brings little else into the caches.
 # With a source as long as the buffer, 8 and 16 ranks took a tenth longer for 1 MiB.
 PERIOD = 4096
-CHECKED_AT_ONCE = 256  # periods of every part
+CHECKED_AT_ONCE = 256  # periods of every chunk
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Case(ABC):
     uses_root = False
     in_place_too = False  # whether torch can do it in place and out of place
     together = True  # whether ranks take part in one call, and not each in a call of its own
-    shares = False  # whether the longest buffer has a part for each rank; `count` is then that of one part
+    shares = False  # whether the longest buffer has a chunk for each rank; `count` is then that of one chunk
 
     # allocate() makes these.
     source: torch.Tensor
@@ -59,14 +59,14 @@ class Case(ABC):
     @property
     def size(self) -> int:
         """Returns the bytes of the longest buffer, rounded down to whole elements."""
-        parts = self.setting.world_size if self.shares else 1
-        return self.count * self.setting.dtype.itemsize * parts
+        chunks = self.setting.world_size if self.shares else 1
+        return self.count * self.setting.dtype.itemsize * chunks
 
     @abstractmethod
     def allocate(self) -> None:
         """Makes ``source``, ``input`` and ``output``. Each call finds ``source`` in ``input``.
 
-        ``source`` has a row for each part of the input, which is the first period of that part.
+        ``source`` has a row for each chunk of the input, which is the first period of that chunk.
         """
 
     @cached_property
@@ -87,7 +87,7 @@ class Case(ABC):
 
     @abstractmethod
     def expected(self) -> torch.Tensor | None:
-        """Returns the first period of each part of this rank's output, as rows of any dtype.
+        """Returns the first period of each chunk of this rank's output, as rows of any dtype.
 
         Returns None if the collective leaves the output of this rank undefined.
         """
@@ -105,7 +105,7 @@ class Case(ABC):
 
     def bus_factor(self) -> float:
         """Returns the factor from algorithm bandwidth to bus bandwidth, which is that of the busiest link."""
-        # The part of a rank that stays with it uses no link.
+        # The chunk of a rank that stays with it uses no link.
         return (self.setting.world_size - 1) / self.setting.world_size if self.shares else 1.0
 
     def traffic(self) -> float:
@@ -116,21 +116,21 @@ class Case(ABC):
     def is_root(self) -> bool:
         return self.setting.rank == self.setting.root
 
-    def pattern(self, rank: int, part: int = 0) -> torch.Tensor:
-        """Returns one period of what `rank` puts in for `part`, as a row.
+    def pattern(self, rank: int, chunk: int = 0) -> torch.Tensor:
+        """Returns one period of what `rank` puts in for `chunk`, as a row.
 
         It holds small integers, so that every sum is exact in every dtype.
         """
         ramp = torch.arange(min(self.count, PERIOD), dtype=torch.int32).remainder_(8)
-        return ramp.add_((rank + 3 * part) % 8).to(self.setting.dtype)[None]
+        return ramp.add_((rank + 3 * chunk) % 8).to(self.setting.dtype)[None]
 
     def patterns(self, rank: int) -> torch.Tensor:
         """Returns what `rank` puts in for all ranks, with a row for each."""
-        return torch.cat([self.pattern(rank, part) for part in range(self.setting.world_size)])
+        return torch.cat([self.pattern(rank, chunk) for chunk in range(self.setting.world_size)])
 
-    def reduced(self, part: int = 0) -> torch.Tensor:
+    def reduced(self, chunk: int = 0) -> torch.Tensor:
         """Returns the reduction of the patterns of all ranks, as a row in float64."""
-        inputs = torch.stack([self.pattern(rank, part).double() for rank in range(self.setting.world_size)])
+        inputs = torch.stack([self.pattern(rank, chunk).double() for rank in range(self.setting.world_size)])
         reductions: dict[str, Callable[..., torch.Tensor]] = {
             "sum": torch.sum,
             "avg": torch.mean,
@@ -142,9 +142,9 @@ class Case(ABC):
     def on_device(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.setting.device)
 
-    def empty(self, parts: int = 1) -> torch.Tensor:
-        """Returns a buffer of so many parts."""
-        return torch.empty(parts * self.count, dtype=self.setting.dtype, device=self.setting.device)
+    def empty(self, chunks: int = 1) -> torch.Tensor:
+        """Returns a buffer of so many chunks."""
+        return torch.empty(chunks * self.count, dtype=self.setting.dtype, device=self.setting.device)
 
 
 class Whole(Case):
@@ -196,7 +196,7 @@ class Reduce(Whole):
 
 
 class AllGather(Case):
-    """Has the `size` of the output. Every rank puts in its part."""
+    """Has the `size` of the output. Every rank puts in its chunk."""
 
     shares = in_place_too = True
 
@@ -214,7 +214,7 @@ class AllGather(Case):
 
 
 class ReduceScatter(Case):
-    """Has the `size` of the input. Every rank gets its part of the sum."""
+    """Has the `size` of the input. Every rank gets its chunk of the sum."""
 
     shares = in_place_too = uses_op = True
 
@@ -236,7 +236,7 @@ class ReduceScatter(Case):
 
 
 class Gather(Case):
-    """Has the `size` of the root's output. Every rank puts in its part."""
+    """Has the `size` of the root's output. Every rank puts in its chunk."""
 
     shares = uses_root = True
 
@@ -244,10 +244,10 @@ class Gather(Case):
         self.source = self.on_device(self.pattern(self.setting.rank))
         self.input = self.empty()
         self.output = self.empty(self.setting.world_size if self.is_root else 0)
-        self.parts = list(self.output.split(self.count)) if self.is_root else None
+        self.chunks = list(self.output.split(self.count)) if self.is_root else None
 
     def call(self) -> None:
-        dist.gather(self.input, self.parts, group_dst=self.setting.root, group=self.setting.group)
+        dist.gather(self.input, self.chunks, group_dst=self.setting.root, group=self.setting.group)
 
     def expected(self) -> torch.Tensor | None:
         if not self.is_root:
@@ -259,7 +259,7 @@ class Gather(Case):
 
 
 class Scatter(Case):
-    """Has the `size` of the root's input. Every rank gets its part."""
+    """Has the `size` of the root's input. Every rank gets its chunk."""
 
     shares = uses_root = True
 
@@ -267,10 +267,10 @@ class Scatter(Case):
         self.source = self.on_device(self.patterns(self.setting.rank))
         self.input = self.empty(self.setting.world_size if self.is_root else 0)
         self.output = self.empty()
-        self.parts = list(self.input.split(self.count)) if self.is_root else None
+        self.chunks = list(self.input.split(self.count)) if self.is_root else None
 
     def call(self) -> None:
-        dist.scatter(self.output, self.parts, group_src=self.setting.root, group=self.setting.group)
+        dist.scatter(self.output, self.chunks, group_src=self.setting.root, group=self.setting.group)
 
     def expected(self) -> torch.Tensor:
         return self.pattern(self.setting.root, self.setting.rank)
@@ -379,17 +379,17 @@ CASES: dict[str, type[Case]] = {
 def in_periods(buffer: torch.Tensor, firsts: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yields views of the buffer with the values that belong into them.
 
-    A view has the shape (parts, periods, elements), and its values have the shape (parts, 1, elements).
-    There is a second pair if the last period of a part is cut off.
+    A view has the shape (chunks, periods, elements), and its values have the shape (chunks, 1, elements).
+    There is a second pair if the last period of a chunk is cut off.
 
     Args:
-        buffer: the parts, one after another.
-        firsts: the first period of each part, as rows.
+        buffer: the chunks, one after another.
+        firsts: the first period of each chunk, as rows.
     """
     if buffer.numel() == 0:
         return
-    parts, period = firsts.shape
-    rows = buffer.view(parts, -1)
+    chunks, period = firsts.shape
+    rows = buffer.view(chunks, -1)
     whole = rows.size(1) // period
     rest = rows.size(1) - whole * period
     yield rows[:, : whole * period].unflatten(1, (whole, period)), firsts[:, None]

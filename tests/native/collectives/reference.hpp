@@ -262,7 +262,7 @@ inline void check_output(const Case& c, const Inputs& inputs, int rank, const st
   const auto expect = [&](std::size_t to, int from, std::size_t place, std::size_t count) {
     const std::byte* wanted = inputs[std::size_t(from)].data() + place * element;
     if (count > 0 && std::memcmp(wanted, output + to * element, count * element) != 0)
-      throw check::Failure("part of rank " + std::to_string(from) + " at rank " + std::to_string(rank) +
+      throw check::Failure("chunk of rank " + std::to_string(from) + " at rank " + std::to_string(rank) +
                            " of " + c.text(size));
   };
   switch (c.collective) {

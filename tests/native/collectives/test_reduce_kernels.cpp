@@ -605,7 +605,7 @@ TEST(names) {
            "reduce(float8_e5m2, 7 elements, PREMUL_SUM, root 2)");
   CHECK_EQ(describe({std::uint8_t(Collective::reduce_scatter), std::uint8_t(Dtype::int16),
                      std::uint8_t(ReduceOp::bxor), -1, 12, 0x1234}),
-           "reduce_scatter(int16, 12 elements in uneven parts #00001234, BXOR)");
+           "reduce_scatter(int16, 12 elements in uneven chunks #00001234, BXOR)");
   CHECK_EQ(describe({std::uint8_t(Collective::scatter), std::uint8_t(Dtype::complex64), 0, 1, 5}),
            "scatter(complex64, 5 elements, root 1)");
   CHECK_EQ(describe({std::uint8_t(Collective::all_to_all), std::uint8_t(Dtype::uint64), 0, -1, 0, 1}),

@@ -51,6 +51,13 @@ ReduceOp translated(const c10d::ReduceOp& op, const char* operation) {
 
 }  // namespace
 
+Call call_of(Collective collective, const at::Tensor& chunk, const char* operation, std::int64_t root) {
+  return {.collective = collective,
+          .dtype = to_dtype(chunk.scalar_type(), operation),
+          .root = static_cast<int>(root),
+          .count = static_cast<std::size_t>(chunk.numel())};
+}
+
 ReduceOp to_reduce_op(const c10d::ReduceOp& op, Dtype dtype, const char* operation) {
   const ReduceOp result = translated(op, operation);
   const char* const why = why_no_reduction(dtype, result);

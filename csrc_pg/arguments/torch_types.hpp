@@ -1,10 +1,11 @@
-// Translates torch's dtypes and reductions into those of the collectives.
+// Translates torch's dtypes, reductions and tensors into what the collectives take.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
+#include "csrc_pg/collectives/call.hpp"
 #include "csrc_pg/collectives/dtype.hpp"
 #include "csrc_pg/collectives/reduce_op.hpp"
 
@@ -13,6 +14,11 @@ namespace vccl {
 /// Returns the dtype. Raises NotImplementedError, which names the dtype and `operation`, for quantized and
 /// packed dtypes.
 Dtype to_dtype(c10::ScalarType type, const char* operation);
+
+/// Returns a call on chunks with the dtype and the number of elements of `chunk`, or on that buffer where the
+/// collective has no chunks. The memory is still missing, and the reduction of a collective that has one.
+/// `root` is for a collective that has one. Raises what to_dtype() raises.
+Call call_of(Collective collective, const at::Tensor& chunk, const char* operation, std::int64_t root = -1);
 
 /// Returns the reduction. Raises TypeError, which names both, if the reduction has no meaning for the dtype,
 /// and ValueError if `op` is no reduction.

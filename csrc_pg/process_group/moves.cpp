@@ -11,9 +11,7 @@ namespace {
 
 void add_all_gather(CollectivePlan& plan, const at::Tensor& output, const at::Tensor& input,
                     const char* operation) {
-  Call call{.collective = Collective::all_gather};
-  call.dtype = to_dtype(input.scalar_type(), operation);
-  call.count = static_cast<std::size_t>(input.numel());
+  Call call = call_of(Collective::all_gather, input, operation);
   call.input = plan.read(input);
   call.output = plan.write(output);
   plan.add(call);
@@ -22,8 +20,7 @@ void add_all_gather(CollectivePlan& plan, const at::Tensor& output, const at::Te
 // Adds an all_gather of chunks of any sizes. All ranks must give the same sizes.
 void add_all_gather(CollectivePlan& plan, const TensorVector& outputs, const at::Tensor& input,
                     const char* operation) {
-  Call call{.collective = Collective::all_gather};
-  call.dtype = to_dtype(input.scalar_type(), operation);
+  Call call = call_of(Collective::all_gather, input, operation);
   call.output_counts = plan.counts(elements_of_each(outputs));
   call.input = plan.read(input);
   call.output = plan.write_all(outputs);
@@ -48,17 +45,12 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::broadcast(Tensors& tensors,
   const bool is_root = options.rootRank == rank_;
   if (!is_root) check_written(tensor, "tensor", name);
   CollectivePlan plan;
-  Call call{.collective = Collective::broadcast};
-  call.dtype = to_dtype(tensor.scalar_type(), name);
-  call.root = static_cast<int>(options.rootRank);
-  call.count = static_cast<std::size_t>(tensor.numel());
+  Call call = call_of(Collective::broadcast, tensor, name, options.rootRank);
   // The source's tensor is only read, so nothing is copied back.
   call.output = is_root ? const_cast<void*>(plan.read(tensor)) : plan.write(tensor);
   call.input = call.output;
   plan.add(call);
-  return launch(
-      {c10d::OpType::BROADCAST, name, tensor.device(), tensors, tensors, options.timeout, options.asyncOp},
-      std::move(plan));
+  return launch(request_of(c10d::OpType::BROADCAST, name, tensors, tensors, options), std::move(plan));
 }
 
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::allgather(TensorLists& lists, Tensors& inputs,
@@ -69,9 +61,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::allgather(TensorLists& lists, Tensor
   check_all_gather(outputs, input, rank_, size_, name);
   CollectivePlan plan;
   add_all_gather(plan, outputs, input, name);
-  return launch(
-      {c10d::OpType::ALLGATHER, name, input.device(), inputs, outputs, options.timeout, options.asyncOp},
-      std::move(plan));
+  return launch(request_of(c10d::OpType::ALLGATHER, name, inputs, outputs, options), std::move(plan));
 }
 
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -83,14 +73,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::_allgather_base(at::Tensor& output, 
   check_in_place(input, output, rank_, size_, "input", "output", name);
   CollectivePlan plan;
   add_all_gather(plan, output, input, name);
-  return launch({c10d::OpType::_ALLGATHER_BASE,
-                 name,
-                 input.device(),
-                 {input},
-                 {output},
-                 options.timeout,
-                 options.asyncOp},
-                std::move(plan));
+  return launch(request_of(c10d::OpType::_ALLGATHER_BASE, name, {input}, {output}, options), std::move(plan));
 }
 
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::allgather_into_tensor_coalesced(
@@ -105,9 +88,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::allgather_into_tensor_coalesced(
   check_all_apart(inputs, outputs, 0, "input", "output", name);
   CollectivePlan plan;
   for (std::size_t i = 0; i < inputs.size(); ++i) add_all_gather(plan, outputs[i], inputs[i], name);
-  return launch({c10d::OpType::COALESCED, name, inputs.front().device(), inputs, outputs, options.timeout,
-                 options.asyncOp},
-                std::move(plan));
+  return launch(request_of(c10d::OpType::COALESCED, name, inputs, outputs, options), std::move(plan));
 }
 
 // lists[r][i] receives inputs[i] of rank r.
@@ -132,8 +113,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::allgather_coalesced(TensorLists& lis
   }
   check_all_written(all, "output", name);
   check_all_apart(inputs, all, static_cast<std::size_t>(rank_) * inputs.size(), "input", "output", name);
-  return launch({c10d::OpType::ALLGATHER_COALESCED, name, inputs.front().device(), inputs, std::move(all),
-                 options.timeout, options.asyncOp},
+  return launch(request_of(c10d::OpType::ALLGATHER_COALESCED, name, inputs, std::move(all), options),
                 std::move(plan));
 }
 
@@ -144,10 +124,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::gather(TensorLists& lists, Tensors& 
   check_root(options.rootRank, size_, "destination", name);
   const bool is_root = options.rootRank == rank_;
   CollectivePlan plan;
-  Call call{.collective = Collective::gather};
-  call.dtype = to_dtype(input.scalar_type(), name);
-  call.root = static_cast<int>(options.rootRank);
-  call.count = static_cast<std::size_t>(input.numel());
+  Call call = call_of(Collective::gather, input, name, options.rootRank);
   Tensors outputs;
   if (is_root) {
     outputs = single_list(lists, "output", name);
@@ -160,9 +137,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::gather(TensorLists& lists, Tensors& 
   }
   call.input = plan.read(input);
   plan.add(call);
-  return launch({c10d::OpType::GATHER, name, input.device(), inputs, std::move(outputs), options.timeout,
-                 options.asyncOp},
-                std::move(plan));
+  return launch(request_of(c10d::OpType::GATHER, name, inputs, std::move(outputs), options), std::move(plan));
 }
 
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::scatter(Tensors& outputs, TensorLists& lists,
@@ -173,10 +148,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::scatter(Tensors& outputs, TensorList
   check_written(output, "output", name);
   const bool is_root = options.rootRank == rank_;
   CollectivePlan plan;
-  Call call{.collective = Collective::scatter};
-  call.dtype = to_dtype(output.scalar_type(), name);
-  call.root = static_cast<int>(options.rootRank);
-  call.count = static_cast<std::size_t>(output.numel());
+  Call call = call_of(Collective::scatter, output, name, options.rootRank);
   Tensors inputs;
   if (is_root) {
     inputs = single_list(lists, "input", name);
@@ -188,8 +160,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::scatter(Tensors& outputs, TensorList
   }
   call.output = plan.write(output);
   plan.add(call);
-  return launch({c10d::OpType::SCATTER, name, output.device(), std::move(inputs), outputs, options.timeout,
-                 options.asyncOp},
+  return launch(request_of(c10d::OpType::SCATTER, name, std::move(inputs), outputs, options),
                 std::move(plan));
 }
 
@@ -207,8 +178,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::alltoall_base(at::Tensor& output, at
   TORCH_CHECK_VALUE(!overlap(output, input), name, ": the output overlaps the input");
 
   CollectivePlan plan;
-  Call call{.collective = Collective::all_to_all};
-  call.dtype = to_dtype(input.scalar_type(), name);
+  Call call = call_of(Collective::all_to_all, input, name);
   if (input_splits.empty() && output_splits.empty()) {
     call.count = input_counts.front();
   } else {
@@ -218,8 +188,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::alltoall_base(at::Tensor& output, at
   call.input = plan.read(input);
   call.output = plan.write(output);
   plan.add(call);
-  Request request{
-      c10d::OpType::ALLTOALL_BASE, name, input.device(), {input}, {output}, options.timeout, options.asyncOp};
+  Request request = request_of(c10d::OpType::ALLTOALL_BASE, name, {input}, {output}, options);
   request.input_splits = input_splits;
   request.output_splits = output_splits;
   return launch(std::move(request), std::move(plan));
@@ -235,16 +204,14 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::alltoall(Tensors& outputs, Tensors& 
   for (const auto& input : inputs) check_apart(input, outputs, -1, "input", "output", name);
 
   CollectivePlan plan;
-  Call call{.collective = Collective::all_to_all};
-  call.dtype = to_dtype(inputs.front().scalar_type(), name);
+  Call call = call_of(Collective::all_to_all, inputs.front(), name);
   call.input_counts = plan.counts(elements_of_each(inputs));
   call.output_counts = plan.counts(elements_of_each(outputs));
   check_own_counts(call.input_counts, call.output_counts, rank_, name);
   call.input = plan.read_all(inputs);
   call.output = plan.write_all(outputs);
   plan.add(call);
-  Request request{c10d::OpType::ALLTOALL, name,           inputs.front().device(), inputs, outputs,
-                  options.timeout,        options.asyncOp};
+  Request request = request_of(c10d::OpType::ALLTOALL, name, inputs, outputs, options);
   for (const auto& input : inputs) request.input_splits.push_back(input.numel());
   for (const auto& output : outputs) request.output_splits.push_back(output.numel());
   return launch(std::move(request), std::move(plan));

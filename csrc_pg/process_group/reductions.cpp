@@ -25,9 +25,7 @@ void add(CollectivePlan& plan, Call call, const c10d::ReduceOp& op, c10::Device 
 
 void add_all_reduce(CollectivePlan& plan, const at::Tensor& tensor, const c10d::ReduceOp& op,
                     const char* operation) {
-  Call call{.collective = Collective::all_reduce};
-  call.dtype = to_dtype(tensor.scalar_type(), operation);
-  call.count = static_cast<std::size_t>(tensor.numel());
+  Call call = call_of(Collective::all_reduce, tensor, operation);
   call.output = plan.update(tensor);
   call.input = call.output;
   add(plan, call, op, tensor.device(), operation);
@@ -35,9 +33,7 @@ void add_all_reduce(CollectivePlan& plan, const at::Tensor& tensor, const c10d::
 
 void add_reduce_scatter(CollectivePlan& plan, const at::Tensor& output, const at::Tensor& input,
                         const c10d::ReduceOp& op, const char* operation) {
-  Call call{.collective = Collective::reduce_scatter};
-  call.dtype = to_dtype(output.scalar_type(), operation);
-  call.count = static_cast<std::size_t>(output.numel());
+  Call call = call_of(Collective::reduce_scatter, output, operation);
   call.input = plan.read(input);
   call.output = plan.write(output);
   add(plan, call, op, output.device(), operation);
@@ -55,9 +51,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::allreduce(Tensors& tensors,
   check_written(tensor, "tensor", name);
   CollectivePlan plan;
   add_all_reduce(plan, tensor, options.reduceOp, name);
-  return launch(
-      {c10d::OpType::ALLREDUCE, name, tensor.device(), tensors, tensors, options.timeout, options.asyncOp},
-      std::move(plan));
+  return launch(request_of(c10d::OpType::ALLREDUCE, name, tensors, tensors, options), std::move(plan));
 }
 
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::allreduce_coalesced(
@@ -68,8 +62,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::allreduce_coalesced(
   check_all_written(tensors, "tensor", name);
   CollectivePlan plan;
   for (const auto& tensor : tensors) add_all_reduce(plan, tensor, options.reduceOp, name);
-  return launch({c10d::OpType::ALLREDUCE_COALESCED, name, tensors.front().device(), tensors, tensors,
-                 options.timeout, options.asyncOp},
+  return launch(request_of(c10d::OpType::ALLREDUCE_COALESCED, name, tensors, tensors, options),
                 std::move(plan));
 }
 
@@ -92,8 +85,8 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::allreduce_sparse(Tensors& tensors,
   }
   CollectivePlan plan;
   plan.add(sparse_all_reduce(tensor, reduction, stream, name));
-  Request request{c10d::OpType::_ALLREDUCE_SPARSE, name, tensor.device(), tensors, tensors, options.timeout,
-                  options.asyncOp || on_card};
+  Request request = request_of(c10d::OpType::_ALLREDUCE_SPARSE, name, tensors, tensors, options);
+  request.async = options.asyncOp || on_card;
   // The number of elements is in the tensor object and not on the card, so the host needs it before it can go
   // on.
   request.blocks_host = on_card;
@@ -112,17 +105,12 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::reduce(Tensors& tensors, const c10d:
   const bool is_root = options.rootRank == rank_;
   if (is_root) check_written(tensor, "tensor", name);
   CollectivePlan plan;
-  Call call{.collective = Collective::reduce};
-  call.dtype = to_dtype(tensor.scalar_type(), name);
-  call.root = static_cast<int>(options.rootRank);
-  call.count = static_cast<std::size_t>(tensor.numel());
+  Call call = call_of(Collective::reduce, tensor, name, options.rootRank);
   // The operation writes only to the destination's tensor.
   if (is_root) call.output = plan.update(tensor);
   call.input = is_root ? call.output : plan.read(tensor);
   add(plan, call, options.reduceOp, tensor.device(), name);
-  return launch(
-      {c10d::OpType::REDUCE, name, tensor.device(), tensors, tensors, options.timeout, options.asyncOp},
-      std::move(plan));
+  return launch(request_of(c10d::OpType::REDUCE, name, tensors, tensors, options), std::move(plan));
 }
 
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::reduce_scatter(Tensors& outputs, TensorLists& lists,
@@ -136,15 +124,12 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::reduce_scatter(Tensors& outputs, Ten
   check_apart(output, inputs, rank_, "output", "input", name);
 
   CollectivePlan plan;
-  Call call{.collective = Collective::reduce_scatter};
-  call.dtype = to_dtype(output.scalar_type(), name);
+  Call call = call_of(Collective::reduce_scatter, output, name);
   call.input_counts = plan.counts(elements_of_each(inputs));
   call.input = plan.read_all(inputs);
   call.output = plan.write(output);
   add(plan, call, options.reduceOp, output.device(), name);
-  return launch({c10d::OpType::REDUCE_SCATTER, name, output.device(), inputs, outputs, options.timeout,
-                 options.asyncOp},
-                std::move(plan));
+  return launch(request_of(c10d::OpType::REDUCE_SCATTER, name, inputs, outputs, options), std::move(plan));
 }
 
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -156,13 +141,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::_reduce_scatter_base(at::Tensor& out
   check_in_place(output, input, rank_, size_, "output", "input", name);
   CollectivePlan plan;
   add_reduce_scatter(plan, output, input, options.reduceOp, name);
-  return launch({c10d::OpType::_REDUCE_SCATTER_BASE,
-                 name,
-                 output.device(),
-                 {input},
-                 {output},
-                 options.timeout,
-                 options.asyncOp},
+  return launch(request_of(c10d::OpType::_REDUCE_SCATTER_BASE, name, {input}, {output}, options),
                 std::move(plan));
 }
 
@@ -179,9 +158,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::reduce_scatter_tensor_coalesced(
   CollectivePlan plan;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     add_reduce_scatter(plan, outputs[i], inputs[i], options.reduceOp, name);
-  return launch({c10d::OpType::COALESCED, name, inputs.front().device(), inputs, outputs, options.timeout,
-                 options.asyncOp},
-                std::move(plan));
+  return launch(request_of(c10d::OpType::COALESCED, name, inputs, outputs, options), std::move(plan));
 }
 
 }  // namespace vccl

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -29,5 +30,13 @@ struct Request {
     return type == c10d::OpType::SEND || type == c10d::OpType::RECV || type == c10d::OpType::RECVANYSOURCE;
   }
 };
+
+/// Returns the request of a collective whose tensors are on one device, and of which there is at least one.
+template <class Options>
+Request request_of(c10d::OpType type, const char* name, std::vector<at::Tensor> inputs,
+                   std::vector<at::Tensor> outputs, const Options& options) {
+  const c10::Device device = (inputs.empty() ? outputs : inputs).front().device();
+  return {type, name, device, std::move(inputs), std::move(outputs), options.timeout, options.asyncOp};
+}
 
 }  // namespace vccl

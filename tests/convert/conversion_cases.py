@@ -239,6 +239,10 @@ CASES: dict[str, tuple[str, str]] = {
         "parser.add_argument('--device', default='cuda', choices=['cpu', 'cuda'])",
         f"parser.add_argument('--device', default=str({ACC}), choices=['cpu', str({ACC})])",
     ),
+    "an option of click": (
+        "@click.option('--device', default='cuda')\ndef f(): pass",
+        f"@click.option('--device', default=str({ACC}))\ndef f(): pass",
+    ),
     "a loop": ("for device in ['cpu', 'cuda']: pass", f"for device in ['cpu', str({ACC})]: pass"),
     "type ==": ('if x.device.type == "cuda": pass', f"if x.device.type == str({ACC}): pass"),
     "type !=": ("device.type!='cuda'", f"device.type!=str({ACC})"),
@@ -267,6 +271,10 @@ CASES: dict[str, tuple[str, str]] = {
     "cuda.amp.autocast positions": (
         "torch.cuda.amp.autocast(True, torch.half)",
         f"torch.amp.autocast({ACC}.type, enabled=True, dtype=torch.half)",
+    ),
+    "autocast that is not enabled": (
+        "torch.cuda.amp.autocast(False)",
+        f'torch.amp.autocast(({ACC} or torch.device("cpu")).type, enabled=False)',
     ),
     "from torch.cuda.amp": (
         "import torch\nfrom torch.cuda.amp import GradScaler, autocast\n\n"
@@ -329,9 +337,9 @@ CASES: dict[str, tuple[str, str]] = {
         f"parser.add_argument('--dist-backend', default={BACKEND})",
     ),
     "init_device_mesh": (
-        "from torch.distributed.device_mesh import init_device_mesh\ninit_device_mesh('cuda', (2,))",
+        "from torch.distributed.device_mesh import init_device_mesh\ninit_device_mesh('cuda', (2,), ('tp',))",
         "import torch\nfrom torch.distributed.device_mesh import init_device_mesh\n"
-        f"init_device_mesh({ACC}.type, (2,))",
+        f"init_device_mesh({ACC}.type, (2,), ('tp',))",
     ),
 }
 
@@ -349,6 +357,8 @@ UNCHANGED: dict[str, str] = {
     "a pattern": "match d:\n    case 'cuda:0': pass",
     "gloo": "import torch.distributed as dist\ndist.init_process_group('gloo')",
     "another init_process_group": "def init_process_group(b): pass\ninit_process_group('x')",
+    "options of a group": "import torch.distributed as d\nd.init_process_group('nccl', pg_options=o)",
+    "a backend in an f-string": 'f\'{"nccl" if a else "gloo"}\'',
     "a group beside gloo": (
         "import torch.distributed as dist\ndist.init_process_group('gloo')\ndist.new_group(backend='nccl')"
     ),

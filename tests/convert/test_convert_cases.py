@@ -1,6 +1,8 @@
 """What the conversion changes, piece by piece, and that it changes nothing a second time."""
 
 import ast
+import importlib.util
+from pathlib import Path
 
 import pytest
 from conversion_cases import CASES, UNCHANGED
@@ -8,6 +10,7 @@ from conversion_cases import CASES, UNCHANGED
 from vccl.convert.converter import convert_text
 
 IMPORT = "import torch\n"
+SCRIPTS = sorted(Path(__file__).parent.glob("cuda_*.py"))
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
@@ -40,3 +43,17 @@ def test_an_init_file_keeps_its_imports():
 def test_no_python_is_an_error():
     with pytest.raises(SyntaxError, match="line 2"):
         convert_text("x = 1\ny = = 2\n")
+
+
+def test_a_second_run_changes_nothing_in_real_code():
+    """Torch's own sources name CUDA in many ways that scripts do not."""
+    torch = Path(importlib.util.find_spec("torch").origin).parent
+    files = [*(torch / "nn" / "parallel").glob("*.py"), torch / "utils" / "checkpoint.py", *SCRIPTS]
+    changed = 0
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        converted = convert_text(text).text
+        ast.parse(converted)
+        assert convert_text(converted).text == converted, file
+        changed += converted != text
+    assert changed > 1

@@ -62,6 +62,16 @@ LEFT = {
     ),
     "another torch": ("def f(torch):\n    x.cuda()", "x.cuda()", "means something else"),
     "star imports": ("from torch.cuda import *", "from torch.cuda import *", "one by one"),
+    "a name in a string": (
+        "patch('torch.cuda.is_available')",
+        "'torch.cuda.is_available'",
+        "takes its place",
+    ),
+    "a tensor type in a string": (
+        "torch.set_default_tensor_type('torch.cuda.FloatTensor')",
+        "'torch.cuda.FloatTensor'",
+        "set_default_device",
+    ),
     "not called": ("map(torch.Tensor.cuda, xs)", "torch.Tensor.cuda", ".to(device)"),
     "is_nccl_available": (
         "from torch.distributed import is_nccl_available as ok\nok()",

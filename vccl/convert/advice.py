@@ -74,9 +74,10 @@ STRINGS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (re.compile(r"(?:TORCH_)?NCCL_[A-Z0-9_]+"), "NCCL alone reads this variable: it can stay"),
     (
-        re.compile(r"torch\.cuda\.\w+"),
+        re.compile(r"torch\.cuda\.\w*Tensor"),
         "a type of CUDA tensors: use torch.set_default_dtype and torch.set_default_device",
     ),
+    (re.compile(r"torch\.cuda\.[\w.]+"), "if it is looked up as a name, write the name that takes its place"),
     (
         re.compile(r"(?:self_)?cuda_(?:time|memory_usage)(?:_total)?"),
         "a column of the profiler's table: write `device` for `cuda`",

@@ -7,6 +7,7 @@ import re
 import libcst as cst
 
 from vccl.convert.arguments import argument, remove
+from vccl.convert.devices import OPTION_FUNCTIONS
 from vccl.convert.plan import Plan
 from vccl.convert.strings import text_of
 
@@ -45,6 +46,9 @@ def _drop(plan: Plan, call: cst.Call, arg: cst.Arg | None) -> None:
     """Takes `"nccl"` out of a call. Where other arguments follow by position, None takes its place."""
     if arg is None or text_of(arg.value) != "nccl":
         return
+    if argument(call, 7, "pg_options") is not None:
+        plan.leave(arg.value, "the options may be NCCL's own: take out both, or neither")
+        return
     following = call.args[call.args.index(arg) + 1 :]
     if arg.keyword is None and any(other.keyword is None or other.star for other in following):
         plan.replace(arg.value, "None")
@@ -62,7 +66,7 @@ def _convert_call(plan: Plan, call: cst.Call) -> None:
         value = argument(call, 0, "backend")
         if value is not None:
             _convert_value(plan, value.value)
-    elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "add_argument":
+    elif isinstance(call.func, cst.Attribute) and call.func.attr.value in OPTION_FUNCTIONS:
         if any(_BACKEND_OPTION.fullmatch(text_of(arg.value) or "") for arg in call.args if not arg.keyword):
             for keyword in ("default", "choices"):
                 option = argument(call, None, keyword)
@@ -111,6 +115,9 @@ def _convert_value(plan: Plan, node: cst.BaseExpression) -> None:
         for element in node.elements:
             _convert_value(plan, element.value)
     elif text_of(node) == "nccl" and not plan.is_handled(node):
+        # Before Python 3.12 an f-string cannot hold its own quotes.
+        if any(isinstance(above, cst.FormattedString) for above in plan.source.ancestors(node)):
+            return
         function = plan.torch(node, "distributed.get_default_backend_for_device")
         accelerator = plan.torch(node, "accelerator.current_accelerator()")
         if function is not None:

@@ -83,9 +83,9 @@ def convert_file(path: Path, args: argparse.Namespace, totals: Totals) -> None:
     except (OSError, SyntaxError, UnicodeError) as error:
         totals.errors += 1
         print(f"{path}: {error}", file=sys.stderr)
-    except (RuntimeError, RecursionError) as error:
+    except Exception as error:  # a mistake of this package must not keep it from the other files
         totals.errors += 1
-        print(f"{path}: not converted: {error}", file=sys.stderr)
+        print(f"{path}: not converted: {type(error).__name__}: {error}", file=sys.stderr)
 
 
 def report(totals: Totals, args: argparse.Namespace) -> None:

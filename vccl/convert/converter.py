@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import warnings
 from dataclasses import dataclass
 
 import libcst as cst
@@ -45,9 +47,24 @@ def convert_text(text: str, is_package: bool = False) -> Conversion:
     imports.convert(plan, nodes, is_package)
     leftovers.report(plan, nodes)
     changed = plan.changed_text()
-    if changed != text:
-        try:
-            cst.parse_module(changed)
-        except cst.ParserSyntaxError as error:
-            raise RuntimeError(f"the result would be no Python: {error}") from None
+    if changed != text and not _is_python(changed, like=text):
+        raise RuntimeError("the result would be no Python")
     return Conversion(changed, sorted(plan.leftovers))
+
+
+def _is_python(text: str, like: str) -> bool:
+    """Returns whether LibCST can read a text, and this Python too if it can read the text `like`."""
+    try:
+        cst.parse_module(text)
+        with warnings.catch_warnings(action="ignore"):
+            ast.parse(like)
+    except cst.ParserSyntaxError:
+        return False
+    except (SyntaxError, ValueError):
+        return True
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            ast.parse(text)
+    except SyntaxError:
+        return False
+    return True

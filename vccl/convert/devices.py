@@ -16,6 +16,8 @@ from vccl.convert.torch_cuda import type_of_accelerator
 # Names that hold a device, or several.
 _DEVICE_NAME = re.compile(r"(?:.*_)?(?:devices?|device_?types?|map_location|dev)", re.IGNORECASE)
 _DEVICE_OPTION = re.compile(r"--?(?:[\w-]+[-_])?device(?:[-_]type)?")
+# What argparse, optparse and click make an option of the command line with.
+OPTION_FUNCTIONS = ("add_argument", "add_option", "option")
 _DEVICE_KEYWORDS = {"device", "map_location"}
 _TYPE_KEYWORDS = {"device_type", "pin_memory_device"}
 _TENSOR_METHODS = re.compile(r"to|to_empty|new_\w+|cuda")
@@ -86,8 +88,9 @@ class _Finder:
         arg = argument(call, position, keyword)
         if arg is None:
             return
-        if text_of(arg.value) == "cuda" and argument(call, None, "enabled") is not None:
-            spelled = type_of_accelerator(self._plan, call)
+        enabled = 5 if name.endswith("GradScaler") else 2
+        if text_of(arg.value) == "cuda" and name.endswith(("autocast", "GradScaler")):
+            spelled = type_of_accelerator(self._plan, call, enabled)
             if spelled is not None:
                 self._plan.replace(arg.value, spelled)
             return
@@ -106,7 +109,7 @@ class _Finder:
             arg = argument(call, 0)
             if arg is not None and self._is_device(call.func.value):
                 convert_value(self._plan, arg.value, Form.TEXT)
-        elif method == "add_argument" and any(
+        elif method in OPTION_FUNCTIONS and any(
             _DEVICE_OPTION.fullmatch(text_of(arg.value) or "") for arg in call.args if arg.keyword is None
         ):
             for keyword in ("default", "choices"):

@@ -52,7 +52,7 @@ class Nullable:
                 return False
             if isinstance(above, (cst.If, cst.IfExp)) and inside is above.body:
                 condition = self._source.code(above.test)
-                if test.fullmatch(condition) and not re.search(r"\b(?:or|if|not\s+\()\b", condition):
+                if test.fullmatch(condition) and not re.search(r"\bor\b|\bif\b", condition):
                     return True
             inside = above
         return False

@@ -101,7 +101,9 @@ def _why_not(call: cst.Call, target: Target) -> str:
 
 def _convert_arguments(plan: Plan, call: cst.Call, target: Target) -> None:
     if target.device_type_first:
-        device_type = type_of_accelerator(plan, call)
+        # `enabled` is a parameter of both, at another place than in torch.amp.
+        position = 0 if target.keywords else 4
+        device_type = type_of_accelerator(plan, call, position)
         if device_type is not None:
             prepend(plan, call, device_type)
     for name in target.no_keyword:
@@ -113,15 +115,17 @@ def _convert_arguments(plan: Plan, call: cst.Call, target: Target) -> None:
             add_keyword(plan, arg, name)
 
 
-def type_of_accelerator(plan: Plan, call: cst.Call) -> str | None:
+def type_of_accelerator(plan: Plan, call: cst.Call, enabled: int) -> str | None:
     """Returns what gives autocast or GradScaler the accelerator's type.
 
-    A script that passes `enabled` may run without an accelerator too, and then gets "cpu".
+    A script that passes `enabled`, at this position or by keyword, may run without an accelerator too. That
+    gives it "cpu" then.
     """
     accelerator = plan.torch(call, "accelerator.current_accelerator()")
     if accelerator is None:
         return None
-    if argument(call, None, "enabled") is None:
+    arg = argument(call, enabled, "enabled")
+    if arg is None or plan.source.code(arg.value) == "True":
         return f"{accelerator}.type"
     return f'({accelerator} or {plan.torch(call, "device")}("cpu")).type'
 

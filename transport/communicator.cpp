@@ -55,7 +55,8 @@ class GroupCommunicator final : public Communicator {
   int host_of(int rank) const override { return ring_.host_of(rank); }
   Outbox& right() override { return *right_; }
   Inbox& left() override { return *left_; }
-  Peers* peers() override { return peers_ ? &*peers_ : nullptr; }
+  Peers& host_peers() override { return *peers_; }
+  Peers* all_peers() override { return host_count() == 1 ? &*peers_ : nullptr; }
   const std::string& algorithm_choice() const override { return algorithm_choice_; }
   Messages& messages() override;
   void add_region(const Region& region) override;
@@ -92,7 +93,7 @@ class GroupCommunicator final : public Communicator {
   RingOrder ring_;
   std::optional<Waiter> waiter_;
   std::optional<OperationStart> start_;
-  std::optional<MappedPeers> peers_;  // if all ranks are on this host
+  std::optional<MappedPeers> peers_;
   std::string algorithm_choice_;
   std::unique_ptr<RemoteLinks> remote_;  // if a neighbour is on another host
   std::unique_ptr<Outbox> right_;
@@ -160,7 +161,7 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
   }
   waiter_.emplace(group_, operation_, *failures_);
   start_.emplace(group_, operation_, *failures_, *waiter_);
-  if (host_count() == 1) peers_.emplace(group_, operation_, *failures_, *waiter_, *start_);
+  peers_.emplace(group_, operation_, *failures_, *waiter_, *start_);
   group_.own_line().cores = base::UsableCores::of_this_process();
   watched_.emplace(group_, *failures_);
   group_.own_line().state.store(RankState::present);
@@ -367,10 +368,10 @@ void GroupCommunicator::begin(const Announcement& announcement, const Deadline& 
                 "group " + group_.name + " already runs an operation: a communicator runs one at a time");
   }
   try {
+    peers_->begin(announcement);
     // The remote announcement goes out before the ranks of this host meet, so that it travels meanwhile. The
     // signatures are compared as the neighbours' announcements arrive.
     if (remote_) remote_->begin();
-    if (peers_) peers_->begin(announcement);
     start_->pass(announcement);
     if (mapped_left_) {
       mapped_left_->begin(is_inline(announcement)
@@ -379,8 +380,9 @@ void GroupCommunicator::begin(const Announcement& announcement, const Deadline& 
     }
   } catch (const Error& error) {
     fail(error.code(), error.what());
-    if (peers_) peers_->withdraw();
+    // Other hosts hear of the failure first, because a withdrawal may take seconds.
     if (remote_) remote_->spread_failure();
+    peers_->withdraw();
     operation_.end();
     throw;
   }
@@ -388,7 +390,7 @@ void GroupCommunicator::begin(const Announcement& announcement, const Deadline& 
 
 void GroupCommunicator::finish() {
   right_->drain();
-  if (peers_) peers_->finish();
+  peers_->finish();
   if (remote_) remote_->match();
   operation_.end();
 }
@@ -396,7 +398,7 @@ void GroupCommunicator::finish() {
 void GroupCommunicator::cut_short() noexcept {
   fail(ErrorCode::aborted,
        "rank " + std::to_string(group_.rank) + " gave up " + operation_.text() + " before its end");
-  if (peers_) peers_->withdraw();
+  peers_->withdraw();
   if (remote_) remote_->close();
   operation_.end();
 }

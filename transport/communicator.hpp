@@ -64,22 +64,26 @@ struct CommunicatorConfig {
 struct Announcement {
   Signature signature;
   std::span<std::byte> window = {};  // what post() and take() refer to; may be empty
-  // Whether the peers on this host may read and write `input` and `output` through Peers. The value must be
-  // the same on all ranks.
+  // Whether the ranks of this host may read and write `input` and `output` through Peers. The value must be
+  // the same on all of them.
   bool shows = false;
   std::uint32_t algorithm = 0;  // compared on one host, as VCCL_ALGO might differ between ranks
   std::span<std::byte> input = {}, output = {};
   std::uint64_t factor = 0;  // a number for the peers, which is not compared
-  // Bytes that travel with the announcement, so that the sender does not wait until the peers have read them.
-  // Every rank must give the same payload_bytes, at most Peers::kPayloadBytes. The two spans are placed one
-  // after the other and may be shorter together. If `shows` is false, a short payload takes the place of the
-  // windows in the announcement.
+  // Bytes that travel with the announcement to the ranks of this host, so that the sender does not wait until
+  // they have read them. Each of them must give the same payload_bytes, at most Peers::kPayloadBytes. The two
+  // spans are placed one after the other and may be shorter together. If `shows` is false, a short payload
+  // takes the place of the windows in the announcement.
   std::size_t payload_bytes = 0;
   std::span<const std::byte> payload[2] = {};
 };
 
-/// Gives access to every rank's memory at once during an operation. Exists where all ranks share one host,
-/// for the algorithms that do not use the ring. Only the operation's thread may use it.
+/// Gives access to the memory of several ranks at once during an operation: of all ranks of the group that
+/// are on this rank's host, and of no others. The algorithms that do not use the ring use it. Only the
+/// operation's thread may use it.
+///
+/// The members name a peer by its index, which is its place in ranks(). This rank is one of the peers. Where
+/// all ranks of the group are peers (Communicator::all_peers()), a peer's index is its rank.
 class Peers {
  public:
   static constexpr std::size_t kPayloadBytes = 64 * 1024;
@@ -88,43 +92,48 @@ class Peers {
   static constexpr std::uint32_t kDone = (1u << 20) - 1;
 
   virtual ~Peers() = default;
-  /// Returns whether every rank handed over memory when the communicator was made. Otherwise nothing can be
-  /// mapped. The result is the same on every rank at any time.
+  /// Returns the ranks of the peers, in ascending order. The result is the same on every peer.
+  virtual std::span<const int> ranks() const = 0;
+  /// Returns this rank's index.
+  virtual int own() const = 0;
+
+  /// Returns whether every peer handed over memory when the communicator was made. Otherwise nothing can be
+  /// mapped. The result is the same on every peer at any time.
   virtual bool mappable() const = 0;
-  /// Returns whether all memory that was shown is mapped on this host. The result is the same on every rank.
+  /// Returns whether all memory that the peers have shown is mapped. The result is the same on every peer.
   /// Throws Error(protocol) for a window that lies outside of its rank's regions.
   virtual bool all_mapped() = 0;
-  /// Returns the input, or output, buffer of `rank` with the length that the rank announced. Call this only
-  /// after all_mapped() has returned true. What the rank wrote before the operation is visible.
-  virtual std::span<std::byte> input(int rank) = 0;
-  virtual std::span<std::byte> output(int rank) = 0;
-  virtual std::uint64_t factor(int rank) = 0;
-  /// Returns the payload that `rank` announced. The bytes stay valid until this rank begins its next
+  /// Returns the input, or output, buffer of `peer` with the length that the peer announced. Call this only
+  /// after all_mapped() has returned true. What the peer wrote before the operation is visible.
+  virtual std::span<std::byte> input(int peer) = 0;
+  virtual std::span<std::byte> output(int peer) = 0;
+  virtual std::uint64_t factor(int peer) = 0;
+  /// Returns the payload that `peer` announced. The bytes stay valid until this rank begins its next
   /// operation.
-  virtual const std::byte* payload(int rank) = 0;
-  /// Returns the slots of `rank`, which are kScratchBytes of shared memory. Use them only while no block is
+  virtual const std::byte* payload(int peer) = 0;
+  /// Returns the slots of `peer`, which are kScratchBytes of shared memory. Use them only while no block is
   /// under way on the ring.
-  virtual std::byte* scratch(int rank) = 0;
+  virtual std::byte* scratch(int peer) = 0;
 
-  /// Announces that this rank has come to `phase`. Every rank that awaits the phase then sees what this rank
+  /// Announces that this rank has come to `phase`. Every peer that awaits the phase then sees what this rank
   /// wrote before. A rank's phases must ascend. After kDone this rank does not touch the peers' memory any
   /// more.
   virtual void arrive(std::uint32_t phase) = 0;
-  virtual void await(int rank, std::uint32_t phase) = 0;
+  virtual void await(int peer, std::uint32_t phase) = 0;
   virtual void await_all(std::uint32_t phase) = 0;
 
-  /// Returns whether ranks outnumber the cores that they, or some of them, may run on. The result is the same
-  /// on every rank.
+  /// Returns whether the peers outnumber the cores that they, or some of them, may run on. The result is the
+  /// same on every peer.
   virtual bool oversubscribed() const = 0;
-  /// Claims a work item that no rank has begun: this rank's own item if it is free. An operation has one work
-  /// item for each rank, and any rank may do it. Returns the rank whose item it is, or -1 when no item is
-  /// left.
+  /// Claims a work item that no peer has begun: this rank's own item if it is free. An operation has one work
+  /// item for each peer, and any peer may do it. Returns the index of the peer whose item it is, or -1 when
+  /// no item is left.
   virtual int claim_work_item() = 0;
-  /// Call this when the claimed work item is done. Every rank that awaits the work items then sees what this
+  /// Call this when the claimed work item is done. Every peer that awaits the work items then sees what this
   /// rank wrote.
   virtual void deliver_work_item() = 0;
   /// Call this when no work item is left to claim. Blocks until all items are done, but does not wait for a
-  /// rank that holds no item. Afterwards no rank touches this rank's memory, because a rank that comes late
+  /// peer that holds no item. Afterwards no peer touches this rank's memory, because a peer that comes late
   /// finds no item to claim.
   virtual void await_work_items() = 0;
 };
@@ -200,8 +209,12 @@ class Communicator {
 
   virtual Outbox& right() = 0;
   virtual Inbox& left() = 0;
-  /// Returns null if the ranks are on several hosts.
-  virtual Peers* peers() { return nullptr; }
+  /// Returns access to the memory of the ranks of this host.
+  virtual Peers& host_peers() {
+    throw Error(ErrorCode::unsupported, "this communicator has no access to the memory of other ranks");
+  }
+  /// Returns the same if these are all ranks of the group, and null if the ranks are on several hosts.
+  virtual Peers* all_peers() { return nullptr; }
   /// Returns the choice of algorithms that was given when the communicator was made, in the syntax of
   /// VCCL_ALGO.
   virtual const std::string& algorithm_choice() const;

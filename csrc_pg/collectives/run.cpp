@@ -32,7 +32,7 @@ void run(Communicator& communicator, const Call& call, const Deadline& deadline)
   check_call(communicator, call);
   const Choice choice = choose_algorithms(communicator, call);
   Operation operation(communicator, announcement_of(communicator, call, choice), deadline);
-  const bool is_first = choice.first->reach != Reach::mapped || communicator.peers()->all_mapped();
+  const bool is_first = choice.first->reach != Reach::mapped || communicator.all_peers()->all_mapped();
   (is_first ? choice.first : choice.otherwise)->run(communicator, call);
   operation.finish();
 }

@@ -64,8 +64,8 @@ class Chooser {
       : call_(call),
         rank_(communicator.rank()),
         size_(communicator.size()),
-        one_host_(communicator.peers()),
-        mappable_(one_host_ && communicator.peers()->mappable()),
+        one_host_(communicator.all_peers()),
+        mappable_(one_host_ && communicator.all_peers()->mappable()),
         bytes_(longest_buffer(call, size_)) {}
 
   void offer(const Algorithm& algorithm) {

@@ -34,10 +34,10 @@ void MappedPeers::begin(const Announcement& announcement) {
   inline_ = is_inline(announcement);
 }
 
-bool MappedPeers::show(int rank) {
-  const PeerWindow input = start_.window_of(rank, &OperationSlot::Windows::input);
-  const PeerWindow output = start_.window_of(rank, &OperationSlot::Windows::output);
-  windows_[static_cast<std::size_t>(rank)] = {{input.base, input.base ? input.size : 0},
+bool MappedPeers::show(int peer) {
+  const PeerWindow input = start_.window_of(peer, &OperationSlot::Windows::input);
+  const PeerWindow output = start_.window_of(peer, &OperationSlot::Windows::output);
+  windows_[static_cast<std::size_t>(peer)] = {{input.base, input.base ? input.size : 0},
                                               {output.base, output.base ? output.size : 0}};
   // An empty window has no address, and no peer has to reach it.
   return (input.base || input.size == 0) && (output.base || output.size == 0);
@@ -46,13 +46,13 @@ bool MappedPeers::show(int rank) {
 bool MappedPeers::all_mapped() {
   if (!shows_) return false;
   bool all = true;
-  for (int rank = 0; rank < ranks(); ++rank) all = show(rank) && all;
+  for (int peer = 0; peer < count(); ++peer) all = show(peer) && all;
   return all;
 }
 
-const std::byte* MappedPeers::payload(int rank) {
-  if (inline_) return start_.announced(rank).payload;
-  return group_.host.payload(rank, operation_.sequence());
+const std::byte* MappedPeers::payload(int peer) {
+  if (inline_) return start_.announced(peer).payload;
+  return group_.host.payload(peer, operation_.sequence());
 }
 
 void MappedPeers::arrive(std::uint32_t phase) {
@@ -62,11 +62,11 @@ void MappedPeers::arrive(std::uint32_t phase) {
   wake_others(group_.host);
 }
 
-void MappedPeers::await(int rank, std::uint32_t phase) {
-  const RankLine& line = group_.host.line(rank);
+void MappedPeers::await(int peer, std::uint32_t phase) {
+  const RankLine& line = group_.host.line(peer);
   const std::uint64_t wanted = number(phase);
   // A rank that is ahead, in a later operation, has passed this phase too.
-  waiter_.until([&] { return read(line.phase) >= wanted; }, rank, "in the midst of");
+  waiter_.until([&] { return read(line.phase) >= wanted; }, peer, "in the midst of");
   // A rank that gives up counts as done (withdraw()), but only after it has recorded why.
   failures_.check();
 }
@@ -75,19 +75,19 @@ void MappedPeers::await_all(std::uint32_t phase) {
   const std::uint64_t wanted = number(phase);
   int arrived = 0;
   const auto ready = [&] {
-    while (arrived < ranks() &&
+    while (arrived < count() &&
            (arrived == group_.host.index || read(group_.host.line(arrived).phase) >= wanted))
       ++arrived;
-    return arrived == ranks();
+    return arrived == count();
   };
-  const auto awaited = [&](int rank) { return read(group_.host.line(rank).phase) < wanted; };
+  const auto awaited = [&](int peer) { return read(group_.host.line(peer).phase) < wanted; };
   waiter_.until(ready, awaited, "in the midst of");
   failures_.check();
 }
 
 // Sequences ascend: a claim that names a later operation means that this operation is over.
-bool MappedPeers::claim(int rank) {
-  auto& claimed = group_.host.line(rank).claimed;
+bool MappedPeers::claim(int peer) {
+  auto& claimed = group_.host.line(peer).claimed;
   const std::uint64_t wanted = operation_.sequence();
   for (std::uint64_t seen = claimed.load(); seen < wanted;) {
     if (claimed.compare_exchange_weak(seen, wanted)) return true;
@@ -107,10 +107,10 @@ int MappedPeers::claim_work_item() {
   if (claim(own)) return own;
   const int core = sched_getcpu();
   for (const bool here : {true, false}) {
-    for (int step = 1; step < ranks(); ++step) {
-      const int rank = (own + step) % ranks();
-      const bool is_here = group_.host.line(rank).core.load(std::memory_order_relaxed) == core;
-      if (is_here == here && claim(rank)) return rank;
+    for (int step = 1; step < count(); ++step) {
+      const int peer = (own + step) % count();
+      const bool is_here = group_.host.line(peer).core.load(std::memory_order_relaxed) == core;
+      if (is_here == here && claim(peer)) return peer;
     }
   }
   return -1;
@@ -120,7 +120,7 @@ int MappedPeers::claim_work_item() {
 // will count there again.
 void MappedPeers::deliver_work_item() {
   auto& done = group_.host.work_items_done();
-  const std::uint64_t none = number(0), all = number(static_cast<std::uint32_t>(ranks()));
+  const std::uint64_t none = number(0), all = number(static_cast<std::uint32_t>(count()));
   // The exchange pairs with the loads of the ranks that await the work items. Each count is a
   // read-modify-write of the count before it, so a rank that sees the last count sees what was written for
   // all of the items.
@@ -131,14 +131,14 @@ void MappedPeers::deliver_work_item() {
 }
 
 void MappedPeers::await_work_items() {
-  const std::uint64_t all = number(static_cast<std::uint32_t>(ranks()));
+  const std::uint64_t all = number(static_cast<std::uint32_t>(count()));
   const auto ready = [&] { return read(group_.host.work_items_done()) >= all; };
   group_.own_line().phase.store(number(kShared));
   // A rank that is not done yet most likely runs on another core and is about as far as this rank. Yielding
   // to another rank now would cost two context switches, and that rank would find that it has to wait too.
   for (int i = 0; i < kLooksForWorkItems && !ready(); ++i) base::cpu_pause();
   // All work items are claimed. A rank that has not begun to claim gets none, so it may come late or die.
-  const auto awaited = [&](int rank) { return read(group_.host.line(rank).phase) == number(kSharing); };
+  const auto awaited = [&](int peer) { return read(group_.host.line(peer).phase) == number(kSharing); };
   waiter_.until(ready, awaited, "in the midst of");
   failures_.check();
   // Only a rank that withdraws waits for this phase. It polls, so no wake-up is needed.
@@ -149,13 +149,13 @@ void MappedPeers::finish() {
   if (shows_ && group_.own_line().phase.load(std::memory_order_relaxed) < number(Peers::kDone)) arrive(kDone);
 }
 
-bool MappedPeers::has_ended(int rank) const noexcept {
-  const RankLine& line = group_.host.line(rank);
+bool MappedPeers::has_ended(int peer) const noexcept {
+  const RankLine& line = group_.host.line(peer);
   // A rank that has not begun the operation will find that the communicator has failed
   // (OperationStart::pass).
-  return read(start_.announced(rank).sequence) != operation_.sequence() ||
+  return read(start_.announced(peer).sequence) != operation_.sequence() ||
          read(line.phase) >= number(kDone) || read(line.state) == RankState::left ||
-         group_.host.processes[static_cast<std::size_t>(rank)].dead();
+         group_.host.processes[static_cast<std::size_t>(peer)].dead();
 }
 
 void MappedPeers::withdraw() noexcept {
@@ -164,8 +164,8 @@ void MappedPeers::withdraw() noexcept {
   arrive(kDone);
   if (!shows_) return;
   const Deadline deadline = Deadline::in(kWithdrawal);
-  for (int rank = 0; rank < ranks(); ++rank) {
-    while (rank != group_.host.index && !has_ended(rank) && !deadline.passed()) {
+  for (int peer = 0; peer < count(); ++peer) {
+    while (peer != group_.host.index && !has_ended(peer) && !deadline.passed()) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   }

@@ -1,28 +1,32 @@
-// Access to every rank's memory at once, for communicators whose ranks are all on this host.
+// Access to the memory of all ranks of this host at once.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "transport/host/operation_start.hpp"
 
 namespace vccl {
 
+/// A peer's index is its index in the HostGroup.
 class MappedPeers final : public Peers {
  public:
   MappedPeers(const Group& group, const CurrentOperation& operation, const FailureChannel& failures,
               Waiter& waiter, OperationStart& start);
 
+  std::span<const int> ranks() const override { return group_.host.ranks; }
+  int own() const override { return group_.host.index; }
   bool mappable() const override { return mappable_; }
   bool all_mapped() override;
-  std::span<std::byte> input(int rank) override { return windows_.at(static_cast<std::size_t>(rank)).input; }
-  std::span<std::byte> output(int rank) override {
-    return windows_.at(static_cast<std::size_t>(rank)).output;
+  std::span<std::byte> input(int peer) override { return windows_.at(static_cast<std::size_t>(peer)).input; }
+  std::span<std::byte> output(int peer) override {
+    return windows_.at(static_cast<std::size_t>(peer)).output;
   }
-  std::uint64_t factor(int rank) override { return start_.announced(rank).windows.factor; }
-  const std::byte* payload(int rank) override;
-  std::byte* scratch(int rank) override { return group_.host.slots(rank); }
+  std::uint64_t factor(int peer) override { return start_.announced(peer).windows.factor; }
+  const std::byte* payload(int peer) override;
+  std::byte* scratch(int peer) override { return group_.host.slots(peer); }
   void arrive(std::uint32_t phase) override;
-  void await(int rank, std::uint32_t phase) override;
+  void await(int peer, std::uint32_t phase) override;
   void await_all(std::uint32_t phase) override;
   bool oversubscribed() const override { return group_.oversubscribed; }
   int claim_work_item() override;
@@ -45,10 +49,10 @@ class MappedPeers final : public Peers {
   std::uint64_t number(std::uint32_t phase) const {
     return operation_.sequence() << RankLine::kPhaseBits | phase;
   }
-  int ranks() const { return static_cast<int>(windows_.size()); }
-  bool show(int rank);
-  bool claim(int rank);
-  bool has_ended(int rank) const noexcept;
+  int count() const { return static_cast<int>(windows_.size()); }
+  bool show(int peer);
+  bool claim(int peer);
+  bool has_ended(int peer) const noexcept;
 
   const Group& group_;
   const CurrentOperation& operation_;
@@ -57,7 +61,7 @@ class MappedPeers final : public Peers {
   OperationStart& start_;
   const bool mappable_;
   // The next three members describe the operation under way.
-  bool shows_ = false;   // whether the ranks show memory to each other
+  bool shows_ = false;   // whether the peers show memory to each other
   bool inline_ = false;  // whether the payload lies in the operation slot
   std::vector<Shown> windows_;
 };

@@ -28,10 +28,10 @@ struct Group {
   HostGroup host;
   std::vector<Region> regions;  // this rank's regions, given when the communicator was made
   int cores = 1;                // how many cores the ranks on this host may use
-  bool oversubscribed =
-      false;  // the ranks of this host have to take turns on the cores; the same value on each
-  std::map<int, PeerProcess>
-      elsewhere;  // the processes of ranks on this machine that count as being on other hosts
+  // The ranks of this host have to take turns on the cores. The value is the same on each of them.
+  bool oversubscribed = false;
+  // The processes of ranks on this machine that count as being on other hosts.
+  std::map<int, PeerProcess> elsewhere;
   std::shared_ptr<Earlier> earlier;  // may be null
 
   RankLine& own_line() const { return host.line(host.index); }

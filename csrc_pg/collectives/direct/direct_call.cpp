@@ -16,7 +16,7 @@ DirectCall::DirectCall(Communicator& communicator, const Call& call)
     : rank_(communicator.rank()),
       size_(communicator.size()),
       element_(size_of(call.dtype)),
-      peers_(*communicator.peers()),
+      peers_(*communicator.all_peers()),
       inputs_(size_),
       outputs_(size_) {
   const bool agreed = call.collective != Collective::all_to_all || call.input_counts.empty();

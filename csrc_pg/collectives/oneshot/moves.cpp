@@ -13,7 +13,7 @@ namespace {
 class Collector {
  public:
   Collector(Communicator& communicator, const Call& call)
-      : peers_(*communicator.peers()),
+      : peers_(*communicator.all_peers()),
         element_(size_of(call.dtype)),
         output_(static_cast<std::byte*>(call.output)) {}
 

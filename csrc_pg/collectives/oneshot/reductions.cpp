@@ -20,7 +20,7 @@ constexpr std::size_t kFactorBytes = sizeof(double);
 
 void reduce_payloads(Communicator& communicator, const Call& call, std::size_t begin, std::size_t count) {
   if (count == 0) return;
-  Peers& peers = *communicator.peers();
+  Peers& peers = *communicator.all_peers();
   const int size = communicator.size();
   const bool premul = call.op == ReduceOp::premul_sum;
   const std::size_t offset = begin * size_of(call.dtype) + (premul ? kFactorBytes : 0);

@@ -37,7 +37,7 @@ class StagedAllReduce {
  public:
   StagedAllReduce(Communicator& communicator, const Call& call)
       : call_(call),
-        peers_(*communicator.peers()),
+        peers_(*communicator.all_peers()),
         rank_(communicator.rank()),
         size_(communicator.size()),
         element_(size_of(call.dtype)),

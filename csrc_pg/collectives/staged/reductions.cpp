@@ -20,7 +20,7 @@ class StagedReduction {
  public:
   StagedReduction(Communicator& communicator, const Call& call)
       : call_(call),
-        peers_(*communicator.peers()),
+        peers_(*communicator.all_peers()),
         rank_(communicator.rank()),
         size_(communicator.size()),
         element_(size_of(call.dtype)),

@@ -93,24 +93,26 @@ class DelayedInbox final : public Inbox {
 class DelayedPeers final : public Peers {
  public:
   DelayedPeers(Peers& inner, Delays& delays) : inner_(inner), delays_(delays) {}
+  std::span<const int> ranks() const override { return inner_.ranks(); }
+  int own() const override { return inner_.own(); }
   bool mappable() const override { return inner_.mappable(); }
   bool all_mapped() override {
     return delays_.around([&] { return inner_.all_mapped(); });
   }
-  std::span<std::byte> input(int rank) override { return inner_.input(rank); }
-  std::span<std::byte> output(int rank) override { return inner_.output(rank); }
-  std::uint64_t factor(int rank) override { return inner_.factor(rank); }
-  const std::byte* payload(int rank) override {
-    return delays_.around([&] { return inner_.payload(rank); });
+  std::span<std::byte> input(int peer) override { return inner_.input(peer); }
+  std::span<std::byte> output(int peer) override { return inner_.output(peer); }
+  std::uint64_t factor(int peer) override { return inner_.factor(peer); }
+  const std::byte* payload(int peer) override {
+    return delays_.around([&] { return inner_.payload(peer); });
   }
-  std::byte* scratch(int rank) override {
-    return delays_.around([&] { return inner_.scratch(rank); });
+  std::byte* scratch(int peer) override {
+    return delays_.around([&] { return inner_.scratch(peer); });
   }
   void arrive(std::uint32_t phase) override {
     delays_.around([&] { inner_.arrive(phase); });
   }
-  void await(int rank, std::uint32_t phase) override {
-    delays_.around([&] { inner_.await(rank, phase); });
+  void await(int peer, std::uint32_t phase) override {
+    delays_.around([&] { inner_.await(peer, phase); });
   }
   void await_all(std::uint32_t phase) override {
     delays_.around([&] { inner_.await_all(phase); });
@@ -140,7 +142,7 @@ class DelayedCommunicator final : public Communicator {
         delays_(seed * 1009 + std::uint64_t(inner.rank())),
         right_(inner.right(), delays_),
         left_(inner.left(), delays_) {
-    if (inner.peers()) peers_.emplace(*inner.peers(), delays_);
+    if (inner.all_peers()) peers_.emplace(*inner.all_peers(), delays_);
   }
 
   int rank() const override { return inner_.rank(); }
@@ -152,7 +154,7 @@ class DelayedCommunicator final : public Communicator {
   int host_of(int rank) const override { return inner_.host_of(rank); }
   Outbox& right() override { return right_; }
   Inbox& left() override { return left_; }
-  Peers* peers() override { return peers_ ? &*peers_ : nullptr; }
+  Peers* all_peers() override { return peers_ ? &*peers_ : nullptr; }
   const std::string& algorithm_choice() const override { return inner_.algorithm_choice(); }
   Messages& messages() override { return inner_.messages(); }
   void add_region(const Region& region) override { inner_.add_region(region); }

@@ -44,7 +44,7 @@ std::vector<std::vector<std::byte>> play_directly(const World& world, const std:
   std::vector<std::vector<std::vector<std::byte>>> outputs(std::size_t(world.size));
   run_threads(world.size, [&](int rank) {
     as_rank(store, world, rank, most, [&](Communicator& communicator, std::byte* memory) {
-      CHECK_EQ(communicator.peers()->oversubscribed(), oversubscribed);
+      CHECK_EQ(communicator.all_peers()->oversubscribed(), oversubscribed);
       for (const auto& c : cases) outputs[std::size_t(rank)].push_back(play(communicator, c, memory));
     });
   });
@@ -172,7 +172,7 @@ TEST(forked_ranks_on_one_core) {
     for (const auto& c : cases) most = std::max(most, memory_for(c, size));
     run_processes(size, [&](int rank) {
       as_rank(store, world, rank, most, [&](Communicator& communicator, std::byte* memory) {
-        CHECK(communicator.peers()->oversubscribed());
+        CHECK(communicator.all_peers()->oversubscribed());
         for (const auto& c : cases) play_and_check(communicator, c, memory);
       });
     });

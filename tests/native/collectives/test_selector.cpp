@@ -164,7 +164,7 @@ TEST(memory_that_not_every_rank_has_handed_over_is_staged) {
   run_threads(3, [&](int rank) {
     RankMemory memory(rank != 1, 4096);
     as_member(store, {3}, rank, memory.regions(), [&](Communicator& communicator) {
-      CHECK(!communicator.peers()->mappable());
+      CHECK(!communicator.all_peers()->mappable());
       for (std::size_t i = 0; i < calls.size(); ++i)
         CHECK_EQ(choice_of(communicator, calls[i]), without_any[i]);
     });

@@ -29,7 +29,7 @@ bool find_oversubscribed(const std::vector<std::vector<int>>& bound, bool forked
     bind_to(bound[static_cast<std::size_t>(rank)]);
     const auto communicator = Communicator::create(store, test_config(rank, size));
     files.set("oversubscribed/" + std::to_string(rank),
-              communicator->peers()->oversubscribed() ? "yes" : "no");
+              communicator->all_peers()->oversubscribed() ? "yes" : "no");
   };
   if (forked)
     run_processes(size, body);

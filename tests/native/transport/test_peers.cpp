@@ -1,4 +1,5 @@
 // Every rank's memory at once: payloads, phases, and what happens to shown memory when an operation fails.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -53,8 +54,8 @@ TEST(payloads_arrive_with_the_announcement) {
           announcement.payload[1] = std::span(ours).subspan(cut);
           Operation operation(*communicator, announcement, kLater);
           for (int other = 0; other < size; ++other)
-            CHECK(std::memcmp(communicator->peers()->payload(other), bytes_of(other, number, length).data(),
-                              length) == 0);
+            CHECK(std::memcmp(communicator->all_peers()->payload(other),
+                              bytes_of(other, number, length).data(), length) == 0);
           operation.finish();
         }
     });
@@ -73,7 +74,7 @@ TEST(a_payload_beside_shown_memory) {
       announcement.payload[1] = ours;
       announcement.factor = std::uint64_t(rank) + 7;
       Operation operation(*communicator, announcement, kLater);
-      Peers& peers = *communicator->peers();
+      Peers& peers = *communicator->all_peers();
       CHECK(peers.all_mapped());
       CHECK_EQ(peers.factor(1 - rank), std::uint64_t(1 - rank) + 7);
       CHECK(std::memcmp(peers.payload(1 - rank), bytes_of(1 - rank, std::uint64_t(round), 16).data(), 16) ==
@@ -114,7 +115,7 @@ TEST(peers_read_inputs_and_write_outputs) {
         const auto ours = bytes_of(rank, round, 64);
         std::memcpy(input.data(), ours.data(), 64);
         Operation operation(*communicator, showing(input, output), kLater);
-        Peers& peers = *communicator->peers();
+        Peers& peers = *communicator->all_peers();
         CHECK(peers.all_mapped());
         for (int other = 0; other < size; ++other) {
           CHECK_EQ(peers.input(other).size(), 64u);
@@ -144,22 +145,107 @@ TEST(all_mapped_is_the_same_on_every_rank) {
       // Nothing lies nowhere, and need not be mapped.
       Operation operation(*communicator,
                           showing(input, rank == 2 ? std::span<std::byte>() : region.span(64, 64)), kLater);
-      CHECK_EQ(communicator->peers()->all_mapped(), odd_one == 3);
+      CHECK_EQ(communicator->all_peers()->all_mapped(), odd_one == 3);
       operation.finish();
     }
   });
 }
 
-TEST(there_are_no_peers_across_hosts) {
-  MemoryStore store;
+// A group over two hosts: the ranks of each are each other's peers, by index, while the ring goes over all.
+TEST(across_hosts_the_peers_are_the_ranks_of_the_host) {
   find_zmq_for_tests();
-  run_threads(2, [&](int rank) {
-    CommunicatorConfig config = test_config(rank, 2);
-    config.host_id = "host" + std::to_string(rank);
+  FileStore store;
+  run_processes(5, [&](int rank) {
+    TestRegion region;
+    CommunicatorConfig config = test_config(rank, 5);
+    config.host_id = rank % 2 ? "odd" : "even";
+    config.regions = {region.region()};
     const auto communicator = Communicator::create(store, config);
-    CHECK(communicator->peers() == nullptr);
-    Operation operation(*communicator, {}, {}, kLater);
-    operation.finish();
+    const std::vector<int> here = rank % 2 ? std::vector{1, 3} : std::vector{0, 2, 4};
+    CHECK(communicator->all_peers() == nullptr);
+    Peers& peers = communicator->host_peers();
+    CHECK(std::ranges::equal(peers.ranks(), here));
+    const int own = peers.own(), count = static_cast<int>(here.size());
+    CHECK_EQ(here.at(std::size_t(own)), rank);
+    CHECK(peers.mappable());
+    const int left = communicator->ring_rank((communicator->ring_position() + 4) % 5);
+    const auto input = region.span(0, 64), output = region.span(16384, 64 * std::size_t(count));
+    const auto items = region.span(32768, std::size_t(count));
+    for (std::uint64_t round = 0; round < 50; ++round) {
+      const auto ours = bytes_of(rank, round, 64);
+      std::memcpy(input.data(), ours.data(), 64);
+      Announcement announcement = showing(input, region.span(16384, 32768));
+      announcement.window = input;
+      announcement.factor = std::uint64_t(rank) + 7;
+      announcement.payload_bytes = 64;
+      announcement.payload[0] = ours;
+      Operation operation(*communicator, announcement, kLater);
+      communicator->right().post(0, 64);
+      CHECK(peers.all_mapped());
+      for (int peer = 0; peer < count; ++peer) {
+        const int its_rank = here.at(std::size_t(peer));
+        const auto its = bytes_of(its_rank, round, 64);
+        CHECK_EQ(peers.factor(peer), std::uint64_t(its_rank) + 7);
+        CHECK(std::memcmp(peers.payload(peer), its.data(), 64) == 0);
+        CHECK(std::memcmp(peers.input(peer).data(), its.data(), 64) == 0);
+        std::memcpy(peers.output(peer).data() + 64 * own, ours.data(), 64);
+      }
+      peers.arrive(1);
+      peers.await(count - 1 - own, 1);
+      peers.await_all(1);
+      for (int peer = 0; peer < count; ++peer) {
+        const auto its = bytes_of(here.at(std::size_t(peer)), round, 64);
+        CHECK(std::memcmp(output.data() + 64 * peer, its.data(), 64) == 0);
+      }
+      // Whoever does an item of work does it for every peer of the host.
+      for (int item = peers.claim_work_item(); item >= 0; item = peers.claim_work_item()) {
+        for (int peer = 0; peer < count; ++peer)
+          peers.output(peer)[std::size_t(16384 + item)] = static_cast<std::byte>(round + 1);
+        peers.deliver_work_item();
+      }
+      peers.await_work_items();
+      CHECK(
+          std::ranges::all_of(items, [&](std::byte at) { return at == static_cast<std::byte>(round + 1); }));
+      const std::byte* block = communicator->left().take(0, 64);
+      CHECK(std::memcmp(block, bytes_of(left, round, 64).data(), 64) == 0);
+      communicator->left().release();
+      operation.finish();
+    }
+  });
+}
+
+// The same as below, with the failure on another host.
+TEST(nobody_writes_to_shown_memory_after_the_error_of_another_host) {
+  find_zmq_for_tests();
+  MemoryStore store;
+  std::atomic<bool> inside{false}, stopped{false};
+  run_threads(3, [&](int rank) {
+    TestRegion region;
+    CommunicatorConfig config = test_config(rank, 3);
+    config.host_id = rank == 2 ? "b" : "a";
+    config.regions = {region.region()};
+    const auto communicator = Communicator::create(store, config);
+    const Error error = error_of([&] {
+      Operation operation(*communicator, showing({}, region.span(0, 4096)), kLater);
+      Peers& peers = communicator->host_peers();
+      if (rank == 2) {
+        while (!inside.load()) std::this_thread::yield();
+        communicator->abort("for the test");
+      } else if (rank == 1) {
+        CHECK(peers.all_mapped());
+        inside = true;
+        while (!communicator->failed()) peers.output(0)[7] = std::byte{1};
+        std::this_thread::sleep_for(Milliseconds(100));
+        peers.output(0)[8] = std::byte{2};
+        stopped = true;
+      } else {
+        peers.await_all(1);
+      }
+      communicator->check();
+    });
+    CHECK_EQ(to_string(error.code()), std::string("aborted"));
+    check_contains(error.what(), "rank 2 aborted group");
+    if (rank == 0) CHECK(stopped.load());
   });
 }
 
@@ -177,15 +263,15 @@ TEST(nobody_writes_to_shown_memory_after_the_error) {
         Operation operation(*communicator, showing({}, output), kLater);
         while (!inside.load()) std::this_thread::yield();
         communicator->abort("for the test");
-        communicator->peers()->await_all(1);
+        communicator->all_peers()->await_all(1);
       });
       CHECK_EQ(to_string(error.code()), std::string("aborted"));
       CHECK(stopped.load());
     } else {
       CHECK_THROWS(({
                      Operation operation(*communicator, showing({}, output), kLater);
-                     const auto theirs = communicator->peers()->all_mapped()
-                                             ? communicator->peers()->output(0)
+                     const auto theirs = communicator->all_peers()->all_mapped()
+                                             ? communicator->all_peers()->output(0)
                                              : std::span<std::byte>();
                      CHECK_EQ(theirs.size(), 4096u);
                      inside = true;
@@ -193,8 +279,8 @@ TEST(nobody_writes_to_shown_memory_after_the_error) {
                      std::this_thread::sleep_for(Milliseconds(100));
                      theirs[8] = std::byte{2};
                      stopped = true;
-                     communicator->peers()->arrive(1);
-                     communicator->peers()->await_all(1);
+                     communicator->all_peers()->arrive(1);
+                     communicator->all_peers()->await_all(1);
                    }),
                    Error);
     }
@@ -232,8 +318,8 @@ TEST(a_wait_for_a_phase_names_the_rank_and_the_operation) {
       if (rank == 2) {
         while (!over.load()) std::this_thread::yield();
       }
-      communicator->peers()->arrive(1);
-      communicator->peers()->await_all(1);
+      communicator->all_peers()->arrive(1);
+      communicator->all_peers()->await_all(1);
       operation.finish();
       communicator->check();
     });

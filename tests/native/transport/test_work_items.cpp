@@ -101,7 +101,7 @@ class Member {
   void run(std::uint64_t round, Communicator& through, Work work) {
     fill_input(round);
     Operation operation(through, announcement(), later());
-    Peers& peers = *through.peers();
+    Peers& peers = *through.all_peers();
     CHECK(peers.all_mapped());
     work(peers);
     peers.await_work_items();
@@ -334,7 +334,7 @@ TEST(a_timeout_names_the_rank_that_holds_a_work_item) {
     return error_of([&] {
       const Deadline deadline = rank == 0 ? Deadline::in(Milliseconds(4'000)) : later();
       Operation operation(member.communicator(), member.announcement(), deadline);
-      Peers& peers = *member.communicator().peers();
+      Peers& peers = *member.communicator().all_peers();
       CHECK(peers.all_mapped());
       if (rank == 1) CHECK_EQ(peers.claim_work_item(), 1);
       held.raise(0);
@@ -362,7 +362,7 @@ TEST(nobody_writes_in_a_work_item_after_the_error) {
     member.run(0);
     const Error error = error_of([&] {
       Operation operation(member.communicator(), member.announcement(), later());
-      Peers& peers = *member.communicator().peers();
+      Peers& peers = *member.communicator().all_peers();
       CHECK(peers.all_mapped());
       if (rank == 1) {
         while (peers.claim_work_item() >= 0) {

@@ -367,6 +367,10 @@ UNCHANGED: dict[str, str] = {
     ),
     "own method": "class A:\n    def cuda(self): pass\nA().cuda()",
     "own attribute": "class A:\n    def __init__(self):\n        self.is_cuda = True\nA().is_cuda",
+    "a guard of what CUDA alone has": (
+        "a = torch.cuda.is_available() and not torch.cuda.get_device_capability() < (8, 0)\n"
+        "b = torch.cuda.utilization() if torch.cuda.is_available() else 0"
+    ),
     "stars": "x.cuda(*args)\ntorch.cuda.Event(*args)\ntorch.cuda.amp.autocast(**options)",
     "handles": "s = torch.cuda.Stream()\nlaunch(s.cuda_stream)",
     "not called": "map(torch.Tensor.cuda, xs)",

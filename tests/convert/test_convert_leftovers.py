@@ -116,6 +116,14 @@ def test_what_is_unrelated_is_not_reported(text):
     assert conversion.leftovers == []
 
 
+def test_a_guard_is_left_with_what_it_guards():
+    text = "import torch\nok = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 8\n"
+    assert [leftover.expression for leftover in convert_text(text).leftovers] == [
+        "torch.cuda.get_device_capability",
+        "torch.cuda.is_available",
+    ]
+
+
 def test_the_report_is_in_the_order_of_the_lines():
     text = "import torch\ntorch.cuda.nvtx.mark('a')\nx.cuda()\ntorch.cuda.init\ntorch.cuda.jiterator()\n"
     lines = [leftover.line for leftover in convert_text(text).leftovers]

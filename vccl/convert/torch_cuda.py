@@ -62,6 +62,9 @@ def _convert_use(plan: Plan, node: cst.Name | cst.Attribute, name: str, handles:
     if name in _STREAMS and handles:
         plan.leave(node, "the script uses the CUDA handle of a stream or event, which others do not have")
         return
+    if name == "is_available" and _guards_cuda_alone(plan, node):
+        plan.leave(node, "it guards what CUDA alone has: change both together")
+        return
     if "#" in plan.source.code(node):
         plan.leave(node, f"there is a comment inside: write torch.{target.path}")
         return
@@ -86,6 +89,32 @@ def _convert_use(plan: Plan, node: cst.Name | cst.Attribute, name: str, handles:
         _convert_arguments(plan, call, target)
         if target.guarded:
             _guard(plan, call)
+
+
+def _guards_cuda_alone(plan: Plan, node: cst.CSTNode) -> bool:
+    """Returns whether the condition that a node belongs to uses something of torch.cuda that is left.
+
+    `torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)` would raise on another device
+    if its first half alone were changed.
+    """
+    condition = node
+    for above in plan.source.ancestors(node):
+        is_call = isinstance(above, cst.Call) and above.func is condition
+        if not is_call and not isinstance(above, (cst.BooleanOperation, cst.UnaryOperation, cst.IfExp)):
+            break
+        condition = above
+    waiting = [condition]
+    while waiting:
+        inner = waiting.pop()
+        waiting.extend(inner.children)
+        if isinstance(inner, (cst.Name, cst.Attribute)) and _stands_alone(plan, inner):
+            full = plan.names.full_name(inner) or ""
+            if (
+                full.startswith("torch.cuda.")
+                and without_submodule(full[len("torch.cuda.") :]) not in TARGETS
+            ):
+                return True
+    return False
 
 
 def _why_not(call: cst.Call, target: Target) -> str:

@@ -367,6 +367,12 @@ UNCHANGED: dict[str, str] = {
     ),
     "own method": "class A:\n    def cuda(self): pass\nA().cuda()",
     "own attribute": "class A:\n    def __init__(self):\n        self.is_cuda = True\nA().is_cuda",
+    "storages": (
+        "torch.load(f, map_location=lambda s, location: s.cuda(rank))\n"
+        "torch.load(f, lambda s, location: s.cuda())\n"
+        "def load(storage, location): return storage.cuda(0)\n"
+        "x.untyped_storage().cuda()"
+    ),
     "a guard of what CUDA alone has": (
         "a = torch.cuda.is_available() and not torch.cuda.get_device_capability() < (8, 0)\n"
         "b = torch.cuda.utilization() if torch.cuda.is_available() else 0"

@@ -70,6 +70,8 @@ def _convert_cuda(
     device = argument(call, 0, "device")
     if own_method:
         plan.leave(call, "the script defines a method cuda() of its own: write .to(device) if this is not it")
+    elif _is_of_storage(plan, call, method):
+        plan.leave(call, "a storage's .to() takes other arguments: use map_location=device, or a tensor")
     elif has_star(call):
         plan.leave(call, "it is not known which arguments there are: write .to(device, ...)")
     elif device is None or plan.source.code(device.value) == "None":
@@ -88,6 +90,19 @@ def _convert_cuda(
             value = plan.source.code(device.value)
             plan.insert(plan.source.span(device.value)[0], f"{accelerator} if {value} is None else ")
             _rename(plan, call, method)
+
+
+def _is_of_storage(plan: Plan, call: cst.Call, method: cst.Attribute) -> bool:
+    """Returns whether the method is a storage's, as in `map_location=lambda s, location: s.cuda(rank)`."""
+    if re.search(r"storage(?:\(\))?$", plan.source.code(method.value), re.IGNORECASE):
+        return True
+    function = next((above for above in plan.source.ancestors(call) if isinstance(above, cst.Lambda)), None)
+    arg = plan.source.parent(function) if function is not None else None
+    loading = plan.source.parent(arg) if arg is not None else None
+    if not isinstance(arg, cst.Arg) or not isinstance(loading, cst.Call):
+        return False
+    named = arg.keyword is not None and arg.keyword.value == "map_location"
+    return named or plan.names.full_name(loading.func) in ("torch.load", "torch.jit.load")
 
 
 def _move_to_accelerator(plan: Plan, call: cst.Call, method: cst.Attribute, device: cst.Arg | None) -> None:

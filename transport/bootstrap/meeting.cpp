@@ -149,7 +149,7 @@ void Meeting::read_some_records() {
   if (!joined_ || all_known_) return;
   const auto look_for = [this](int rank) {
     if (rank == own_.rank || processes_.contains(rank)) return;
-    if (const auto record = try_get(joined_key(rank))) know(read_rank_record(*record, rank));
+    if (const auto record = try_get(joined_key(rank))) know(to_rank_record(read_record(*record, rank)));
   };
   look_for(0);
   for (int i = 0; i < std::min(kRecordsAtOnce, config_.size - 1); ++i) {

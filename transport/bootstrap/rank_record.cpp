@@ -31,10 +31,6 @@ RankRecord to_rank_record(const Value& value) {
           value.at("socket").as_string()};
 }
 
-RankRecord read_rank_record(const std::string& bytes, int rank) {
-  return to_rank_record(read_record(bytes, rank));
-}
-
 PeerProcess process_of(const RankRecord& them, const RankRecord& us) {
   const auto pid = static_cast<pid_t>(them.pid);
   if (us.machine != them.machine || us.pid_space != them.pid_space)

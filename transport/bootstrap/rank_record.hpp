@@ -25,9 +25,8 @@ inline constexpr Milliseconds kPeerLook{200};
 
 /// Returns the key under which `rank` publishes its record.
 std::string joined_key(int rank);
-/// Encode a record, for a group of `size` ranks, and decode it. Reading throws what read_record() throws.
+/// Encode a record, for a group of `size` ranks, and read it as read_record() has decoded it.
 std::string encode(const RankRecord& record, int size);
-RankRecord read_rank_record(const std::string& bytes, int rank);
 RankRecord to_rank_record(const msgpack::Value& value);
 
 /// Returns the process of `them` as `us` sees it. This relies on the record alone: no socket has confirmed

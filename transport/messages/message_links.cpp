@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "transport/host/machine.hpp"
-
 namespace vccl {
 
 using msgpack::Array;
@@ -13,7 +11,6 @@ using msgpack::Value;
 
 namespace {
 
-constexpr Milliseconds kLinger{300};
 constexpr Milliseconds kProbePeriod{100};
 // How long this rank waits for the last messages of a peer whose listener has closed. A rank that leaves
 // closes its listener at once, while its last messages may be on their way for as long as it lingers.
@@ -35,17 +32,13 @@ Value await_record(Meeting& meeting, int from, const std::string& key) {
 
 MessageLinks::MessageLinks(const Group& group, const FailureChannel& failures, Meeting& meeting,
                            const std::string& address)
-    : group_(group),
-      failures_(failures),
-      token_(random_hex(16)),
-      listener_(std::make_unique<ZmqSocket>(ZmqSocket::Kind::router)) {
+    : group_(group), failures_(failures), listener_(std::make_unique<ZmqSocket>(ZmqSocket::Kind::router)) {
   const std::vector<int>& here = group.host.ranks;
   for (int rank = 0; rank < group.size; ++rank) {
     const bool local = std::find(here.begin(), here.end(), rank) != here.end();
-    links_.push_back(local ? nullptr : std::make_unique<Link>(group, rank));
+    links_.push_back(local ? nullptr : std::make_unique<Link>(group, failures, rank));
   }
-  publish(meeting, address);
-  learn(meeting);
+  meet(meeting, address);
 }
 
 MessageLinks::~MessageLinks() {
@@ -57,7 +50,7 @@ MessageLinks::~MessageLinks() {
   (void)watch_.release();
   (void)listener_.release();
   for (auto& link : links_) {
-    if (link) (void)link->own.release();
+    if (link) (void)link->socket.release();
   }
 }
 
@@ -65,27 +58,20 @@ void MessageLinks::clean(Store& store) {
   store.remove(kTable);
 }
 
-std::size_t MessageLinks::remote_ranks() const {
-  return static_cast<std::size_t>(
-      std::count_if(links_.begin(), links_.end(), [](auto& link) { return !!link; }));
-}
-
-void MessageLinks::publish(Meeting& meeting, const std::string& address) {
-  const std::string endpoint = listener_->bind(address, remote_ranks(), group_.log);
-  meeting.set(listener_key(group_.rank),
-              encode_record({{"endpoint", endpoint}, {"key", listener_->public_key()}, {"token", token_}}));
-  group_.log.info("listening for messages of other hosts on " + endpoint);
-  if (group_.rank != 0) return;
-  // Rank 0 publishes all listeners under one key, so that every other rank needs one read.
-  Array listeners;
-  for (int rank = 0; rank < group_.size; ++rank) {
-    listeners.push_back(await_record(meeting, rank, listener_key(rank)));
-    meeting.remove(listener_key(rank));
+void MessageLinks::meet(Meeting& meeting, const std::string& address) {
+  const auto ranks = static_cast<std::size_t>(group_.size) - group_.host.ranks.size();
+  listens_ = ListenerRecord::listen(*listener_, address, ranks, group_.log);
+  meeting.set(listener_key(group_.rank), listens_.encode());
+  group_.log.info("listening for messages of other hosts on " + listens_.endpoint);
+  if (group_.rank == 0) {
+    // Rank 0 publishes all listeners under one key, so that every other rank needs one read.
+    Array all;
+    for (int rank = 0; rank < group_.size; ++rank) {
+      all.push_back(await_record(meeting, rank, listener_key(rank)));
+      meeting.remove(listener_key(rank));
+    }
+    meeting.set(kTable, encode_record({{"listeners", all}}));
   }
-  meeting.set(kTable, encode_record({{"listeners", listeners}}));
-}
-
-void MessageLinks::learn(Meeting& meeting) {
   const Value table = await_record(meeting, 0, kTable);
   const Array& listeners = table.at("listeners").as_array();
   if (listeners.size() != links_.size()) {
@@ -94,11 +80,7 @@ void MessageLinks::learn(Meeting& meeting) {
                                          " listen for messages, which has " + std::to_string(links_.size()));
   }
   for (std::size_t rank = 0; rank < links_.size(); ++rank) {
-    if (!links_[rank]) continue;
-    Link& link = *links_[rank];
-    link.endpoint = listeners[rank].at("endpoint").as_string();
-    link.key = listeners[rank].at("key").as_string();
-    link.token = listeners[rank].at("token").as_string();
+    if (links_[rank]) links_[rank]->listener = ListenerRecord::read(listeners[rank]);
   }
 }
 
@@ -106,12 +88,12 @@ void MessageLinks::start(std::function<void()> notify) {
   watch_ = std::make_unique<DescriptorWatch>(std::move(notify));
   watch_->add(listener_->data_descriptor(), group_.rank);
   watch_->add(listener_->monitor_descriptor(), group_.rank);
-  listener_ready_ = true;  // as for `own_ready` in connect()
+  listener_ready_ = true;  // as for `socket_ready` in connect()
 }
 
 void MessageLinks::send(int to, const Envelope& envelope, std::span<const std::byte> bytes) {
   Link& link = *links_.at(static_cast<std::size_t>(to));
-  if (link.lost) return;
+  if (link.is(State::lost)) return;
   link.needed = true;
   link.peer.offer(envelope, bytes);
 }
@@ -131,21 +113,21 @@ bool MessageLinks::progress(MessageSink& sink) {
     if (owner == group_.rank) {
       listener_ready_ = true;
     } else {
-      links_[static_cast<std::size_t>(owner)]->own_ready = true;
+      links_[static_cast<std::size_t>(owner)]->socket_ready = true;
     }
   }
   read_listener(sink);
   for (auto& link : links_) {
-    if (link && link->own_ready) read_own(*link, sink);
+    if (link && link->socket_ready) read_socket(*link, sink);
   }
   bool more = false;
   for (auto& link : links_) {
-    if (!link || link->lost) continue;
-    if (link->needed && !link->own && link->route.empty()) connect(*link);
+    if (!link || link->is(State::lost)) continue;
+    if (link->needed && !link->socket && link->route.empty()) connect(*link);
     // The message that a receive waits for may be behind all those that are kept.
     if (link->peer.is_full() && sink.awaits(link->rank)) link->peer.allow_more();
     flush(*link);
-    more |= link->own_ready;
+    more |= link->socket_ready;
   }
   more |= listener_ready_;
   report_ends(sink);
@@ -159,31 +141,28 @@ bool MessageLinks::progress(MessageSink& sink) {
 }
 
 void MessageLinks::connect(Link& link) {
-  link.own = std::make_unique<ZmqSocket>(ZmqSocket::Kind::dealer);
-  watch_->add(link.own->data_descriptor(), link.rank);
-  watch_->add(link.own->monitor_descriptor(), link.rank);
-  link.own_ready = true;  // descriptors become readable only after an attempt to read
-  link.own->connect(link.endpoint, link.key);
-  link.own->post({}, control_message("hello", {{"rank", group_.rank}, {"token", link.token}}));
-  group_.log.info("connecting to rank " + std::to_string(link.rank) + " at " + link.endpoint +
-                  " for messages");
+  link.connect(ZmqSocket::Kind::dealer);
+  link.open();
+  watch_->add(link.socket->data_descriptor(), link.rank);
+  watch_->add(link.socket->monitor_descriptor(), link.rank);
+  link.socket_ready = true;  // descriptors become readable only after an attempt to read
 }
 
 void MessageLinks::disconnect(Link& link, Milliseconds linger) noexcept {
-  if (!link.own || link.own->closed()) return;
+  if (!link.socket || link.socket->closed()) return;
   if (watch_) {
-    watch_->remove(link.own->data_descriptor());
-    watch_->remove(link.own->monitor_descriptor());
+    watch_->remove(link.socket->data_descriptor());
+    watch_->remove(link.socket->monitor_descriptor());
   }
-  link.own->close(linger);
-  lent_.push_back(link.own->borrowed());
+  closed_.close(*link.socket, linger);
 }
 
 /// Returns the same path for as long as that path leads to the peer, because messages must not overtake each
 /// other.
 std::optional<MessagePath> MessageLinks::path_to(Link& link) {
-  if (link.own) return link.own_ends ? std::nullopt : std::optional(MessagePath{link.own.get(), {}});
-  if (link.route.empty() || link.route_ends) return std::nullopt;
+  if (link.socket)
+    return link.end.noticed() ? std::nullopt : std::optional(MessagePath{link.socket.get(), {}});
+  if (link.route.empty() || link.route_end.noticed()) return std::nullopt;
   return MessagePath{listener_.get(), link.route};
 }
 
@@ -192,7 +171,7 @@ void MessageLinks::flush(Link& link) {
   if (!path || !link.peer.flush(*path)) return;
   moved_ = true;
   // A send may notice a message that has arrived, and the descriptor then does not become readable for it.
-  if (path->socket->readable()) (link.own ? link.own_ready : listener_ready_) = true;
+  if (path->socket->readable()) (link.socket ? link.socket_ready : listener_ready_) = true;
 }
 
 void MessageLinks::read_listener(MessageSink& sink) {
@@ -201,7 +180,7 @@ void MessageLinks::read_listener(MessageSink& sink) {
   if (listener_->hung_up()) {
     // The listener does not know whose connection has ended: it may be a stranger's.
     for (auto& link : links_) {
-      if (link && !link->route.empty() && !link->route_over) suspect(*link);
+      if (link && !link->route.empty() && !link->route_end.over()) suspect(*link);
     }
   }
   do {
@@ -220,7 +199,7 @@ void MessageLinks::read_listener(MessageSink& sink) {
     }
     // All that a peer sent before its end has been read by now.
     for (auto& link : links_) {
-      if (link) link->route_over = link->route_ends;
+      if (link) link->route_end.read_out();
     }
   } while (probe());
   listener_ready_ = false;
@@ -231,10 +210,10 @@ void MessageLinks::read_listener(MessageSink& sink) {
 void MessageLinks::greet(const ZmqSocket::Received& received) {
   try {
     const Value message = read_control(received.control, -1);
-    const auto rank = static_cast<std::size_t>(message.at("rank").as_int(0, group_.size - 1));
-    Link* link = links_[rank].get();
-    if (message.at("t") == Value("hello") && link && message.at("token") == Value(token_) &&
-        !received.payload && link->route.empty() && !link->lost) {
+    Link* link = links_[static_cast<std::size_t>(listens_.read_hello(message, group_.size))].get();
+    if (message.at("t") == Value("hello") && link && !received.payload && link->route.empty() &&
+        !link->is(State::lost)) {
+      link->open();
       link->route = received.route;
       routes_[received.route] = link->rank;
       // The connection may have ended before this rank knew whose it was.
@@ -242,7 +221,7 @@ void MessageLinks::greet(const ZmqSocket::Received& received) {
       return;
     }
   } catch (const Error&) {
-    // The frame is not even a message.
+    // The frame is no message, or has another token.
   }
   if (!strangers_.allows(received.address)) return;
   group_.log.warn("somebody at " + received.address +
@@ -258,13 +237,14 @@ void MessageLinks::suspect(Link& link) {
 
 bool MessageLinks::suspicious() const {
   return std::any_of(links_.begin(), links_.end(),
-                     [](auto& link) { return link && link->suspect && !link->lost; });
+                     [](auto& link) { return link && link->suspect && !link->is(State::lost); });
 }
 
 /// Returns whether the listener of a peer has closed that has not connected to this rank.
 bool MessageLinks::expects_last_words() const {
-  return std::any_of(links_.begin(), links_.end(),
-                     [](auto& link) { return link && link->own_over && link->route.empty() && !link->lost; });
+  return std::any_of(links_.begin(), links_.end(), [](auto& link) {
+    return link && link->end.over() && link->route.empty() && !link->is(State::lost);
+  });
 }
 
 /// Pings the peers whose connections to this listener may have ended. Returns whether one has ended: what the
@@ -273,39 +253,37 @@ bool MessageLinks::probe() {
   bool ended = false;
   const bool all = Clock::now() >= next_probe_;
   for (auto& link : links_) {
-    if (!link || !link->suspect || link->lost || (!all && link->pings >= kPings)) continue;
+    if (!link || !link->suspect || link->is(State::lost) || (!all && link->pings >= kPings)) continue;
     ++link->pings;
     const ZmqSocket::Sent sent = listener_->post(link->route, control_message("ping"));
     link->pongs_due += sent == ZmqSocket::Sent::yes;
     if (sent != ZmqSocket::Sent::unreachable) continue;
     link->suspect = false;
-    link->route_ends = ended = true;
+    link->route_end.notice();
+    ended = true;
   }
   if (all) next_probe_ = Clock::now() + kProbePeriod;
   return ended;
 }
 
-void MessageLinks::read_own(Link& link, MessageSink& sink) {
-  // This is read first: libzmq reports the end of a connection after it has received what the peer sent
-  // before.
-  link.own_ends |= link.own->hung_up();
-  while (auto received = link.own->receive()) {
+void MessageLinks::read_socket(Link& link, MessageSink& sink) {
+  const bool all = link.receive([&](ZmqSocket::Received received) {
     moved_ = true;
-    understand(link, std::move(*received), sink);
-    if (read_ >= kCopyAtOnce) return;
-  }
-  link.own_ready = false;
-  if (!link.own_ends || link.own_over) return;
-  link.own_over = moved_ = true;
-  link.own_end = Clock::now();
+    understand(link, std::move(received), sink);
+    return read_ < kCopyAtOnce;
+  });
+  if (!all) return;
+  link.socket_ready = false;
+  if (!link.end.over() || link.socket->closed()) return;
+  moved_ = true;
   // Otherwise libzmq would connect anew, to whatever process listens there now.
   disconnect(link, Milliseconds(0));
   // There may be a second connection, on which the peer sends, and which shows when the peer has ended.
-  if (!link.route.empty() && !link.route_ends) suspect(link);
+  if (!link.route.empty() && !link.route_end.noticed()) suspect(link);
 }
 
 void MessageLinks::understand(Link& link, ZmqSocket::Received received, MessageSink& sink) {
-  if (link.lost || link.left) return;
+  if (!link.is(State::open)) return;
   try {
     read(link, received, sink);
   } catch (const msgpack::Malformed& error) {
@@ -329,40 +307,24 @@ void MessageLinks::read(Link& link, ZmqSocket::Received& received, MessageSink& 
       link.pings = 0;
     }
     // The peer lives, but does not receive what this rank sends.
-    if (link.own_over) link.route_ends = link.route_over = true;
-  } else if (type == "left") {
-    link.left = true;
-    link.why = read_left(message);
-  } else if (type == "fail") {
-    const Error failure = read_failure(message);
-    link.told = true;
-    throw failure;
-  } else {
+    if (link.end.over()) link.route_end.finish();
+  } else if (!link.read_last_words(message)) {
     link.peer.understand(message, received.payload, sink);
   }
 }
 
 void MessageLinks::report_ends(MessageSink& sink) {
   for (auto& link : links_) {
-    if (!link || link->lost) continue;
-    const bool own_over = link->own && link->own_over;
-    const bool over = link->route.empty() ? own_over && Clock::now() >= link->own_end + kLastWords
-                                          : link->route_over && (own_over || !link->own);
-    if (!link->left && !over) continue;
-    link->lost = moved_ = true;
-    sink.lost(link->rank, link->left ? ErrorCode::peer_left : ErrorCode::peer_dead, end_text(*link));
+    if (!link || link->is(State::lost)) continue;
+    const bool left = link->is(State::left);
+    const bool over = link->route.empty() ? link->end.over(kLastWords)
+                                          : link->route_end.over() && (link->end.over() || !link->socket);
+    if (!left && !over) continue;
+    const std::string how = link->end_text();
+    link->lose();
+    moved_ = true;
+    sink.lost(link->rank, left ? ErrorCode::peer_left : ErrorCode::peer_dead, how);
   }
-}
-
-std::string MessageLinks::end_text(const Link& link) const {
-  const std::string us = "rank " + std::to_string(group_.rank);
-  const std::string them = "rank " + std::to_string(link.rank);
-  if (link.left) return failures_.left_text(link.rank, link.why);
-  if (link.own && link.own->refused()) {
-    return us + " could not connect to " + them + " (" + link.endpoint +
-           "), which has left or died unless the network is at fault,";
-  }
-  return "the connection of " + us + " to " + them + " (" + link.endpoint + ") ended";
 }
 
 void MessageLinks::stop() noexcept {
@@ -375,36 +337,28 @@ void MessageLinks::stop() noexcept {
     const bool failed = failures_.happened();
     if (!failed) deliver_rest();
     for (auto& link : links_) {
-      if (link && failed && !link->told) say_failure(*link);
-      if (link && !failed && !link->lost) say_left(*link);
+      if (link) say_last(*link, failed);
     }
   } catch (const std::exception&) {
     // The peers notice the ends of the connections instead.
   }
   for (auto& link : links_) {
-    if (link) disconnect(*link, kLinger);
+    if (link) disconnect(*link);
   }
   watch_.reset();
-  lent_.push_back(listener_->borrowed());
-  listener_->close(kLinger);
-  const Deadline patience = Deadline::in(Milliseconds(600));
-  const auto reading = [&] {
-    return std::any_of(lent_.begin(), lent_.end(),
-                       [](const auto& borrowed) { return borrowed->count() > 0; });
-  };
-  while (reading() && !patience.passed()) usleep(100);
-  if (reading()) group_.log.warn("a link between hosts still holds memory of a message");
+  closed_.close(*listener_);
+  closed_.wait(Milliseconds(600), group_.log);
 }
 
 /// Sends the short messages that wait. They count as done once they are copied, so a rank that leaves has to
 /// send them.
 void MessageLinks::deliver_rest() {
-  const Deadline patience = Deadline::in(kLinger);
+  const Deadline patience = Deadline::in(ClosedSockets::kLinger);
   while (true) {
     bool waiting = false;
     for (auto& link : links_) {
-      if (!link || link->lost || !link->peer.waiting()) continue;
-      if (!link->own && link->route.empty()) connect(*link);
+      if (!link || link->is(State::lost) || !link->peer.waiting()) continue;
+      if (!link->socket && link->route.empty()) connect(*link);
       flush(*link);
       waiting |= link->peer.waiting() && path_to(*link).has_value();
     }
@@ -413,18 +367,17 @@ void MessageLinks::deliver_rest() {
   }
 }
 
-/// Sends the failure on every connection to the peer, because one of them may be broken.
-void MessageLinks::say_failure(Link& link) {
-  const std::string last = control_message("fail", failure_fields(failures_.error()));
-  if (link.own && !link.own->closed()) link.own->post({}, last);
-  if (!link.route.empty() && !link.route_over) listener_->post(link.route, last);
-}
-
-/// Sends that this rank leaves, after everything else that was sent.
-void MessageLinks::say_left(Link& link) {
-  if (const auto path = path_to(link))
-    path->socket->post(path->route,
-                       control_message("left", left_fields(group_.own_line().leave_reason.read())));
+/// Sends the failure on every connection to the peer, because one of them may be broken. Otherwise sends that
+/// this rank leaves, after everything else that was sent.
+void MessageLinks::say_last(Link& link, bool failed) {
+  const auto last = link.take_last_words(failed);
+  if (!last) return;
+  if (!failed) {
+    if (const auto path = path_to(link)) path->socket->post(path->route, *last);
+    return;
+  }
+  if (link.socket && !link.socket->closed()) link.socket->post({}, *last);
+  if (!link.route.empty() && !link.route_end.over()) listener_->post(link.route, *last);
 }
 
 }  // namespace vccl

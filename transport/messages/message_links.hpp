@@ -18,7 +18,7 @@
 #include "transport/bootstrap/meeting.hpp"
 #include "transport/messages/descriptor_watch.hpp"
 #include "transport/messages/message_peer.hpp"
-#include "transport/state/failure_channel.hpp"
+#include "transport/remote/peer_connection.hpp"
 
 namespace vccl {
 
@@ -42,36 +42,28 @@ class MessageLinks final : public MessagePort {
   void stop() noexcept override;
 
  private:
-  struct Link {
-    Link(const Group& group, int peer_rank) : rank(peer_rank), peer(group, peer_rank) {}
+  using State = PeerConnection::State;
 
-    const int rank;
-    std::string endpoint, key, token;  // of the peer's listener
+  /// Its socket is this rank's connection to the peer's listener, once there is one.
+  struct Link : PeerConnection {
+    Link(const Group& group, const FailureChannel& failures, int peer_rank)
+        : PeerConnection(group, failures, peer_rank), peer(group, peer_rank) {}
+
     MessagePeer peer;
-    bool needed = false;             // this rank sends to the peer, or waits for it
-    std::unique_ptr<ZmqSocket> own;  // this rank's connection to the peer's listener
-    bool own_ready = false;          // there may be something to read from `own`
-    bool own_ends = false;           // `own` has ended; what came before may not have been read
-    bool own_over = false;           // `own` has been read to its end
-    Clock::time_point own_end{};     // when `own` was read to its end
-    std::string route;               // the peer's connection to this rank's listener
-    bool route_ends = false;         // these two are as own_ends and own_over, for that connection
-    bool route_over = false;
+    bool needed = false;        // this rank sends to the peer, or waits for it
+    bool socket_ready = false;  // there may be something to read from the socket
+    std::string route;          // the peer's connection to this rank's listener
+    ConnectionEnd route_end;    // of that connection
     bool suspect = false;   // that connection may have ended: no ping since the suspicion has been answered
     int pings = 0;          // how many pings were sent since the last answer
     int pongs_due = 0;      // how many pings the peer has yet to answer
     int earlier_pongs = 0;  // of these, to pings from before the suspicion; they prove nothing
-    bool left = false;      // the peer has said that it left
-    std::string why;        // the reason that the peer gave
-    bool told = false;      // the group's failure was sent to the peer, or came from it
-    bool lost = false;      // the peer's end was reported to the engine
   };
 
-  std::size_t remote_ranks() const;
-  void publish(Meeting& meeting, const std::string& address);
-  void learn(Meeting& meeting);
+  /// Publishes where this rank listens, and learns where the others do.
+  void meet(Meeting& meeting, const std::string& address);
   void connect(Link& link);
-  void disconnect(Link& link, Milliseconds linger) noexcept;
+  void disconnect(Link& link, Milliseconds linger = ClosedSockets::kLinger) noexcept;
   std::optional<MessagePath> path_to(Link& link);
   void flush(Link& link);
 
@@ -81,25 +73,23 @@ class MessageLinks final : public MessagePort {
   bool probe();
   bool suspicious() const;
   bool expects_last_words() const;
-  void read_own(Link& link, MessageSink& sink);
+  void read_socket(Link& link, MessageSink& sink);
   void understand(Link& link, ZmqSocket::Received received, MessageSink& sink);
   void read(Link& link, ZmqSocket::Received& received, MessageSink& sink);
   void report_ends(MessageSink& sink);
-  std::string end_text(const Link& link) const;
 
   void deliver_rest();
-  void say_failure(Link& link);
-  void say_left(Link& link);
+  void say_last(Link& link, bool failed);
 
   const Group& group_;
   const FailureChannel& failures_;
   const base::ProcessMark made_;
-  std::string token_;
   std::unique_ptr<ZmqSocket> listener_;
+  ListenerRecord listens_;                       // at listener_
   std::vector<std::unique_ptr<Link>> links_;     // by rank; null for the ranks of this host
   std::unordered_map<std::string, int> routes_;  // the rank at each route of the listener
   std::unique_ptr<DescriptorWatch> watch_;
-  std::vector<std::shared_ptr<Borrowed>> lent_;
+  ClosedSockets closed_;
   bool listener_ready_ = false;
   std::size_t read_ = 0;  // bytes that the progress() under way has read
   bool moved_ = false;

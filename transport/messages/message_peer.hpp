@@ -1,8 +1,8 @@
 // What this rank sends to and receives from one rank on another host: control messages, and the bytes under
 // way in both directions.
 //
-// Every message is a map as in control.hpp. A message with bytes has them in a second frame. The types:
-//   hello   first, by the rank that connects: {rank, token}
+// Beside the control messages of peer_connection.hpp there are these. One with bytes has them in a second
+// frame.
 //   offer   {id, tag, bytes} and the signature's fields; a short message's bytes come along
 //   want    {id}: the sender may send the offered message
 //   block   {id, at}, and the bytes of the message from there on
@@ -10,8 +10,6 @@
 //           kept any more, and how many blocks have been read
 //   done    {id}: the last of the message's blocks has been read
 //   ping    {}: to be answered by pong {}, which proves that both directions work
-//   fail    {code, text}: the group has failed
-//   left    {why}: last
 // Offers go out in the order of the calls, and blocks in the order in which they were asked for. What the
 // peer keeps is bounded (message_port.hpp): kShortRoom bytes of short messages, kMostUnreceived offers, and
 // kWindow blocks of long messages that it has not read yet.

@@ -1,8 +1,5 @@
 #include "transport/remote/control.hpp"
 
-#include "transport/state/control_segment.hpp"
-#include "transport/support/text.hpp"
-
 namespace vccl {
 
 using msgpack::Map;
@@ -30,24 +27,6 @@ Signature read_signature(const Value& message) {
   signature.count = message.at("count").as_uint();
   signature.extra = message.at("extra").as_uint();
   return signature;
-}
-
-Map failure_fields(const Error& error) {
-  return {{"code", static_cast<int>(error.code())}, {"text", error.what()}};
-}
-
-Error read_failure(const Value& message) {
-  const auto code = message.at("code").as_int(0, static_cast<int>(ErrorCode::system));
-  return Error(static_cast<ErrorCode>(code),
-               std::string(cut_text(message.at("text").as_string(), kMaxFailureText)));
-}
-
-Map left_fields(const std::string& why) {
-  return {{"why", why}};
-}
-
-std::string read_left(const Value& message) {
-  return valid_text(cut_text(message.at("why").as_string(), LeaveReason::kMaxText));
 }
 
 }  // namespace vccl

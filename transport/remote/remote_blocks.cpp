@@ -30,7 +30,7 @@ void RemoteOutbox::post(std::size_t offset, std::size_t bytes) {
 std::byte* RemoteOutbox::reserve() {
   await_credit();
   // The slots live as long as libzmq reads from them, which may be longer than the link lives.
-  std::vector<std::byte>& memory = link_.socket.borrowed()->memory;
+  std::vector<std::byte>& memory = link_.socket->borrowed()->memory;
   if (memory.empty()) memory.resize(kSlots * kBlockBytes + kAlignment);
   const auto start = reinterpret_cast<std::uintptr_t>(memory.data());
   const std::size_t padding = (kAlignment - start % kAlignment) % kAlignment;
@@ -60,7 +60,7 @@ const std::byte* RemoteInbox::take_committed(std::size_t bytes) {
   const RemoteLink::Block& block = link_.blocks.front();
   const CurrentOperation& operation = links_.operation();
   if (block.sequence != operation.sequence() || block.bytes.size() != bytes) {
-    links_.failures().raise(ErrorCode::protocol, "rank " + std::to_string(link_.peer) + " sent a block of " +
+    links_.failures().raise(ErrorCode::protocol, "rank " + std::to_string(link_.rank) + " sent a block of " +
                                                      std::to_string(block.bytes.size()) +
                                                      " bytes for operation " +
                                                      std::to_string(block.sequence) + " where rank " +

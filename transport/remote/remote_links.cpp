@@ -1,11 +1,9 @@
 #include "transport/remote/remote_links.hpp"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 
-#include "transport/host/machine.hpp"
 #include "transport/interruption.hpp"
 #include "transport/remote/control.hpp"
 #include "transport/support/msgpack.hpp"
@@ -19,15 +17,10 @@ using msgpack::Value;
 
 constexpr int kYields = 50;  // about the time that a small message takes on one machine
 constexpr Milliseconds kSlice{50};
-constexpr Milliseconds kLinger{300};
 constexpr Milliseconds kLongGone{1'000};
 
 std::string link_key(int rank) {
   return "link/" + std::to_string(rank);
-}
-
-void lose(RemoteLink& link) {
-  if (!std::exchange(link.gone, true)) link.gone_since = Clock::now();
 }
 
 Error breach(const std::string& what) {
@@ -41,42 +34,32 @@ RemoteLinks::~RemoteLinks() {
 }
 
 void RemoteLinks::connect(Meeting& meeting, int left, int right, const std::string& address) {
+  // A link is kept once it has its socket. Until both neighbours have answered, no other thread uses the
+  // links.
   if (left >= 0) {
-    left_ = std::make_unique<RemoteLink>(RemoteLink::Side::left, left);
-    left_->endpoint = left_->socket.bind(address, 1, group_.log);
-    left_->token = random_hex(16);
-    meeting.set(link_key(group_.rank), encode_record({{"endpoint", left_->endpoint},
-                                                      {"key", left_->socket.public_key()},
-                                                      {"token", left_->token}}));
-    group_.log.info("listening for rank " + std::to_string(left) + " on " + left_->endpoint);
+    auto link = std::make_unique<RemoteLink>(group_, failures_, RemoteLink::Side::left, left);
+    link->socket = std::make_unique<ZmqSocket>();
+    link->listener = ListenerRecord::listen(*link->socket, address, 1, group_.log);
+    meeting.set(link_key(group_.rank), link->listener.encode());
+    group_.log.info("listening for rank " + std::to_string(left) + " on " + link->listener.endpoint);
+    left_ = std::move(link);
   }
   if (right >= 0) {
-    right_ = std::make_unique<RemoteLink>(RemoteLink::Side::right, right);
-    const Value record =
-        read_record(meeting.await(right, link_key(right), "to tell where it listens"), right);
-    meeting.remove(link_key(right));
-    right_->endpoint = record.at("endpoint").as_string();
-    right_->socket.connect(right_->endpoint, record.at("key").as_string());
-    send(*right_, control_message("hello", {{"token", record.at("token")}}));
-    group_.log.info("connecting to rank " + std::to_string(right) + " at " + right_->endpoint);
+    auto link = std::make_unique<RemoteLink>(group_, failures_, RemoteLink::Side::right, right);
+    const std::string key = link_key(right);
+    link->listener =
+        ListenerRecord::read(read_record(meeting.await(right, key, "to tell where it listens"), right));
+    meeting.remove(key);
+    link->connect(ZmqSocket::Kind::pair);
+    right_ = std::move(link);
   }
+  const auto greeted = [](const auto& link) { return [&] { return !link->is(State::unknown); }; };
   if (left_) {
-    until([&] { return left_->greeted; }, *left_, "to connect in");
-    left_->socket.shut();
-    send(*left_, control_message("hello"));
+    until(greeted(left_), *left_, "to connect in");
+    left_->socket->shut();
+    send(*left_, left_->hello());
   }
-  if (right_) until([&] { return right_->greeted; }, *right_, "to answer in");
-}
-
-void RemoteLinks::send(RemoteLink& link, const std::string& control) {
-  std::lock_guard lock(mutex_);
-  if (!link.socket.send(control)) lose(link);
-}
-
-void RemoteLinks::send(RemoteLink& link, const std::string& control, const std::byte* data,
-                       std::size_t size) {
-  std::lock_guard lock(mutex_);
-  if (!link.socket.send(control, data, size)) lose(link);
+  if (right_) until(greeted(right_), *right_, "to answer in");
 }
 
 void RemoteLinks::begin() {
@@ -99,15 +82,17 @@ void RemoteLinks::match() {
   }
 }
 
-void RemoteLinks::slow(FunctionRef<bool()> ready, RemoteLink& link, const char* what) {
+void RemoteLinks::wait(FunctionRef<bool()> ready, RemoteLink& link, const char* what) {
   auto next_interruption = Clock::now() + kInterruptionPeriod;
-  for (int attempt = 0; !ready_now(ready, link, what); ++attempt) {
+  for (int attempt = 0; !look(ready, link, what); ++attempt) {
     if (attempt < kYields) {
       sched_yield();
     } else {
       if (Clock::now() >= next_interruption) {
         next_interruption = Clock::now() + kInterruptionPeriod;
-        check_interruption(link, what);
+        if (const std::string by = interruption(); !by.empty())
+          failures_.raise_interrupted(
+              by, "rank " + std::to_string(link.rank) + " " + what + " " + operation_.text());
       }
       failures_.check_meeting();
       const auto left = std::chrono::ceil<Milliseconds>(operation_.deadline().at - Clock::now());
@@ -116,65 +101,52 @@ void RemoteLinks::slow(FunctionRef<bool()> ready, RemoteLink& link, const char* 
   }
 }
 
-void RemoteLinks::check_interruption(const RemoteLink& link, const char* what) {
-  const std::string by = interruption();
-  if (!by.empty())
-    failures_.raise_interrupted(by,
-                                "rank " + std::to_string(link.peer) + " " + what + " " + operation_.text());
-}
-
-bool RemoteLinks::ready_now(FunctionRef<bool()> ready, RemoteLink& link, const char* what) {
-  std::optional<Error> wrong;
-  bool done, left;
-  const RemoteLink* gone;
+bool RemoteLinks::look(FunctionRef<bool()> ready, RemoteLink& link, const char* what) {
+  std::optional<Error> wrong, end;
+  bool done;
   {
     std::lock_guard lock(mutex_);
     wrong = receive_all();
     done = ready();
-    left = link.left;
-    gone = link.gone ? &link : long_gone();
+    if (!done) end = end_of(&link, what);
   }
   // A peer that gave up in the meeting may break the protocol or close the connection by that. The peer, or
   // the rank that gave up first, has announced the reason.
-  if ((wrong || left || gone) && !done) failures_.await_reason();
+  if ((wrong || end) && !done) failures_.await_reason();
   // This happens without the mutex, because failing sends to both neighbours.
   if (wrong) failures_.raise(wrong->code(), wrong->what());
   if (failures_.happened()) spread_failure();
   failures_.check();
-  if (done) return true;
-  const std::string us = "rank " + std::to_string(group_.rank);
-  const std::string them = "rank " + std::to_string(link.peer);
-  if (left) {
-    failures_.raise_for_end(ErrorCode::peer_left, failures_.left_text(link.peer, link.why) + " while " + us +
-                                                      " waited for it " + what + " " + operation_.text());
-  }
-  if (gone) {
-    const std::string whom = gone == &link ? "it" : them;
-    failures_.raise_for_end(ErrorCode::peer_dead,
-                            gone_text(*gone, whom + " " + what + " " + operation_.text()));
-  }
-  if (operation_.deadline().passed()) {
-    failures_.raise(ErrorCode::timeout, us + " waited " + duration_text(operation_.deadline().length) +
-                                            " for " + them + " on another host (" + link.endpoint + ") " +
-                                            what + " " + operation_.text() +
+  if (end) failures_.raise_for_end(end->code(), end->what());
+  if (!done && operation_.deadline().passed()) {
+    failures_.raise(ErrorCode::timeout, "rank " + std::to_string(group_.rank) + " waited " +
+                                            duration_text(operation_.deadline().length) + " for rank " +
+                                            std::to_string(link.rank) + " on another host (" +
+                                            link.listener.endpoint + ") " + what + " " + operation_.text() +
                                             ". Look for a rank that is stuck or slow, or raise the timeout; "
                                             "VCCL_SOCKET_IFNAME chooses the network interface.");
   }
-  return false;
+  return done;
 }
 
 const RemoteLink* RemoteLinks::long_gone() const {
   for (const RemoteLink* link : {left_.get(), right_.get()}) {
-    if (link && link->greeted && link->gone && !link->left && Clock::now() - link->gone_since >= kLongGone)
-      return link;
+    if (link && link->is(State::open) && link->end.over(kLongGone)) return link;
   }
   return nullptr;
 }
 
-std::string RemoteLinks::gone_text(const RemoteLink& link, const std::string& wait) const {
-  return "the connection of rank " + std::to_string(group_.rank) + " to rank " + std::to_string(link.peer) +
-         " (" + link.endpoint + ") ended while it waited for " + wait +
-         ": the process or its host died, or the network failed";
+std::optional<Error> RemoteLinks::end_of(const RemoteLink* link, const char* what) const {
+  const RemoteLink* gone = link && (link->is(State::left) || link->end.over()) ? link : long_gone();
+  if (!gone) return std::nullopt;
+  const bool left = gone->is(State::left);
+  const std::string whom = !link          ? "a rank of its own host"
+                           : gone == link ? "it"
+                                          : "rank " + std::to_string(link->rank);
+  const std::string us = left ? "rank " + std::to_string(group_.rank) : "it";
+  return Error(left ? ErrorCode::peer_left : ErrorCode::peer_dead,
+               gone->end_text() + " while " + us + " waited for " + whom + " " + what + " " +
+                   operation_.text() + (left ? "" : ": the process or its host died, or the network failed"));
 }
 
 void RemoteLinks::poll(Milliseconds time) {
@@ -182,9 +154,9 @@ void RemoteLinks::poll(Milliseconds time) {
   ZmqPollItem items[4];
   int count = 0;
   for (RemoteLink* link : {left_.get(), right_.get()}) {
-    if (!link || link->socket.closed() || link->gone) continue;
-    items[count++] = link->socket.data_item();
-    items[count++] = link->socket.monitor_item();
+    if (!link || link->socket->closed() || link->end.over()) continue;
+    items[count++] = link->socket->data_item();
+    items[count++] = link->socket->monitor_item();
   }
   if (count) zmq_api().poll(items, count, static_cast<long>(time.count()));
 }
@@ -201,15 +173,14 @@ std::optional<Error> RemoteLinks::receive_all() {
 
 std::optional<Error> RemoteLinks::receive_from(RemoteLink& link) {
   try {
-    // This is read first: libzmq reports the end of a connection after it has received what the peer sent
-    // before.
-    const bool gone = link.socket.disconnected();
-    while (auto received = link.socket.receive()) understand(link, std::move(*received));
-    if (gone) lose(link);
+    link.receive([&](ZmqSocket::Received received) {
+      understand(link, std::move(received));
+      return true;
+    });
     compare_begins(link);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::protocol || link.told) return error;
-    return Error(error.code(), "rank " + std::to_string(link.peer) + " sent rank " +
+    if (error.code() != ErrorCode::protocol || link.is(State::told)) return error;
+    return Error(error.code(), "rank " + std::to_string(link.rank) + " sent rank " +
                                    std::to_string(group_.rank) + " what no rank sends, in " +
                                    operation_.text() + ": " + error.what());
   }
@@ -217,13 +188,12 @@ std::optional<Error> RemoteLinks::receive_from(RemoteLink& link) {
 }
 
 void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
-  const Value message = read_control(received.control, link.peer);
+  const Value message = read_control(received.control, link.rank);
   const std::string& type = message.at("t").as_string();
   const bool from_left = link.side == RemoteLink::Side::left;
   if (type == "hello") {
-    if (from_left && message.at("token").as_string() != link.token) throw breach("a wrong token");
-    link.greeted = true;
-  } else if (!link.greeted) {
+    link.read_hello(message);
+  } else if (link.is(State::unknown)) {
     throw breach("something before its greeting");
   } else if (type == "begin") {
     link.begins.emplace_back(message.at("seq").as_uint(), read_signature(message));
@@ -237,14 +207,7 @@ void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
     const std::uint64_t count = message.at("n").as_uint();
     if (count <= link.released || count > link.posted) throw breach("the release of a block that it has not");
     link.released = count;
-  } else if (type == "fail") {
-    const Error failure = read_failure(message);
-    link.told = true;
-    throw failure;
-  } else if (type == "left") {
-    link.left = true;
-    link.why = read_left(message);
-  } else {
+  } else if (!link.read_last_words(message)) {
     throw breach("a message of type \"" + std::string(cut_text(type, 32)) + "\"");
   }
 }
@@ -262,24 +225,22 @@ void RemoteLinks::compare_begins(RemoteLink& link) {
   if (theirs == operation_.signature()) return;
   // The lower rank is named first, so that both ranks throw the same text.
   throw Error(ErrorCode::mismatch,
-              group_.rank < link.peer
-                  ? operation_.mismatch_text(group_.rank, operation_.signature(), link.peer, theirs)
-                  : operation_.mismatch_text(link.peer, theirs, group_.rank, operation_.signature()));
+              group_.rank < link.rank
+                  ? operation_.mismatch_text(group_.rank, operation_.signature(), link.rank, theirs)
+                  : operation_.mismatch_text(link.rank, theirs, group_.rank, operation_.signature()));
 }
 
 void RemoteLinks::pump() noexcept {
-  std::optional<Error> wrong;
-  const RemoteLink* gone;
+  std::optional<Error> wrong, end;
   {
     std::lock_guard lock(mutex_);
     wrong = receive_all();
-    gone = long_gone();
+    end = end_of(nullptr, "in");
   }
   if (wrong) {
     failures_.fail(wrong->code(), wrong->what());
-  } else if (gone) {
-    failures_.fail_for_end(ErrorCode::peer_dead,
-                           gone_text(*gone, "a rank of its own host in " + operation_.text()));
+  } else if (end) {
+    failures_.fail_for_end(end->code(), end->what());
   }
   if (failures_.happened()) spread_failure();
 }
@@ -288,44 +249,28 @@ void RemoteLinks::spread_failure() noexcept {
   // The thread that holds the mutex checks for the failure when it releases the mutex, at the latest after
   // one slice.
   std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return;
-  for (RemoteLink* link : {left_.get(), right_.get()}) {
-    if (link) send_failure(*link);
-  }
+  if (lock) say_last(true);
 }
 
-void RemoteLinks::send_failure(RemoteLink& link) {
-  if (link.told || !link.greeted || link.socket.closed()) return;
-  link.told = true;
-  try {
-    link.socket.send(control_message("fail", failure_fields(failures_.error())));
-  } catch (const std::exception&) {
-    // The peer notices the end of the connection instead.
+void RemoteLinks::say_last(bool failed) noexcept {
+  for (RemoteLink* link : {left_.get(), right_.get()}) {
+    try {
+      if (!link || link->socket->closed()) continue;
+      if (const auto last = link->take_last_words(failed)) link->socket->send(*last);
+    } catch (const std::exception&) {
+      // The peer notices the end of the connection instead.
+    }
   }
 }
 
 void RemoteLinks::close() noexcept {
   std::lock_guard lock(mutex_);
-  const bool failed = failures_.happened();
-  std::vector<std::shared_ptr<Borrowed>> lent;
+  say_last(failures_.happened());
+  ClosedSockets closed;
   for (RemoteLink* link : {left_.get(), right_.get()}) {
-    if (!link || link->socket.closed()) continue;
-    if (failed) send_failure(*link);
-    try {
-      if (!failed && link->greeted)
-        link->socket.send(control_message("left", left_fields(group_.own_line().leave_reason.read())));
-    } catch (const std::exception&) {
-      // The peer has gone already.
-    }
-    link->socket.close(kLinger);
-    lent.push_back(link->socket.borrowed());
+    if (link) closed.close(*link->socket);
   }
-  const Deadline patience = Deadline::in(Milliseconds(1000));
-  const auto reading = [&] {
-    return std::any_of(lent.begin(), lent.end(), [](const auto& borrowed) { return borrowed->count() > 0; });
-  };
-  while (reading() && !patience.passed()) usleep(100);
-  if (reading()) group_.log.warn("a link between hosts still holds memory of the last operation");
+  closed.wait(Milliseconds(1'000), group_.log);
 }
 
 }  // namespace vccl

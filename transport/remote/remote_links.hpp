@@ -1,13 +1,10 @@
 // A rank's links to ring neighbours on other hosts, and the messages on them.
 //
-// Every message is a MessagePack map {v: 1, t: type, ...}. A block has its bytes in a second frame. The
-// types:
-//   hello    both ways, first: {token} by the rank that connects
+// Beside the control messages of peer_connection.hpp there are these. A block has its bytes in a second
+// frame.
 //   begin    both ways, at the start of an operation: {seq, collective, dtype, op, root, count, extra}
 //   block    to the right: {seq, n}: block n of the link's life, and its bytes
 //   release  to the left: {n}: n blocks have been read
-//   fail     both ways: {code, text}: the group has failed
-//   left     both ways, last: {why}
 #pragma once
 
 #include <deque>
@@ -16,32 +13,23 @@
 #include "transport/bootstrap/meeting.hpp"
 #include "transport/communicator.hpp"
 #include "transport/host/operation_start.hpp"
-#include "transport/remote/zmq_socket.hpp"
+#include "transport/remote/peer_connection.hpp"
 
 namespace vccl {
 
-/// One link. The mutex of RemoteLinks guards the socket and `told`. Everything else belongs to the
-/// operation's thread.
-struct RemoteLink {
+/// One link. The mutex of RemoteLinks guards the connection. Everything else belongs to the operation's
+/// thread.
+struct RemoteLink : PeerConnection {
   enum class Side { left, right };  // where the peer is on the ring
   struct Block {
     std::uint64_t sequence;
     ZmqMessage bytes;
   };
 
-  RemoteLink(Side peer_side, int peer_rank) : side(peer_side), peer(peer_rank) {}
+  RemoteLink(const Group& group, const FailureChannel& failures, Side peer_side, int peer)
+      : PeerConnection(group, failures, peer), side(peer_side) {}
 
-  Side side;
-  int peer;
-  ZmqSocket socket;
-  std::string endpoint;
-  std::string token;     // what the left neighbour has to send in its hello
-  bool greeted = false;  // the peer's hello has come
-  bool told = false;     // the group's failure was sent to this peer, or came from it
-  bool left = false;     // the peer has left
-  std::string why;       // the reason that the peer gave when it left
-  bool gone = false;     // the connection has ended
-  Clock::time_point gone_since{};
+  const Side side;
   std::deque<std::pair<std::uint64_t, Signature>> begins;  // of operations that this rank has not begun
   std::uint64_t compared = 0;  // the last operation whose signatures were found equal
   std::deque<Block> blocks;    // blocks from the left that are not yet released
@@ -78,14 +66,17 @@ class RemoteLinks {
   /// thread then sends the failure.
   void spread_failure() noexcept;
   /// Sends in any state. A later wait notices if the peer has gone.
-  void send(RemoteLink& link, const std::string& control);
-  void send(RemoteLink& link, const std::string& control, const std::byte* data, std::size_t size);
+  template <class... Message>
+  void send(RemoteLink& link, const Message&... message) {
+    std::lock_guard lock(mutex_);
+    link.send(message...);
+  }
 
   /// Blocks like Waiter::until() for a condition that a message from `link` makes true. Only the operation's
-  /// thread receives messages, so it may read the link's state without the mutex.
+  /// thread receives messages, so the condition may read what it counts without the mutex.
   template <class Ready>
   void until(Ready ready, RemoteLink& link, const char* what) {
-    if (!ready()) slow(ready, link, what);
+    if (!ready()) wait(ready, link, what);
   }
 
   /// Ends the links. Sends the failure, or that this rank left. Blocks until libzmq reads no memory of this
@@ -93,10 +84,11 @@ class RemoteLinks {
   void close() noexcept;
 
  private:
-  void slow(FunctionRef<bool()> ready, RemoteLink& link, const char* what);
-  bool ready_now(FunctionRef<bool()> ready, RemoteLink& link, const char* what);
-  /// Fails the group and throws if the calling thread is interrupted. The caller must not hold the mutex.
-  void check_interruption(const RemoteLink& link, const char* what);
+  using State = PeerConnection::State;
+
+  void wait(FunctionRef<bool()> ready, RemoteLink& link, const char* what);
+  /// Receives what has arrived. Returns whether the condition holds, or throws why the wait has to end.
+  bool look(FunctionRef<bool()> ready, RemoteLink& link, const char* what);
   void poll(std::chrono::milliseconds time);
   /// Receives from both links. The caller holds the mutex. Returns the first error, with which the caller
   /// fails the group once it has released the mutex.
@@ -104,13 +96,16 @@ class RemoteLinks {
   std::optional<Error> receive_from(RemoteLink& link);
   void understand(RemoteLink& link, ZmqSocket::Received received);
   void compare_begins(RemoteLink& link);
-  void send_failure(RemoteLink& link);
+  /// Sends the group's failure to the neighbours if it has `failed`, or else that this rank leaves. The
+  /// caller holds the mutex.
+  void say_last(bool failed) noexcept;
   /// Returns a neighbour that died so long ago that no operation can still be about to succeed. The caller
   /// holds the mutex. A rank that waits for another rank then fails the group as well, because that other
   /// rank may wait for the dead one in vain.
   const RemoteLink* long_gone() const;
-  /// Returns "the connection of rank 0 to rank 1 (tcp://...) ended while it waited for `wait`: ...".
-  std::string gone_text(const RemoteLink& link, const std::string& wait) const;
+  /// Returns the error of a wait for the peer of `link` if that peer has left, or if its connection or that
+  /// of long_gone() has ended. `link` is null for a wait for a rank of this host. The caller holds the mutex.
+  std::optional<Error> end_of(const RemoteLink* link, const char* what) const;
 
   const Group& group_;
   const CurrentOperation& operation_;

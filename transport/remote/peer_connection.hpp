@@ -1,0 +1,138 @@
+// What the ring's links and the messages share: how a rank connects to a rank on another host, what the two
+// say first and last, how the end of the connection is noticed, and how sockets are closed.
+//
+// A rank that listens publishes a ListenerRecord in the rendezvous store. Three control messages are common:
+//   hello   first, by the rank that connects, and by the ring's listening rank too: {rank, token}
+//   fail    {code, text}: the group has failed
+//   left    {why}: last
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "transport/remote/control.hpp"
+#include "transport/remote/zmq_socket.hpp"
+#include "transport/state/failure_channel.hpp"
+
+namespace vccl {
+
+/// Where a rank listens, and what a rank that connects has to prove to know.
+struct ListenerRecord {
+  std::string endpoint, key, token;
+
+  /// Listens at `address` for `ranks` ranks, and returns where.
+  static ListenerRecord listen(ZmqSocket& socket, const std::string& address, std::size_t ranks,
+                               const Log& log);
+  static ListenerRecord read(const msgpack::Value& record);
+  std::string encode() const;
+  /// Returns the rank that says hello, below `size`. Throws Error(protocol) if the token is another one.
+  int read_hello(const msgpack::Value& message, int size) const;
+};
+
+/// The end of a connection: none at first, then noticed, and over once all that came before it has been read.
+class ConnectionEnd {
+ public:
+  void notice() { noticed_ = true; }
+  /// Call this when all that had arrived has been read.
+  void read_out() {
+    if (noticed_ && !over_) over_ = Clock::now();
+  }
+  /// Call this when nothing more can arrive, or is wanted.
+  void finish() {
+    notice();
+    read_out();
+  }
+  bool noticed() const { return noticed_; }
+  /// Returns whether the connection has been over for `time`.
+  bool over(Milliseconds time = {}) const { return over_ && Clock::now() - *over_ >= time; }
+
+ private:
+  bool noticed_ = false;
+  std::optional<Clock::time_point> over_;
+};
+
+/// One peer on another host, and this rank's own socket to it, if there is one. Guarded by its owner.
+class PeerConnection {
+ public:
+  enum class State {
+    unknown,  // nothing was heard of the peer
+    open,
+    told,  // this rank has said its last words, or the peer has told that the group failed
+    left,  // the peer has said that it leaves
+    lost,  // the peer's end was reported
+  };
+
+  PeerConnection(const Group& group, const FailureChannel& failures, int peer_rank)
+      : rank(peer_rank), group_(group), failures_(failures) {}
+
+  const int rank;
+  ListenerRecord listener;  // of the peer, or of this rank if the peer connects to it
+  std::unique_ptr<ZmqSocket> socket;
+  ConnectionEnd end;  // of the socket's connection
+
+  bool is(State state) const { return state_ == state; }
+  /// Call these when the peer has proven who it is, and when its end was reported.
+  void open() {
+    if (is(State::unknown)) state_ = State::open;
+  }
+  void lose() { state_ = State::lost; }
+
+  /// Connects to where the peer listens, and says hello.
+  void connect(ZmqSocket::Kind kind);
+  std::string hello() const;
+  /// Opens the connection. Throws Error(protocol) for a wrong hello.
+  void read_hello(const msgpack::Value& message);
+
+  /// Sends like ZmqSocket::send(). Notes if the peer has gone.
+  template <class... Message>
+  void send(const Message&... message) {
+    if (!socket->send(message...)) end.finish();
+  }
+  /// Calls handle(ZmqSocket::Received) for each message on the socket, until it returns false. Returns
+  /// whether all that had arrived was read.
+  template <class Handle>
+  bool receive(Handle handle) {
+    // This is read first: libzmq reports the end of a connection after it has received what the peer sent
+    // before.
+    if (socket->disconnected()) end.notice();
+    while (auto received = socket->receive()) {
+      if (!handle(std::move(*received))) return false;
+    }
+    end.read_out();
+    return true;
+  }
+  /// Returns how the connection ended, for instance "the connection of rank 0 to rank 1 (tcp://...) ended".
+  std::string end_text() const;
+
+  /// Handles the peer's last words. Returns false for any other message. Throws the failure that the peer
+  /// tells.
+  bool read_last_words(const msgpack::Value& message);
+  /// Returns this rank's last words, once: the group's failure if it has `failed`, or else that this rank
+  /// leaves. Returns nothing if the peer is not there to hear them, or was told before.
+  std::optional<std::string> take_last_words(bool failed);
+
+ private:
+  const Group& group_;
+  const FailureChannel& failures_;
+  State state_ = State::unknown;
+  std::string why_;  // the reason that the peer gave when it left
+};
+
+/// Closes sockets. Then libzmq may still read from memory that was lent to it.
+class ClosedSockets {
+ public:
+  /// How long a closed socket goes on sending what was sent on it.
+  static constexpr Milliseconds kLinger{300};
+
+  void close(ZmqSocket& socket, Milliseconds linger = kLinger) noexcept;
+  /// Blocks until libzmq reads no memory of this rank any more, for at most `patience`.
+  void wait(Milliseconds patience, const Log& log) const noexcept;
+
+ private:
+  std::vector<std::shared_ptr<Borrowed>> lent_;
+};
+
+}  // namespace vccl

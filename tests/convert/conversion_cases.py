@@ -367,6 +367,7 @@ UNCHANGED: dict[str, str] = {
     ),
     "own method": "class A:\n    def cuda(self): pass\nA().cuda()",
     "own attribute": "class A:\n    def __init__(self):\n        self.is_cuda = True\nA().is_cuda",
+    "TorchScript": ("@torch.jit.script\ndef f(x):\n    y = x.cuda()\n    return x.is_cuda, y.to('cuda:0')"),
     "storages": (
         "torch.load(f, map_location=lambda s, location: s.cuda(rank))\n"
         "torch.load(f, lambda s, location: s.cuda())\n"

@@ -85,8 +85,12 @@ class Plan:
     def torch(self, node: cst.CSTNode, rest: str) -> str | None:
         """Returns `torch.<rest>` as this place spells it; the import is added if there is none.
 
-        It returns None, and leaves the node, where the name torch means something else.
+        It returns None, and leaves the node, where the name torch means something else, or where TorchScript
+        would have to compile it.
         """
+        if self._is_scripted(node):
+            self.leave(node, "TorchScript does not compile torch.accelerator: pass the device in")
+            return None
         name = self.names.torch_at(node)
         if name is None:
             self.leave(node, "the name `torch` means something else here")
@@ -94,3 +98,12 @@ class Plan:
         if not self.names.has_torch_at(node):
             self.needs_torch = True
         return f"{name}.{rest}"
+
+    def _is_scripted(self, node: cst.CSTNode) -> bool:
+        """Returns whether a function or class around a node is decorated with torch.jit.script*."""
+        return any(
+            "jit.script" in self.source.code(decorator)
+            for above in self.source.ancestors(node)
+            if isinstance(above, (cst.FunctionDef, cst.ClassDef))
+            for decorator in above.decorators
+        )

@@ -13,7 +13,8 @@
 
 PYTHON ?= python3
 RANKS ?= 2
-WORKERS ?= 2
+# One more than there are cores: many tests wait for processes that they started.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 TORCH := $(shell sed -n 's/^TESTED = "\(.*\)"/\1/p' vccl/_torch_version.py)
 VENV := .venv
 comma := ,
@@ -40,7 +41,8 @@ $(VENV)/.torch:
 $(VENV)/.vccl: $(VENV)/.torch pyproject.toml
 	python -m pip install --quiet "scikit-build-core>=0.10" "cmake>=3.24" ninja
 	@echo "compiling vccl: some minutes the first time"
-	python -m pip install --quiet --no-build-isolation --editable ".[test,lint,examples,convert]"
+	python -m pip install --quiet --no-build-isolation --editable ".[test,lint,examples,convert]" \
+		--config-settings=cmake.define.VCCL_TESTS=ON
 	sed -i '/^import /!d' $(PLATLIB)/_editable_skbc_vccl.pth
 	touch $@
 

@@ -49,8 +49,8 @@ class Setting:
         return {collective for name, collective in _C._algorithms() if name == self.algorithm}
 
     def layouts(self) -> list[str]:
-        """A collective gets contiguous memory, whoever does it: one algorithm shows that it does."""
-        return LAYOUTS if self.algorithm == "ring" else LAYOUTS[:1]
+        """A collective always gets contiguous memory: one algorithm and one world size show that it does."""
+        return LAYOUTS if self.algorithm == "ring" and self.size == 3 else LAYOUTS[:1]
 
 
 PLACES = {

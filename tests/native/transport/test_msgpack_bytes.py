@@ -1,14 +1,12 @@
 """The transport's MessagePack bytes are those of Python's msgpack."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import msgpack
-import pytest
+import native_build
 
-SOURCE = Path(__file__).resolve().parent
-ROOT = SOURCE.parents[2]
+SOURCE = Path(__file__).resolve().parent / "test_msgpack.cpp"
 
 
 def sample() -> dict:
@@ -25,23 +23,9 @@ def sample() -> dict:
     }
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """test_msgpack.cpp, compiled with the few files it needs."""
-    compiler = shutil.which("c++") or shutil.which("g++")
-    assert compiler, "no C++ compiler"
-    target = tmp_path_factory.mktemp("msgpack") / "test_msgpack"
-    transport = [
-        ROOT / "transport" / name for name in ("support/msgpack.cpp", "error.cpp", "support/text.cpp")
-    ]
-    sources = [SOURCE / "test_msgpack.cpp", ROOT / "base/text.cpp", *transport]
-    command = [compiler, "-std=c++20", "-O1", f"-I{ROOT}", *sources, "-o", target]
-    subprocess.run(command, check=True, timeout=300)
-    return target
-
-
-def test_bytes_equal_python_msgpack(program: Path) -> None:
+def test_bytes_equal_python_msgpack() -> None:
     """Both pick the shortest form, so the bytes themselves are equal, and decode to the value."""
+    program = native_build.programs([SOURCE])[SOURCE]
     output = subprocess.run([program, "--sample"], check=True, capture_output=True, timeout=60).stdout
     assert msgpack.unpackb(output) == sample()
     assert output == msgpack.packb(sample())

@@ -1,0 +1,53 @@
+"""Builds the programs of tests/native with CMake.
+
+VCCL_TEST_SANITIZE=thread or address builds them under that sanitizer, in a folder of its own. Without it they
+are built beside the compiled module, from the same objects of the torch-free rooms.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import filelock
+
+ROOT = Path(__file__).resolve().parent.parent
+SANITIZE = os.environ.get("VCCL_TEST_SANITIZE", "")
+MODULE_BUILD = ROOT / "build" / "RelWithDebInfo"
+TORCH_FREE_BUILD = ROOT / "build" / ("native-" + SANITIZE if SANITIZE else "native")
+
+
+def target(source: Path) -> str:
+    """CMake's name for the program of one test file."""
+    return f"{source.parent.name}_{source.stem}"
+
+
+def programs(sources: Iterable[Path]) -> dict[Path, Path]:
+    """Returns the executable of each test file, up to date."""
+    sources = list(sources)
+    folder = build(map(target, sources))
+    return {source: folder / "tests" / "native" / target(source) for source in sources}
+
+
+def build(targets: Iterable[str]) -> Path:
+    """Builds CMake's `targets` and returns the build folder. Concurrent callers take turns."""
+    assert SANITIZE in ("", "thread", "address"), f"VCCL_TEST_SANITIZE={SANITIZE}: thread or address"
+    beside_module = not SANITIZE and (MODULE_BUILD / "CMakeCache.txt").exists()
+    folder = MODULE_BUILD if beside_module else TORCH_FREE_BUILD
+    folder.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(folder / "lock"):
+        if beside_module:
+            call("cmake", "-DVCCL_TESTS=ON", folder)
+        else:
+            options = ["-DVCCL_TORCH=OFF", "-DVCCL_TESTS=ON", f"-DVCCL_SANITIZE={SANITIZE}"]
+            call("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", *options)
+        call("cmake", "--build", folder, "--target", *targets)
+    return folder
+
+
+def call(*command: object) -> None:
+    # cmake and ninja are installed beside this Python, whether or not its folder is on the PATH.
+    env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout[-10_000:]

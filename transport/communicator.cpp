@@ -8,6 +8,7 @@
 
 #include "base/cores.hpp"
 #include "base/fork.hpp"
+#include "base/text.hpp"
 #include "transport/bootstrap/bootstrap.hpp"
 #include "transport/bootstrap/interface.hpp"
 #include "transport/bootstrap/meeting.hpp"
@@ -29,15 +30,15 @@ const char kAliveToken[] = "token";
 
 void check_config(const CommunicatorConfig& config) {
   if (config.size < 1 || config.rank < 0 || config.rank >= config.size) {
-    throw Error(ErrorCode::invalid, "rank " + std::to_string(config.rank) + " of a group of " +
-                                        std::to_string(config.size) + " ranks");
+    throw Error(ErrorCode::invalid,
+                base::text("rank ", config.rank, " of a group of ", config.size, " ranks"));
   }
 }
 
 void check_regions(const CommunicatorConfig& config) {
   if (config.regions.size() > kMaxRegions) {
-    throw Error(ErrorCode::invalid, std::to_string(config.regions.size()) + " regions were given; at most " +
-                                        std::to_string(kMaxRegions) + " can be shared");
+    throw Error(ErrorCode::invalid, base::text(config.regions.size(), " regions were given; at most ",
+                                               kMaxRegions, " can be shared"));
   }
 }
 
@@ -155,9 +156,9 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
   failures_.emplace(group_);
   ring_ = RingOrder(bootstrap.agree_on_hosts(claimed, group_.host.ranks), config.rank);
   if (ring_.ranks_of_host(host_of(config.rank)) != group_.host.ranks) {
-    throw Error(ErrorCode::bootstrap, "the ranks of group " + group_.name +
-                                          " disagree about who shares a host with rank " +
-                                          std::to_string(group_.rank));
+    throw Error(ErrorCode::bootstrap,
+                base::text("the ranks of group ", group_.name, " disagree about who shares a host with rank ",
+                           group_.rank));
   }
   waiter_.emplace(group_, operation_, *failures_);
   start_.emplace(group_, operation_, *failures_, *waiter_);
@@ -177,10 +178,9 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
     bootstrap.clean(claimed);
     if (remote_messages_) MessageLinks::clean(meeting);
   }
-  group_.log.info("joined " + std::to_string(group_.size) + " ranks on " + std::to_string(host_count()) +
-                  " host(s) at position " + std::to_string(ring_.position()) + " of the ring " +
-                  numbers_text(ring_.ranks()) + "; " + std::to_string(group_.host.ranks.size()) +
-                  " ranks on " + std::to_string(group_.cores) + " usable cores here");
+  group_.log.info(base::text("joined ", group_.size, " ranks on ", host_count(), " host(s) at position ",
+                             ring_.position(), " of the ring ", numbers_text(ring_.ranks()), "; ",
+                             group_.host.ranks.size(), " ranks on ", group_.cores, " usable cores here"));
 }
 
 void GroupCommunicator::share_memory(Meeting& meeting, const CommunicatorConfig& config, Listener& listener,
@@ -195,9 +195,10 @@ void GroupCommunicator::share_memory(Meeting& meeting, const CommunicatorConfig&
     if (error.code() == ErrorCode::bootstrap || error.code() == ErrorCode::peer_dead)
       meeting.look_for_reason();
     if (error.code() != ErrorCode::timeout) throw;
-    throw Error(ErrorCode::timeout, std::string(error.what()) + " while group " + config.name +
-                                        " was put together. Look for a rank that is stuck or slow, or raise "
-                                        "the timeout.");
+    throw Error(ErrorCode::timeout,
+                base::text(error.what(), " while group ", config.name,
+                           " was put together. Look for a rank that is stuck or slow, or raise "
+                           "the timeout."));
   }
 }
 
@@ -249,8 +250,8 @@ void GroupCommunicator::check_descriptors(bool left, bool right) const {
   needed += listening + remote;
   if (left) needed += listening + 1;
   if (right) needed += ZmqSocket::kConnectingDescriptors;
-  require_descriptors(needed, "the links of rank " + std::to_string(group_.rank) + " of group " +
-                                  group_.name + " to other hosts");
+  require_descriptors(
+      needed, base::text("the links of rank ", group_.rank, " of group ", group_.name, " to other hosts"));
 }
 
 /// Sends a token round the ring twice. When the token is back at the start for the first time, every rank has
@@ -265,10 +266,9 @@ void GroupCommunicator::meet(Meeting& meeting) {
     const bool right_one = std::equal(std::begin(kAliveToken), std::end(kAliveToken), token);
     left_->release();
     if (!right_one) {
-      throw Error(ErrorCode::protocol, "rank " + std::to_string(ring_.left()) + " sent rank " +
-                                           std::to_string(group_.rank) + " what no rank sends, in " +
-                                           operation_.text() +
-                                           ": the ring's first message is not what it has to be");
+      throw Error(ErrorCode::protocol,
+                  base::text("rank ", ring_.left(), " sent rank ", group_.rank, " what no rank sends, in ",
+                             operation_.text(), ": the ring's first message is not what it has to be"));
     }
   };
   for (int round = 0; round < 2; ++round) {
@@ -329,8 +329,8 @@ void GroupCommunicator::add_region(const Region& region) {
   }
   RegionTable& table = group_.host.messages().regions(static_cast<std::size_t>(group_.host.index));
   if (!added_regions_.add(region, table, kMaxRegions - group_.regions.size())) {
-    group_.log.info("has " + std::to_string(kMaxRegions) +
-                    " regions already: messages in a further one are staged");
+    group_.log.info(
+        base::text("has ", kMaxRegions, " regions already: messages in a further one are staged"));
   }
 }
 
@@ -345,8 +345,8 @@ void GroupCommunicator::fail(ErrorCode code, const std::string& what) noexcept {
 }
 
 void GroupCommunicator::abort(const std::string& reason) noexcept {
-  fail(ErrorCode::aborted, "rank " + std::to_string(group_.rank) + " aborted group " + group_.name +
-                               (reason.empty() ? "" : ": " + reason));
+  fail(ErrorCode::aborted, base::text("rank ", group_.rank, " aborted group ", group_.name,
+                                      reason.empty() ? "" : base::text(": ", reason)));
 }
 
 void GroupCommunicator::leave_because(const std::string& reason) noexcept {
@@ -364,8 +364,9 @@ std::string GroupCommunicator::leave_reason() const {
 void GroupCommunicator::begin(const Announcement& announcement, const Deadline& deadline) {
   check();
   if (!operation_.begin(announcement, deadline)) {
-    throw Error(ErrorCode::invalid,
-                "group " + group_.name + " already runs an operation: a communicator runs one at a time");
+    throw Error(
+        ErrorCode::invalid,
+        base::text("group ", group_.name, " already runs an operation: a communicator runs one at a time"));
   }
   try {
     peers_->begin(announcement);
@@ -397,7 +398,7 @@ void GroupCommunicator::finish() {
 
 void GroupCommunicator::cut_short() noexcept {
   fail(ErrorCode::aborted,
-       "rank " + std::to_string(group_.rank) + " gave up " + operation_.text() + " before its end");
+       base::text("rank ", group_.rank, " gave up ", operation_.text(), " before its end"));
   peers_->withdraw();
   if (remote_) remote_->close();
   operation_.end();

@@ -15,6 +15,7 @@
 
 #include "base/fork.hpp"
 #include "base/signals.hpp"
+#include "base/text.hpp"
 #include "transport/host/flags.hpp"
 #include "transport/host/machine.hpp"
 #include "transport/state/failure_channel.hpp"
@@ -106,9 +107,8 @@ std::string calls_text(const std::set<Token>& members, const Records& records) {
   std::sort(calls.begin(), calls.end());
   std::string result;
   for (std::size_t i = 0; i < std::min(calls.size(), kMostInText); ++i)
-    result += (i == 0 ? "rank " : "; rank ") + std::to_string(calls[i].first) + ": " + calls[i].second;
-  if (calls.size() > kMostInText)
-    result += "; and " + std::to_string(calls.size() - kMostInText) + " more ranks";
+    result += base::text(i == 0 ? "rank " : "; rank ", calls[i].first, ": ", calls[i].second);
+  if (calls.size() > kMostInText) result += base::text("; and ", calls.size() - kMostInText, " more ranks");
   return result;
 }
 
@@ -211,7 +211,7 @@ std::uint64_t DeadlockWatch::id_of(const Group& group) {
 
 std::string DeadlockWatch::waits_text(const Group& group, int index) {
   const auto record = group.host.line(index).waits.read();
-  const std::string rank = "rank " + std::to_string(group.host.ranks[static_cast<std::size_t>(index)]);
+  const std::string rank = base::text("rank ", group.host.ranks[static_cast<std::size_t>(index)]);
   std::string text;
   for (std::uint32_t i = 0; i < record.waits.count; ++i)
     text += (i == 0 ? " waits in " : " and in ") + record.waits.waits[i].to_string();
@@ -399,10 +399,11 @@ void DeadlockWatch::State::judge() {
   const auto members = awaited_from(token, waiting_for_each_other(records, true), records);
   if (!has_held(members, records, 2, candidate)) return warn_once(records);
   verdict.emplace();
-  verdict->text = "the ranks wait for each other in different calls, and none of them can go on: " +
-                  calls_text(members, records) +
-                  ". Every rank must call the collectives of all its groups, on the CPU and on cards, in the "
-                  "same order.";
+  verdict->text =
+      base::text("the ranks wait for each other in different calls, and none of them can go on: ",
+                 calls_text(members, records),
+                 ". Every rank must call the collectives of all its groups, on the CPU and on cards, in the "
+                 "same order.");
   for (const Token member : members) {
     verdict->versions[member] = records.at(member).version;
     const PublishedWaits& waits_of = records.at(member).waits;
@@ -418,8 +419,8 @@ void DeadlockWatch::State::warn_once(const Records& records) {
   if (!has_held(members, records, kDoubtful, doubtful) || warned == version) return;
   warned = version;
   const std::string text =
-      "the ranks wait for each other in different calls: " + calls_text(members, records) +
-      ". They will wait until the timeout, unless another of their threads brings an end.";
+      base::text("the ranks wait for each other in different calls: ", calls_text(members, records),
+                 ". They will wait until the timeout, unless another of their threads brings an end.");
   waits.front().group->log.warn(text);
 }
 

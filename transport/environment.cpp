@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "base/text.hpp"
 #include "transport/error.hpp"
 
 namespace vccl {
@@ -18,7 +19,7 @@ LogLevel level(const std::string& value) {
   if (value.empty()) return LogLevel::none;
   if (strcasecmp(value.c_str(), "WARN") == 0) return LogLevel::warn;
   if (strcasecmp(value.c_str(), "INFO") == 0) return LogLevel::info;
-  throw Error(ErrorCode::invalid, "VCCL_DEBUG is \"" + value + "\"; allowed are WARN and INFO");
+  throw Error(ErrorCode::invalid, base::text("VCCL_DEBUG is \"", value, "\"; allowed are WARN and INFO"));
 }
 
 }  // namespace
@@ -37,7 +38,7 @@ bool read_share_cpu() {
   const std::string value = variable("VCCL_SHARE_CPU");
   if (value.empty() || value == "0") return false;
   if (value == "1") return true;
-  throw Error(ErrorCode::invalid, "VCCL_SHARE_CPU is \"" + value + "\"; allowed are 0 and 1");
+  throw Error(ErrorCode::invalid, base::text("VCCL_SHARE_CPU is \"", value, "\"; allowed are 0 and 1"));
 }
 
 }  // namespace vccl

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/text.hpp"
 #include "transport/support/text.hpp"
 
 namespace vccl {
@@ -37,7 +38,7 @@ const char* to_string(ErrorCode code) noexcept {
 
 void throw_system(const std::string& what) {
   const int number = errno;
-  std::string text = what + " failed: " + std::strerror(number);
+  std::string text = base::text(what, " failed: ", std::strerror(number));
   if (number == ENOMEM) text += ". The limit on address space (ulimit -v) or on memory may be too low";
   if (number == EMFILE) text += ". The limit on open files (ulimit -n) may be too low";
   throw Error(ErrorCode::system, text);

@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "base/text.hpp"
 #include "transport/error.hpp"
 
 namespace vccl {
@@ -22,7 +23,7 @@ std::string interruption() {
 
 void throw_if_interrupted(const std::string& what) {
   if (const std::string name = interruption(); !name.empty())
-    throw Error(ErrorCode::aborted, "interrupted by " + name + " while " + what);
+    throw Error(ErrorCode::aborted, base::text("interrupted by ", name, " while ", what));
 }
 
 }  // namespace vccl

@@ -7,6 +7,7 @@
 #include <climits>
 
 #include "base/files.hpp"
+#include "base/text.hpp"
 #include "transport/host/segment.hpp"
 
 namespace vccl {
@@ -21,7 +22,8 @@ std::string link_target(const char* path) {
 }  // namespace
 
 std::string machine_key() {
-  return base::first_line("/proc/sys/kernel/random/boot_id") + "/" + link_target("/proc/self/ns/net");
+  return base::text(base::first_line("/proc/sys/kernel/random/boot_id"), "/",
+                    link_target("/proc/self/ns/net"));
 }
 
 std::string pid_namespace() {

@@ -1,5 +1,6 @@
 #include "transport/host/mapped_link.hpp"
 
+#include "base/text.hpp"
 #include "transport/slot_copy.hpp"
 
 namespace vccl {
@@ -9,10 +10,9 @@ constexpr std::size_t kBlockBytes = Communicator::kBlockBytes;
 constexpr std::uint64_t kSlots = Communicator::kSlots;
 
 [[noreturn]] void refuse_block(std::size_t offset, std::size_t bytes, std::size_t window) {
-  throw Error(ErrorCode::invalid, "a block of " + std::to_string(bytes) + " bytes at offset " +
-                                      std::to_string(offset) + " is longer than " +
-                                      std::to_string(kBlockBytes) + " or not inside the window of " +
-                                      std::to_string(window) + " bytes");
+  throw Error(ErrorCode::invalid,
+              base::text("a block of ", bytes, " bytes at offset ", offset, " is longer than ", kBlockBytes,
+                         " or not inside the window of ", window, " bytes"));
 }
 
 bool fits(std::size_t offset, std::size_t bytes, std::size_t window) {

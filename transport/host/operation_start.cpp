@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "base/text.hpp"
+
 namespace vccl {
 
 OperationSlot& OperationStart::slot(int index) const {
@@ -19,8 +21,8 @@ void OperationStart::copy_payload(const Announcement& announcement, OperationSlo
   const std::size_t bytes = announcement.payload_bytes;
   if (bytes > Peers::kPayloadBytes || announcement.payload[0].size() > bytes ||
       announcement.payload[1].size() > bytes - announcement.payload[0].size()) {
-    throw Error(ErrorCode::invalid, "a payload of " + std::to_string(bytes) +
-                                        " bytes is too long, or its parts are longer than it");
+    throw Error(ErrorCode::invalid,
+                base::text("a payload of ", bytes, " bytes is too long, or its parts are longer than it"));
   }
   std::byte* to =
       is_inline(announcement) ? own.payload : group_.host.payload(group_.host.index, operation_.sequence());
@@ -80,10 +82,10 @@ void OperationStart::compare() const {
     const Signature signature = slot(i).signature;
     if (signature == reference) {
       if (slot(i).algorithm == slot(0).algorithm) continue;
-      failures_.raise(ErrorCode::mismatch, "rank " + std::to_string(group_.host.ranks[0]) + " and rank " +
-                                               std::to_string(group_.host.ranks[i]) +
-                                               " chose different algorithms for " + operation_.text() +
-                                               ". VCCL_ALGO must be the same on every rank.");
+      failures_.raise(ErrorCode::mismatch,
+                      base::text("rank ", group_.host.ranks[0], " and rank ", group_.host.ranks[i],
+                                 " chose different algorithms for ", operation_.text(),
+                                 ". VCCL_ALGO must be the same on every rank."));
     }
     failures_.raise(ErrorCode::mismatch, operation_.mismatch_text(group_.host.ranks[0], reference,
                                                                   group_.host.ranks[i], signature));
@@ -100,9 +102,9 @@ PeerWindow OperationStart::window_of(int index, WindowRecord OperationSlot::Wind
   const std::uint32_t region = announced.region;
   if (window.kind != WindowKind::mapped || region >= regions.size() || offset > regions[region]->size() ||
       window.size > regions[region]->size() - offset) {
-    failures_.raise(ErrorCode::protocol, "rank " + std::to_string(group_.host.ranks[index]) +
-                                             " announced a window outside of its memory for " +
-                                             operation_.text());
+    failures_.raise(ErrorCode::protocol,
+                    base::text("rank ", group_.host.ranks[index],
+                               " announced a window outside of its memory for ", operation_.text()));
   }
   window.base = regions[region]->base() + offset;
   return window;

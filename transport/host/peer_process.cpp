@@ -5,6 +5,8 @@
 
 #include <cerrno>
 
+#include "base/text.hpp"
+
 namespace vccl {
 
 bool PeerProcess::dead() const noexcept {
@@ -18,7 +20,7 @@ bool PeerProcess::dead() const noexcept {
 
 std::string PeerProcess::descriptors() const {
   if (pid_ == 0) return "/proc/self/fd/";
-  return visible_ ? "/proc/" + std::to_string(pid_) + "/fd/" : "";
+  return visible_ ? base::text("/proc/", pid_, "/fd/") : "";
 }
 
 }  // namespace vccl

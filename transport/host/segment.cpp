@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "base/sealed_memory.hpp"
+#include "base/text.hpp"
 
 namespace vccl {
 namespace {
@@ -42,7 +43,7 @@ std::string file_system_text(std::uint32_t type) {
 }
 
 [[noreturn]] void refuse(const std::string& why) {
-  throw Error(ErrorCode::protocol, "a shared memory region is not mapped, because " + why);
+  throw Error(ErrorCode::protocol, base::text("a shared memory region is not mapped, because ", why));
 }
 
 /// Throws unless no holder of the descriptor can make an access to the file's pages fault. What is checked
@@ -102,8 +103,8 @@ void check_segment_kind(int fd) {
   const auto type = static_cast<std::uint32_t>(system.f_type);
   const long page = sysconf(_SC_PAGESIZE);
   if (type == kTmpfs && system.f_bsize == page) return;
-  refuse("its file is on a file system of another kind: " + file_system_text(type) + " with pages of " +
-         std::to_string(system.f_bsize) + " bytes in place of tmpfs with pages of " + std::to_string(page));
+  refuse(base::text("its file is on a file system of another kind: ", file_system_text(type),
+                    " with pages of ", system.f_bsize, " bytes in place of tmpfs with pages of ", page));
 }
 
 std::shared_ptr<Mapping> map_segment(int fd, std::uint64_t bytes) {
@@ -111,13 +112,12 @@ std::shared_ptr<Mapping> map_segment(int fd, std::uint64_t bytes) {
   const SegmentIdentity file = identify_segment(fd);
   if (file.bytes == 0) refuse("its file is empty");
   if (file.bytes != bytes) {
-    refuse("its file has " + std::to_string(file.bytes) + " bytes in place of the " + std::to_string(bytes) +
-           " that were announced");
+    refuse(base::text("its file has ", file.bytes, " bytes in place of the ", bytes, " that were announced"));
   }
   return find_or_make(key_of(file), [&] {
     // A card's arena is as large as the machine's memory and mostly untouched, so no swap space is reserved.
     void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-    if (base == MAP_FAILED) throw_system("mapping a shared region of " + std::to_string(bytes) + " bytes");
+    if (base == MAP_FAILED) throw_system(base::text("mapping a shared region of ", bytes, " bytes"));
     return std::make_shared<Mapping>(static_cast<std::byte*>(base), bytes, true);
   });
 }
@@ -126,8 +126,8 @@ std::shared_ptr<Mapping> adopt_segment(int fd, std::byte* base, std::size_t size
   const SegmentIdentity file = identify_segment(fd);
   check_segment(fd);
   if (size > file.bytes) {
-    throw Error(ErrorCode::invalid, "a region of " + std::to_string(size) +
-                                        " bytes was given whose file has " + std::to_string(file.bytes));
+    throw Error(ErrorCode::invalid,
+                base::text("a region of ", size, " bytes was given whose file has ", file.bytes));
   }
   return find_or_make(key_of(file), [&] { return std::make_shared<Mapping>(base, size, false); });
 }

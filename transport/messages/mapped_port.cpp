@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/text.hpp"
 #include "transport/slot_copy.hpp"
 
 namespace vccl {
@@ -100,8 +101,8 @@ const std::byte* MappedPort::place_of(std::size_t index, const Packet& packet) {
   const auto added = static_cast<std::uint32_t>(packet.region - regions.size());
   PeerRegions& known = peers_[index]->regions;
   if (const auto why = known.map(added, group_.host.processes[index])) {
-    group_.log.info("stages messages from memory that rank " + std::to_string(group_.host.ranks[index]) +
-                    " added, as it cannot be mapped: " + *why);
+    group_.log.info(base::text("stages messages from memory that rank ", group_.host.ranks[index],
+                               " added, as it cannot be mapped: ", *why));
   }
   return known.place(added, packet.offset, packet.bytes);
 }
@@ -134,14 +135,13 @@ bool MappedPort::progress(std::size_t index, MessageSink& sink) {
   // If part of the budget is used up, some of what this peer has written may not have been moved yet.
   if (moved || peer.end == End::none || budget_ < kCopyAtOnce) return moved;
   peer.lost = true;
-  const std::string rank = "rank " + std::to_string(group_.host.ranks[index]);
+  const std::string rank = base::text("rank ", group_.host.ranks[index]);
   if (peer.end == End::left) {
     sink.lost(group_.host.ranks[index], ErrorCode::peer_left,
               failures_.left_text_of_index(static_cast<int>(index)));
   } else {
     const auto pid = group_.host.processes[index].pid();
-    sink.lost(group_.host.ranks[index], ErrorCode::peer_dead,
-              rank + " (pid " + std::to_string(pid) + ") died");
+    sink.lost(group_.host.ranks[index], ErrorCode::peer_dead, base::text(rank, " (pid ", pid, ") died"));
   }
   return true;
 }
@@ -224,7 +224,7 @@ void MappedPort::understand(std::size_t index, const ChannelReader::Entry& entry
 
 void MappedPort::refuse(std::size_t index, const std::string& what) const {
   throw Error(ErrorCode::protocol,
-              "rank " + std::to_string(group_.host.ranks[index]) + " of group " + group_.name + " " + what);
+              base::text("rank ", group_.host.ranks[index], " of group ", group_.name, " ", what));
 }
 
 std::size_t MappedPort::advance(Transfer& transfer, std::size_t limit) {

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/signals.hpp"
+#include "base/text.hpp"
 #include "transport/deadlock_watch.hpp"
 #include "transport/support/text.hpp"
 
@@ -57,9 +58,9 @@ MessageEngine::~MessageEngine() {
     std::unique_lock lock(mutex_);
     begin_calls();
     if (!stopped_) {
-      stop(Error(ErrorCode::aborted, "rank " + std::to_string(group_.rank) + " left group " + group_.name +
-                                         " with " + std::to_string(sends_.size()) + " sends and " +
-                                         std::to_string(receives_.size()) + " receives under way"));
+      stop(Error(ErrorCode::aborted,
+                 base::text("rank ", group_.rank, " left group ", group_.name, " with ", sends_.size(),
+                            " sends and ", receives_.size(), " receives under way")));
     }
     call_back(std::move(lock));
   } while (has_intake());
@@ -78,7 +79,8 @@ void MessageEngine::receive(int from, int tag, const Signature& signature, std::
 void MessageEngine::enter(Call call) {
   if (made_.inherited()) {
     // The engine's mutexes may be held by threads that the child does not have.
-    const Error error(ErrorCode::invalid, "group " + group_.name + " belongs to the process that forked");
+    const Error error(ErrorCode::invalid,
+                      base::text("group ", group_.name, " belongs to the process that forked"));
     std::visit([&](auto& made) { made.done(-1, &error); }, call);
     return;
   }
@@ -151,8 +153,8 @@ void MessageEngine::start_thread() {
     thread_ = std::thread([this] { run(); });
     pthread_setname_np(thread_.native_handle(), "vccl messages");
   } catch (const std::system_error& error) {
-    failures_.fail(ErrorCode::system, "rank " + std::to_string(group_.rank) + " of group " + group_.name +
-                                          " could not start its message thread: " + error.what());
+    failures_.fail(ErrorCode::system, base::text("rank ", group_.rank, " of group ", group_.name,
+                                                 " could not start its message thread: ", error.what()));
     stop(failures_.error());
   }
 }
@@ -237,10 +239,9 @@ void MessageEngine::begin(Send& send) {
     return;
   }
   if (send.to < 0 || send.to >= group_.size) {
-    finish_refused(send.done,
-                   Error(ErrorCode::invalid, "rank " + std::to_string(group_.rank) + " sends to rank " +
-                                                 std::to_string(send.to) + " of group " + group_.name +
-                                                 ", which has " + std::to_string(group_.size) + " ranks"));
+    finish_refused(send.done, Error(ErrorCode::invalid,
+                                    base::text("rank ", group_.rank, " sends to rank ", send.to, " of group ",
+                                               group_.name, ", which has ", group_.size, " ranks")));
     return;
   }
   MessagePort* port = port_to(send.to);
@@ -260,9 +261,9 @@ void MessageEngine::begin(Receive& receive) {
   }
   if (receive.from != kAnySource && (receive.from < 0 || receive.from >= group_.size)) {
     finish_refused(receive.done,
-                   Error(ErrorCode::invalid, "rank " + std::to_string(group_.rank) + " receives from rank " +
-                                                 std::to_string(receive.from) + " of group " + group_.name +
-                                                 ", which has " + std::to_string(group_.size) + " ranks"));
+                   Error(ErrorCode::invalid,
+                         base::text("rank ", group_.rank, " receives from rank ", receive.from, " of group ",
+                                    group_.name, ", which has ", group_.size, " ranks")));
     return;
   }
   const std::uint64_t number = ++last_number_;
@@ -301,16 +302,15 @@ void MessageEngine::deliver(std::uint64_t number, int source, const Envelope& en
   Receive& receive = found->second;
   if (receive.signature != envelope.signature || receive.memory.size() != envelope.bytes) {
     const auto side = [&](const Signature& signature, std::size_t bytes) {
-      return group_.describe_signature(signature) + " of " + std::to_string(bytes) + " bytes";
+      return base::text(group_.describe_signature(signature), " of ", bytes, " bytes");
     };
-    failures_.fail(ErrorCode::mismatch,
-                   "rank " + std::to_string(source) + " sent " + side(envelope.signature, envelope.bytes) +
-                       " to rank " + std::to_string(group_.rank) + " with tag " +
-                       std::to_string(envelope.tag) + " in group " + group_.name + ", but rank " +
-                       std::to_string(group_.rank) + " received " +
-                       side(receive.signature, receive.memory.size()) + " from " +
-                       (receive.from == kAnySource ? "any source" : "it") +
-                       ". Both sides of a message must name the same dtype and number of elements.");
+    failures_.fail(
+        ErrorCode::mismatch,
+        base::text("rank ", source, " sent ", side(envelope.signature, envelope.bytes), " to rank ",
+                   group_.rank, " with tag ", envelope.tag, " in group ", group_.name, ", but rank ",
+                   group_.rank, " received ", side(receive.signature, receive.memory.size()), " from ",
+                   receive.from == kAnySource ? "any source" : "it",
+                   ". Both sides of a message must name the same dtype and number of elements."));
     return;  // the receive ends with all other calls
   }
   if (!payload) {
@@ -368,7 +368,7 @@ const MessageEngine::Loss* MessageEngine::loss_of_all() const {
 void MessageEngine::look_for_lost(const Send& send) {
   if (const Loss* loss = loss_of(send.to)) {
     failures_.fail_for_end(loss->code,
-                           loss->how + " while rank " + std::to_string(group_.rank) + " " + text_of(send));
+                           base::text(loss->how, " while rank ", group_.rank, " ", text_of(send)));
   }
 }
 
@@ -376,7 +376,7 @@ void MessageEngine::look_for_lost(const Receive& receive) {
   const int source = receive.from == kAnySource ? receive.source : receive.from;
   if (const Loss* loss = source == kAnySource ? loss_of_all() : loss_of(source)) {
     failures_.fail_for_end(loss->code,
-                           loss->how + " while rank " + std::to_string(group_.rank) + " " + text_of(receive));
+                           base::text(loss->how, " while rank ", group_.rank, " ", text_of(receive)));
   }
 }
 
@@ -388,15 +388,16 @@ void MessageEngine::look_at_deadlines() {
     next_deadline_ = std::min(next_deadline_, operation.deadline.at);
     if (now < operation.deadline.at) return;
     std::string text = text_of(operation);
-    text.insert(std::strlen("waited"), " " + duration_text(operation.deadline.length));
+    text.insert(std::strlen("waited"), base::text(" ", duration_text(operation.deadline.length)));
     text += hint;
     const auto found = std::ranges::find(group_.host.ranks, peer);
     if (found != group_.host.ranks.end())
-      text += "; " + DeadlockWatch::waits_text(group_, static_cast<int>(found - group_.host.ranks.begin()));
+      text += base::text(
+          "; ", DeadlockWatch::waits_text(group_, static_cast<int>(found - group_.host.ranks.begin())));
     failures_.fail(ErrorCode::timeout,
-                   "rank " + std::to_string(group_.rank) + " " + text +
-                       ". Look for a rank that is stuck or slow, or for a tag that only one "
-                       "side uses; or raise the timeout.");
+                   base::text("rank ", group_.rank, " ", text,
+                              ". Look for a rank that is stuck or slow, or for a tag that only one "
+                              "side uses; or raise the timeout."));
   };
   for (const auto& [number, receive] : receives_) look(receive, receive.from, unreceived_text(receive));
   for (const auto& [number, send] : sends_) look(send, send.to, "");
@@ -404,17 +405,16 @@ void MessageEngine::look_at_deadlines() {
 
 /// Returns "waited for rank 1 to receive message(float32, 4 elements) with tag 5 in group G".
 std::string MessageEngine::text_of(const Send& send) const {
-  return "waited for rank " + std::to_string(send.to) + " to receive " +
-         group_.describe_signature(send.signature) + " with tag " + std::to_string(send.tag) + " in group " +
-         group_.name;
+  return base::text("waited for rank ", send.to, " to receive ", group_.describe_signature(send.signature),
+                    " with tag ", send.tag, " in group ", group_.name);
 }
 
 std::string MessageEngine::text_of(const Receive& receive) const {
-  std::string from = "rank " + std::to_string(receive.source >= 0 ? receive.source : receive.from);
+  std::string from = base::text("rank ", receive.source >= 0 ? receive.source : receive.from);
   if (receive.from == kAnySource && receive.source < 0) from = "any source";
-  return "waited for " + from + (receive.source >= 0 ? " to hand over " : " to send ") +
-         group_.describe_signature(receive.signature) + " with tag " + std::to_string(receive.tag) +
-         " in group " + group_.name;
+  return base::text("waited for ", from, receive.source >= 0 ? " to hand over " : " to send ",
+                    group_.describe_signature(receive.signature), " with tag ", receive.tag, " in group ",
+                    group_.name);
 }
 
 /// Returns "; it has sent 2 messages with tag 3, 1 with tag 9, which nobody receives".
@@ -429,9 +429,9 @@ std::string MessageEngine::unreceived_text(const Receive& receive) const {
       text += ", and more";
       break;
     }
-    text += (text.empty() ? "" : ", ") + std::to_string(count) + " with tag " + std::to_string(tag);
+    text += base::text(text.empty() ? "" : ", ", count, " with tag ", tag);
   }
-  return "; of what has come from there and not been received: " + text;
+  return base::text("; of what has come from there and not been received: ", text);
 }
 
 void MessageEngine::stop(const Error& error) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
+
 namespace vccl {
 
 using msgpack::Array;
@@ -20,7 +22,7 @@ constexpr int kPings = 16;
 const char kTable[] = "messages";
 
 std::string listener_key(int rank) {
-  return "messages/" + std::to_string(rank);
+  return base::text("messages/", rank);
 }
 
 /// Returns the record of rank `from`.
@@ -62,7 +64,7 @@ void MessageLinks::meet(Meeting& meeting, const std::string& address) {
   const auto ranks = static_cast<std::size_t>(group_.size) - group_.host.ranks.size();
   listens_ = ListenerRecord::listen(*listener_, address, ranks, group_.log);
   meeting.set(listener_key(group_.rank), listens_.encode());
-  group_.log.info("listening for messages of other hosts on " + listens_.endpoint);
+  group_.log.info(base::text("listening for messages of other hosts on ", listens_.endpoint));
   if (group_.rank == 0) {
     // Rank 0 publishes all listeners under one key, so that every other rank needs one read.
     Array all;
@@ -75,9 +77,9 @@ void MessageLinks::meet(Meeting& meeting, const std::string& address) {
   const Value table = await_record(meeting, 0, kTable);
   const Array& listeners = table.at("listeners").as_array();
   if (listeners.size() != links_.size()) {
-    throw Error(ErrorCode::protocol, "rank 0 tells where " + std::to_string(listeners.size()) +
-                                         " ranks of group " + group_.name +
-                                         " listen for messages, which has " + std::to_string(links_.size()));
+    throw Error(ErrorCode::protocol,
+                base::text("rank 0 tells where ", listeners.size(), " ranks of group ", group_.name,
+                           " listen for messages, which has ", links_.size()));
   }
   for (std::size_t rank = 0; rank < links_.size(); ++rank) {
     if (links_[rank]) links_[rank]->listener = ListenerRecord::read(listeners[rank]);
@@ -224,9 +226,9 @@ void MessageLinks::greet(const ZmqSocket::Received& received) {
     // The frame is no message, or has another token.
   }
   if (!strangers_.allows(received.address)) return;
-  group_.log.warn("somebody at " + received.address +
-                  " who is no rank of the group connected to where rank " + std::to_string(group_.rank) +
-                  " listens for messages, and was not let in");
+  group_.log.warn(base::text("somebody at ", received.address,
+                             " who is no rank of the group connected to where rank ", group_.rank,
+                             " listens for messages, and was not let in"));
 }
 
 void MessageLinks::suspect(Link& link) {
@@ -287,7 +289,7 @@ void MessageLinks::understand(Link& link, ZmqSocket::Received received, MessageS
   try {
     read(link, received, sink);
   } catch (const msgpack::Malformed& error) {
-    throw link.peer.breach(std::string("sent a message that no rank sends: ") + error.what());
+    throw link.peer.breach(base::text("sent a message that no rank sends: ", error.what()));
   }
 }
 

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "base/text.hpp"
+
 namespace vccl {
 
 using msgpack::Value;
@@ -11,14 +13,14 @@ using msgpack::Value;
 namespace {
 
 std::string bytes_text(std::uint64_t bytes) {
-  return std::to_string(bytes) + " bytes";
+  return base::text(bytes, " bytes");
 }
 
 }  // namespace
 
 Error MessagePeer::breach(const std::string& what) const {
-  return Error(ErrorCode::protocol, "rank " + std::to_string(rank_) + " " + what + " (group " + group_.name +
-                                        ", seen by rank " + std::to_string(group_.rank) + ")");
+  return Error(ErrorCode::protocol, base::text("rank ", rank_, " ", what, " (group ", group_.name,
+                                               ", seen by rank ", group_.rank, ")"));
 }
 
 void MessagePeer::offer(const Envelope& envelope, std::span<const std::byte> bytes) {
@@ -109,7 +111,7 @@ void MessagePeer::understand(const Value& message, const std::optional<ZmqMessag
   } else if (type == "done") {
     read_done(message.at("id").as_uint(), sink);
   } else {
-    throw breach("sent a message of type \"" + type.substr(0, 32) + "\"");
+    throw breach(base::text("sent a message of type \"", type.substr(0, 32), "\""));
   }
 }
 
@@ -120,8 +122,7 @@ void MessagePeer::read_offer(const Value& message, const std::optional<ZmqMessag
   envelope.bytes = message.at("bytes").as_uint();
   envelope.tag = static_cast<std::int32_t>(message.at("tag").as_int(INT32_MIN, INT32_MAX));
   envelope.signature = read_signature(message);
-  if (envelope.id <= last_id_)
-    throw breach("offered message " + std::to_string(envelope.id) + " out of turn");
+  if (envelope.id <= last_id_) throw breach(base::text("offered message ", envelope.id, " out of turn"));
   last_id_ = envelope.id;
   if (is_full()) throw breach("offered more messages than it was told there is room for");
   ++offers_received_;
@@ -131,8 +132,8 @@ void MessagePeer::read_offer(const Value& message, const std::optional<ZmqMessag
     return sink.offered(rank_, envelope, std::nullopt);
   }
   if (payload->size() != envelope.bytes || envelope.bytes > kShortBytes) {
-    throw breach("sent " + bytes_text(payload->size()) + " with the offer of a message of " +
-                 bytes_text(envelope.bytes));
+    throw breach(base::text("sent ", bytes_text(payload->size()), " with the offer of a message of ",
+                            bytes_text(envelope.bytes)));
   }
   short_received_ += envelope.bytes;
   if (short_received_ - short_told_ > kShortRoom) {
@@ -144,7 +145,7 @@ void MessagePeer::read_offer(const Value& message, const std::optional<ZmqMessag
 void MessagePeer::read_want(std::uint64_t id) {
   const auto found = offered_.find(id);
   if (found == offered_.end() || found->second.wanted) {
-    throw breach("asked for message " + std::to_string(id) + ", which it was not offered");
+    throw breach(base::text("asked for message ", id, ", which it was not offered"));
   }
   found->second.wanted = true;
   wanted_.push_back(id);
@@ -155,13 +156,13 @@ void MessagePeer::read_block(const Value& message, const std::optional<ZmqMessag
   const std::uint64_t id = message.at("id").as_uint();
   const auto found = incoming_.find(id);
   if (found == incoming_.end() || !found->second.wanted || !payload) {
-    throw breach("sent a block of message " + std::to_string(id) + ", which nobody asked for");
+    throw breach(base::text("sent a block of message ", id, ", which nobody asked for"));
   }
   Incoming& incoming = found->second;
   const std::uint64_t expected = std::min<std::uint64_t>(kBlockBytes, incoming.bytes - incoming.received);
   if (message.at("at").as_uint() != incoming.received || payload->size() != expected) {
-    throw breach("sent " + bytes_text(payload->size()) + " of message " + std::to_string(id) +
-                 " that are not the next block");
+    throw breach(
+        base::text("sent ", bytes_text(payload->size()), " of message ", id, " that are not the next block"));
   }
   std::memcpy(incoming.memory + incoming.received, payload->data(), expected);
   incoming.received += expected;
@@ -197,7 +198,7 @@ void MessagePeer::read_got(const Value& message) {
 void MessagePeer::read_done(std::uint64_t id, MessageSink& sink) {
   const auto found = offered_.find(id);
   if (found == offered_.end() || found->second.last_block == 0) {
-    throw breach("is done with message " + std::to_string(id) + ", which it was not sent");
+    throw breach(base::text("is done with message ", id, ", which it was not sent"));
   }
   // The peer reads blocks in the order in which they were sent.
   blocks_read_ = std::max(blocks_read_, found->second.last_block);

@@ -5,6 +5,8 @@
 #include <functional>
 #include <utility>
 
+#include "base/text.hpp"
+
 namespace vccl {
 namespace {
 
@@ -14,18 +16,18 @@ namespace {
 FileDescriptor open_announced(const AnnouncedRegion& announced, const PeerProcess& process) {
   const std::string folder = process.descriptors();
   if (folder.empty()) throw Error(ErrorCode::unsupported, "its process is in another pid namespace");
-  const std::string path = folder + std::to_string(announced.fd);
+  const std::string path = base::text(folder, announced.fd);
   // The file is examined through O_PATH first, because opening another kind of file for use may block or have
   // effects.
   const FileDescriptor found(open(path.c_str(), O_PATH | O_CLOEXEC));
-  if (!found) throw_system("opening " + path);
+  if (!found) throw_system(base::text("opening ", path));
   if (identify_segment(found.get()) != announced.file) {
-    throw Error(ErrorCode::protocol, path + " is not the file that was announced");
+    throw Error(ErrorCode::protocol, base::text(path, " is not the file that was announced"));
   }
   check_segment_kind(found.get());
-  const std::string own_path = "/proc/self/fd/" + std::to_string(found.get());
+  const std::string own_path = base::text("/proc/self/fd/", found.get());
   FileDescriptor opened(open(own_path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
-  if (!opened) throw_system("opening " + path + " for reading and writing");
+  if (!opened) throw_system(base::text("opening ", path, " for reading and writing"));
   return opened;
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/signals.hpp"
+#include "base/text.hpp"
 #include "transport/remote/zmq_api.hpp"
 
 namespace vccl {
@@ -63,12 +64,12 @@ FileDescriptor listen_at(const std::string& address) {
   hints.ai_socktype = SOCK_STREAM;
   AddressInfo info;
   if (const int wrong = getaddrinfo(host.c_str(), "0", &hints, &info.first); wrong != 0) {
-    throw Error(ErrorCode::system, "listening at " + address + " failed: " + gai_strerror(wrong));
+    throw Error(ErrorCode::system, base::text("listening at ", address, " failed: ", gai_strerror(wrong)));
   }
   FileDescriptor socket(::socket(info.first->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket || bind(socket.get(), info.first->ai_addr, info.first->ai_addrlen) != 0 ||
       listen(socket.get(), kBacklog) != 0) {
-    throw_system("listening at " + address);
+    throw_system(base::text("listening at ", address));
   }
   return socket;
 }
@@ -183,10 +184,10 @@ void ConnectionGuard::understand(WatchedListener& listener, int event, int value
 void ConnectionGuard::tell_of_stranger(WatchedListener& listener,
                                        const WatchedListener::Connection& connection) {
   if (!listener.strangers.allows(connection.address)) return;
-  listener.log.info("turned away somebody at " +
-                    (connection.address.empty() ? "an unknown address" : connection.address) +
-                    " who connected to " + listener.endpoint +
-                    " and did not prove to be of the group. What comes from there is not told for a minute.");
+  listener.log.info(base::text(
+      "turned away somebody at ", connection.address.empty() ? "an unknown address" : connection.address,
+      " who connected to ", listener.endpoint,
+      " and did not prove to be of the group. What comes from there is not told for a minute."));
 }
 
 /// Attaches a filter that drops every packet. It holds for new connections, because existing ones have no
@@ -201,10 +202,10 @@ void ConnectionGuard::turn_away(WatchedListener& listener, bool everybody) {
       everybody ? setsockopt(listener.listening, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program)
                 : setsockopt(listener.listening, SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof none);
   if (failed) {
-    listener.log.info(std::string("cannot bound the connections of strangers here: ") + std::strerror(errno));
+    listener.log.info(base::text("cannot bound the connections of strangers here: ", std::strerror(errno)));
   } else if (everybody && listener.limit > 0 && listener.strangers.allows("everybody")) {
-    listener.log.warn(std::to_string(listener.connections.size()) + " connections to " + listener.endpoint +
-                      " are open, more than ranks make: nobody is let in until some of them end");
+    listener.log.warn(base::text(listener.connections.size(), " connections to ", listener.endpoint,
+                                 " are open, more than ranks make: nobody is let in until some of them end"));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
 #include "transport/host/machine.hpp"
 #include "transport/support/text.hpp"
 
@@ -36,7 +37,7 @@ void PeerConnection::connect(ZmqSocket::Kind kind) {
   socket = std::make_unique<ZmqSocket>(kind);
   socket->connect(listener.endpoint, listener.key);
   socket->post({}, hello());
-  group_.log.info("connecting to rank " + std::to_string(rank) + " at " + listener.endpoint);
+  group_.log.info(base::text("connecting to rank ", rank, " at ", listener.endpoint));
 }
 
 std::string PeerConnection::hello() const {
@@ -52,12 +53,13 @@ void PeerConnection::read_hello(const Value& message) {
 
 std::string PeerConnection::end_text() const {
   if (is(State::left)) return failures_.left_text(rank, why_);
-  const std::string us = "rank " + std::to_string(group_.rank);
-  const std::string them = "rank " + std::to_string(rank) + " (" + listener.endpoint + ")";
+  const std::string us = base::text("rank ", group_.rank);
+  const std::string them = base::text("rank ", rank, " (", listener.endpoint, ")");
   if (socket && socket->refused()) {
-    return us + " could not connect to " + them + ", which has left or died unless the network is at fault,";
+    return base::text(us, " could not connect to ", them,
+                      ", which has left or died unless the network is at fault,");
   }
-  return "the connection of " + us + " to " + them + " ended";
+  return base::text("the connection of ", us, " to ", them, " ended");
 }
 
 bool PeerConnection::read_last_words(const Value& message) {

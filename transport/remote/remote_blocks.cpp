@@ -1,4 +1,5 @@
 // Sending and receiving blocks over a link to another host.
+#include "base/text.hpp"
 #include "transport/host/mapped_link.hpp"
 #include "transport/remote/control.hpp"
 #include "transport/remote/remote_links.hpp"
@@ -39,8 +40,7 @@ std::byte* RemoteOutbox::reserve() {
 
 void RemoteOutbox::commit(std::size_t bytes) {
   if (bytes > kBlockBytes) {
-    throw Error(ErrorCode::invalid, "a block of " + std::to_string(bytes) + " bytes is longer than " +
-                                        std::to_string(kBlockBytes));
+    throw Error(ErrorCode::invalid, base::text("a block of ", bytes, " bytes is longer than ", kBlockBytes));
   }
   send(reserve(), bytes);
 }
@@ -60,12 +60,11 @@ const std::byte* RemoteInbox::take_committed(std::size_t bytes) {
   const RemoteLink::Block& block = link_.blocks.front();
   const CurrentOperation& operation = links_.operation();
   if (block.sequence != operation.sequence() || block.bytes.size() != bytes) {
-    links_.failures().raise(ErrorCode::protocol, "rank " + std::to_string(link_.rank) + " sent a block of " +
-                                                     std::to_string(block.bytes.size()) +
-                                                     " bytes for operation " +
-                                                     std::to_string(block.sequence) + " where rank " +
-                                                     std::to_string(links_.group().rank) + " expected " +
-                                                     std::to_string(bytes) + " bytes of " + operation.text());
+    links_.failures().raise(
+        ErrorCode::protocol,
+        base::text("rank ", link_.rank, " sent a block of ", block.bytes.size(), " bytes for operation ",
+                   block.sequence, " where rank ", links_.group().rank, " expected ", bytes, " bytes of ",
+                   operation.text()));
   }
   return block.bytes.data();
 }

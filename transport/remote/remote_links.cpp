@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
 #include "transport/interruption.hpp"
 #include "transport/remote/control.hpp"
 #include "transport/support/msgpack.hpp"
@@ -20,7 +21,7 @@ constexpr Milliseconds kSlice{50};
 constexpr Milliseconds kLongGone{1'000};
 
 std::string link_key(int rank) {
-  return "link/" + std::to_string(rank);
+  return base::text("link/", rank);
 }
 
 Error breach(const std::string& what) {
@@ -41,7 +42,7 @@ void RemoteLinks::connect(Meeting& meeting, int left, int right, const std::stri
     link->socket = std::make_unique<ZmqSocket>();
     link->listener = ListenerRecord::listen(*link->socket, address, 1, group_.log);
     meeting.set(link_key(group_.rank), link->listener.encode());
-    group_.log.info("listening for rank " + std::to_string(left) + " on " + link->listener.endpoint);
+    group_.log.info(base::text("listening for rank ", left, " on ", link->listener.endpoint));
     left_ = std::move(link);
   }
   if (right >= 0) {
@@ -91,8 +92,7 @@ void RemoteLinks::wait(FunctionRef<bool()> ready, RemoteLink& link, const char* 
       if (Clock::now() >= next_interruption) {
         next_interruption = Clock::now() + kInterruptionPeriod;
         if (const std::string by = interruption(); !by.empty())
-          failures_.raise_interrupted(
-              by, "rank " + std::to_string(link.rank) + " " + what + " " + operation_.text());
+          failures_.raise_interrupted(by, base::text("rank ", link.rank, " ", what, " ", operation_.text()));
       }
       failures_.check_meeting();
       const auto left = std::chrono::ceil<Milliseconds>(operation_.deadline().at - Clock::now());
@@ -119,12 +119,12 @@ bool RemoteLinks::look(FunctionRef<bool()> ready, RemoteLink& link, const char* 
   failures_.check();
   if (end) failures_.raise_for_end(end->code(), end->what());
   if (!done && operation_.deadline().passed()) {
-    failures_.raise(ErrorCode::timeout, "rank " + std::to_string(group_.rank) + " waited " +
-                                            duration_text(operation_.deadline().length) + " for rank " +
-                                            std::to_string(link.rank) + " on another host (" +
-                                            link.listener.endpoint + ") " + what + " " + operation_.text() +
-                                            ". Look for a rank that is stuck or slow, or raise the timeout; "
-                                            "VCCL_SOCKET_IFNAME chooses the network interface.");
+    failures_.raise(ErrorCode::timeout,
+                    base::text("rank ", group_.rank, " waited ", duration_text(operation_.deadline().length),
+                               " for rank ", link.rank, " on another host (", link.listener.endpoint, ") ",
+                               what, " ", operation_.text(),
+                               ". Look for a rank that is stuck or slow, or raise the timeout; "
+                               "VCCL_SOCKET_IFNAME chooses the network interface."));
   }
   return done;
 }
@@ -142,11 +142,12 @@ std::optional<Error> RemoteLinks::end_of(const RemoteLink* link, const char* wha
   const bool left = gone->is(State::left);
   const std::string whom = !link          ? "a rank of its own host"
                            : gone == link ? "it"
-                                          : "rank " + std::to_string(link->rank);
-  const std::string us = left ? "rank " + std::to_string(group_.rank) : "it";
-  return Error(left ? ErrorCode::peer_left : ErrorCode::peer_dead,
-               gone->end_text() + " while " + us + " waited for " + whom + " " + what + " " +
-                   operation_.text() + (left ? "" : ": the process or its host died, or the network failed"));
+                                          : base::text("rank ", link->rank);
+  const std::string us = left ? base::text("rank ", group_.rank) : "it";
+  return Error(
+      left ? ErrorCode::peer_left : ErrorCode::peer_dead,
+      base::text(gone->end_text(), " while ", us, " waited for ", whom, " ", what, " ", operation_.text(),
+                 left ? "" : ": the process or its host died, or the network failed"));
 }
 
 void RemoteLinks::poll(Milliseconds time) {
@@ -180,9 +181,8 @@ std::optional<Error> RemoteLinks::receive_from(RemoteLink& link) {
     compare_begins(link);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::protocol || link.is(State::told)) return error;
-    return Error(error.code(), "rank " + std::to_string(link.rank) + " sent rank " +
-                                   std::to_string(group_.rank) + " what no rank sends, in " +
-                                   operation_.text() + ": " + error.what());
+    return Error(error.code(), base::text("rank ", link.rank, " sent rank ", group_.rank,
+                                          " what no rank sends, in ", operation_.text(), ": ", error.what()));
   }
   return std::nullopt;
 }
@@ -208,7 +208,7 @@ void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
     if (count <= link.released || count > link.posted) throw breach("the release of a block that it has not");
     link.released = count;
   } else if (!link.read_last_words(message)) {
-    throw breach("a message of type \"" + std::string(cut_text(type, 32)) + "\"");
+    throw breach(base::text("a message of type \"", cut_text(type, 32), "\""));
   }
 }
 
@@ -218,8 +218,8 @@ void RemoteLinks::compare_begins(RemoteLink& link) {
   const auto [number, theirs] = link.begins.front();
   link.begins.pop_front();
   if (number != current || number != link.compared + 1) {
-    throw breach("the beginning of operation " + std::to_string(number) + " where that of operation " +
-                 std::to_string(link.compared + 1) + " comes next");
+    throw breach(base::text("the beginning of operation ", number, " where that of operation ",
+                            link.compared + 1, " comes next"));
   }
   link.compared = number;
   if (theirs == operation_.signature()) return;

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/text.hpp"
 #include "transport/environment.hpp"
 #include "transport/error.hpp"
 #include "transport/remote/connection_guard.hpp"
@@ -34,7 +35,8 @@ std::string& preferred_path() {
 template <class Function>
 void find(void* handle, Function& function, const char* name, const std::string& path) {
   function = reinterpret_cast<Function>(dlsym(handle, name));
-  if (!function) throw Error(ErrorCode::system, path + " has no " + name + ": libzmq 4.2 or later is needed");
+  if (!function)
+    throw Error(ErrorCode::system, base::text(path, " has no ", name, ": libzmq 4.2 or later is needed"));
 }
 
 ZmqApi find_all(void* handle, const std::string& path) {
@@ -82,13 +84,12 @@ ZmqApi load() {
   for (const std::string& path : paths) {
     if (void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return find_all(handle, path);
     const char* why = dlerror();
-    tried += "\n  " + path + ": " + (why ? why : "unknown error");
+    tried += base::text("\n  ", path, ": ", why ? why : "unknown error");
   }
-  throw Error(
-      ErrorCode::system,
-      "ranks on different hosts talk through libzmq, which could not be loaded. Install it with `pip install "
-      "pyzmq`, or name a libzmq.so.5 in VCCL_ZMQ_LIBRARY. Tried:" +
-          tried);
+  throw Error(ErrorCode::system, base::text("ranks on different hosts talk through libzmq, which could not "
+                                            "be loaded. Install it with `pip install "
+                                            "pyzmq`, or name a libzmq.so.5 in VCCL_ZMQ_LIBRARY. Tried:",
+                                            tried));
 }
 
 }  // namespace
@@ -108,7 +109,7 @@ const ZmqApi& zmq_api() {
 
 void throw_zmq(const std::string& what) {
   const ZmqApi& api = zmq_api();
-  throw Error(ErrorCode::system, what + " failed: " + api.error_text(api.error()));
+  throw Error(ErrorCode::system, base::text(what, " failed: ", api.error_text(api.error())));
 }
 
 std::shared_ptr<ZmqContext> ZmqContext::acquire() {

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/text.hpp"
 #include "transport/communicator.hpp"
 #include "transport/host/machine.hpp"
 #include "transport/support/descriptors.hpp"
@@ -82,7 +83,7 @@ ZmqSocket::ZmqSocket(Kind kind) : kind_(kind), context_(ZmqContext::acquire()) {
 /// Returns the socket on which libzmq reports these events.
 void* ZmqSocket::make_monitor(int events) {
   const ZmqApi& api = zmq_api();
-  const std::string endpoint = "inproc://vccl-monitor-" + random_hex(8);
+  const std::string endpoint = base::text("inproc://vccl-monitor-", random_hex(8));
   if (api.socket_monitor(socket_, endpoint.c_str(), events) != 0) throw_zmq("zmq_socket_monitor");
   void* monitor = api.socket(context_->get(), kPair);
   if (!monitor) throw_zmq("zmq_socket");
@@ -112,7 +113,7 @@ std::string ZmqSocket::bind(const std::string& address, std::size_t ranks, const
   if (api.has("curve")) {
     set_keys(true, "");
   } else {
-    log.warn("the libzmq in use has no CURVE: what comes in at " + address + " is not encrypted");
+    log.warn(base::text("the libzmq in use has no CURVE: what comes in at ", address, " is not encrypted"));
   }
   auto listener = std::make_shared<WatchedListener>();
   listener->ends = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -125,7 +126,8 @@ std::string ZmqSocket::bind(const std::string& address, std::size_t ranks, const
       make_monitor(kEventAccepted | kEventDisconnected | kEventHandshakeFailed | kEventHandshakeSucceeded);
   listener_ = listener;
   // The descriptor has the address already. libzmq only checks that this one is well-formed.
-  if (api.bind(socket_, ("tcp://" + address + ":*").c_str()) != 0) throw_zmq("listening at " + address);
+  if (api.bind(socket_, base::text("tcp://", address, ":*").c_str()) != 0)
+    throw_zmq(base::text("listening at ", address));
   listener->listening = listening.release();
   char bound[256];
   std::size_t size = sizeof bound;
@@ -143,7 +145,7 @@ void ZmqSocket::connect(const std::string& endpoint, const std::string& server_k
   if (!server_key.empty()) set_keys(false, server_key);
   if (endpoint.find('[') != std::string::npos) set(kIpv6, 1);
   if (!monitor_) monitor_ = make_monitor(kEventDisconnected);
-  if (zmq_api().connect(socket_, endpoint.c_str()) != 0) throw_zmq("connecting to " + endpoint);
+  if (zmq_api().connect(socket_, endpoint.c_str()) != 0) throw_zmq(base::text("connecting to ", endpoint));
 }
 
 bool ZmqSocket::send(const std::string& control) {

@@ -1,5 +1,7 @@
 #include "transport/state/current_operation.hpp"
 
+#include "base/text.hpp"
+
 namespace vccl {
 
 bool CurrentOperation::begin(const Announcement& announcement, const Deadline& deadline) {
@@ -19,22 +21,23 @@ void CurrentOperation::end() noexcept {
 
 std::string CurrentOperation::text() const {
   const std::uint64_t number = sequence();
-  if (number == 0) return "the meeting of group " + group_.name;
-  return group_.describe_signature(signature_) + " (operation " + std::to_string(number) + " of group " +
-         group_.name + ")";
+  if (number == 0) return base::text("the meeting of group ", group_.name);
+  return base::text(group_.describe_signature(signature_), " (operation ", number, " of group ", group_.name,
+                    ")");
 }
 
 std::string CurrentOperation::call_text() const {
-  return group_.describe_signature(signature_) + (group_.device.empty() ? "" : " on " + group_.device) +
-         ", operation " + std::to_string(sequence()) + " of group " + group_.name;
+  return base::text(group_.describe_signature(signature_),
+                    group_.device.empty() ? "" : base::text(" on ", group_.device), ", operation ",
+                    sequence(), " of group ", group_.name);
 }
 
 std::string CurrentOperation::mismatch_text(int rank, const Signature& signature, int other_rank,
                                             const Signature& other_signature) const {
-  return "rank " + std::to_string(rank) + " called " + group_.describe_signature(signature) +
-         " as operation " + std::to_string(sequence()) + " of group " + group_.name + ", but rank " +
-         std::to_string(other_rank) + " called " + group_.describe_signature(other_signature) +
-         ". Every rank must call the same collectives in the same order with the same arguments.";
+  return base::text("rank ", rank, " called ", group_.describe_signature(signature), " as operation ",
+                    sequence(), " of group ", group_.name, ", but rank ", other_rank, " called ",
+                    group_.describe_signature(other_signature),
+                    ". Every rank must call the same collectives in the same order with the same arguments.");
 }
 
 }  // namespace vccl

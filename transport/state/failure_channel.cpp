@@ -1,5 +1,6 @@
 #include "transport/state/failure_channel.hpp"
 
+#include "base/text.hpp"
 #include "transport/bootstrap/meeting.hpp"
 #include "transport/host/flags.hpp"
 
@@ -7,7 +8,7 @@ namespace vccl {
 
 void FailureChannel::fail(ErrorCode code, const std::string& what) noexcept {
   if (!failure_.record(code, what)) return;
-  group_.log.warn(std::string(to_string(code)) + ": " + what);
+  group_.log.warn(base::text(to_string(code), ": ", what));
   const HostGroup& host = group_.host;
   for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) wake(host.line(i));
   for (std::size_t i = 0; i < host.ranks.size(); ++i) wake_messages(host.messages().line(i), true);
@@ -19,7 +20,7 @@ void FailureChannel::fail_for_end(ErrorCode code, const std::string& what) noexc
   std::string dead;
   const auto add = [&dead](const std::string& more) { dead += (dead.empty() ? "" : "; ") + more; };
   for (int other = 0; other < group_.size; ++other) {
-    if (other == group_.rank || what.starts_with("rank " + std::to_string(other) + " (")) continue;
+    if (other == group_.rank || what.starts_with(base::text("rank ", other, " ("))) continue;
     const auto end = group_.end_of(other);
     if (end && end->how != RankEnd::How::left) add(end->text(other));
   }
@@ -27,7 +28,8 @@ void FailureChannel::fail_for_end(ErrorCode code, const std::string& what) noexc
     if (const std::string deaths = group_.earlier->deaths(); !deaths.empty()) add(deaths);
   }
   if (dead.empty()) return fail(code, what);
-  fail(ErrorCode::peer_dead, code == ErrorCode::peer_dead ? what + "; " + dead : dead + "; " + what);
+  fail(ErrorCode::peer_dead,
+       code == ErrorCode::peer_dead ? base::text(what, "; ", dead) : base::text(dead, "; ", what));
 }
 
 void FailureChannel::raise(ErrorCode code, const std::string& what) {
@@ -41,13 +43,13 @@ void FailureChannel::raise_for_end(ErrorCode code, const std::string& what) {
 }
 
 void FailureChannel::raise_interrupted(const std::string& by, const std::string& wait) {
-  raise(ErrorCode::aborted, "rank " + std::to_string(group_.rank) + " was interrupted by " + by +
-                                " while it waited for " + wait + ", and aborted the group");
+  raise(ErrorCode::aborted, base::text("rank ", group_.rank, " was interrupted by ", by,
+                                       " while it waited for ", wait, ", and aborted the group"));
 }
 
 std::string FailureChannel::left_text(int rank, const std::string& reason) const {
-  const std::string text = "rank " + std::to_string(rank) + " left group " + group_.name;
-  return reason.empty() ? text : text + " (after a failure elsewhere: " + reason + ")";
+  const std::string text = base::text("rank ", rank, " left group ", group_.name);
+  return reason.empty() ? text : base::text(text, " (after a failure elsewhere: ", reason, ")");
 }
 
 std::string FailureChannel::left_text_of_index(int index) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
 #include "transport/host/flags.hpp"
 
 namespace vccl {
@@ -25,9 +26,9 @@ std::optional<RankEnd> Group::end_of(int rank) const noexcept {
 
 std::string Group::describe_signature(const Signature& signature) const {
   if (describe) return describe(signature);
-  return "collective " + std::to_string(signature.collective) + "(dtype " + std::to_string(signature.dtype) +
-         ", " + std::to_string(signature.count) + " elements, op " + std::to_string(signature.op) +
-         ", root " + std::to_string(signature.root) + ", extra " + std::to_string(signature.extra) + ")";
+  return base::text("collective ", signature.collective, "(dtype ", signature.dtype, ", ", signature.count,
+                    " elements, op ", signature.op, ", root ", signature.root, ", extra ", signature.extra,
+                    ")");
 }
 
 }  // namespace vccl

@@ -21,7 +21,7 @@
 #include "transport/remote/remote_links.hpp"
 #include "transport/state/ring_order.hpp"
 #include "transport/support/descriptors.hpp"
-#include "transport/support/text.hpp"
+#include "transport/support/error_text.hpp"
 
 namespace vccl {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/text.hpp"
-#include "transport/support/text.hpp"
+#include "transport/support/error_text.hpp"
 
 namespace vccl {
 

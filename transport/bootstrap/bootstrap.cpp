@@ -4,8 +4,8 @@
 #include <map>
 
 #include "base/text.hpp"
+#include "transport/support/error_text.hpp"
 #include "transport/support/msgpack.hpp"
-#include "transport/support/text.hpp"
 
 namespace vccl {
 namespace {

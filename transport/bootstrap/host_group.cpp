@@ -10,8 +10,8 @@
 
 #include "base/text.hpp"
 #include "transport/host/machine.hpp"
+#include "transport/support/error_text.hpp"
 #include "transport/support/protocol.hpp"
-#include "transport/support/text.hpp"
 
 namespace vccl {
 namespace {

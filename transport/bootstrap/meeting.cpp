@@ -10,8 +10,8 @@
 #include "transport/earlier.hpp"
 #include "transport/interruption.hpp"
 #include "transport/state/failure_channel.hpp"
+#include "transport/support/error_text.hpp"
 #include "transport/support/msgpack.hpp"
-#include "transport/support/text.hpp"
 
 namespace vccl {
 namespace {

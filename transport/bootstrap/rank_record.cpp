@@ -2,7 +2,7 @@
 
 #include "base/text.hpp"
 #include "transport/bootstrap/unix_socket.hpp"
-#include "transport/support/text.hpp"
+#include "transport/support/error_text.hpp"
 
 namespace vccl {
 

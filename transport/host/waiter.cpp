@@ -9,7 +9,7 @@
 #include "transport/deadlock_watch.hpp"
 #include "transport/host/futex.hpp"
 #include "transport/interruption.hpp"
-#include "transport/support/text.hpp"
+#include "transport/support/error_text.hpp"
 
 namespace vccl {
 namespace {

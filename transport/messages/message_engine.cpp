@@ -11,7 +11,7 @@
 #include "base/signals.hpp"
 #include "base/text.hpp"
 #include "transport/deadlock_watch.hpp"
-#include "transport/support/text.hpp"
+#include "transport/support/error_text.hpp"
 
 namespace vccl {
 namespace {

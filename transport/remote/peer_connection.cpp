@@ -6,7 +6,7 @@
 
 #include "base/text.hpp"
 #include "transport/host/machine.hpp"
-#include "transport/support/text.hpp"
+#include "transport/support/error_text.hpp"
 
 namespace vccl {
 

@@ -7,8 +7,8 @@
 #include "base/text.hpp"
 #include "transport/interruption.hpp"
 #include "transport/remote/control.hpp"
+#include "transport/support/error_text.hpp"
 #include "transport/support/msgpack.hpp"
-#include "transport/support/text.hpp"
 
 namespace vccl {
 namespace {

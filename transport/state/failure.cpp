@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "transport/deadline.hpp"
-#include "transport/support/text.hpp"
+#include "transport/support/error_text.hpp"
 
 namespace vccl {
 

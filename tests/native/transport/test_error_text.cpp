@@ -1,5 +1,5 @@
 // Texts that are cut, and texts that are none: what is left is UTF-8.
-#include "transport/support/text.hpp"
+#include "transport/support/error_text.hpp"
 
 #include <cstring>
 

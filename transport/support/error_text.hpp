@@ -1,4 +1,5 @@
-// Helpers for the texts of errors and messages.
+// What the texts of errors and messages have in common: lists, durations, and UTF-8 that is cut or not valid.
+// base/text.hpp puts texts together.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "transport/support/text.hpp"
+#include "transport/support/error_text.hpp"
 
 #include <algorithm>
 #include <cstdint>

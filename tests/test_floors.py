@@ -155,6 +155,12 @@ def test_no_file_outgrows_a_reader():
     assert {path: lines for path, lines in lengths.items() if lines > LONGEST} == {}
 
 
+def test_every_header_begins_with_what_it_is_for():
+    headers = [path for path in sources(ROOT) if path.endswith(".hpp")]
+    assert headers
+    assert [path for path in headers if not (ROOT / path).read_text().startswith("// ")] == []
+
+
 def test_the_architecture_page_has_the_same_rooms():
     """Compares the page's table with rooms.json: floors, what a room may include, torch, and its folders."""
     page = (ROOT / "docs" / "architecture.md").read_text()

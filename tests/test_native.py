@@ -20,6 +20,7 @@ SOURCES = sorted((ROOT / "tests" / "native").glob("*/test_*.cpp"))
 LONG = {
     "collectives/test_algorithms.cpp",
     "collectives/test_killed_ranks.cpp",
+    "collectives/test_long_buffers.cpp",
     "collectives/test_communicators.cpp",
     "transport/test_cycles.cpp",
 }

@@ -146,6 +146,12 @@ std::uint32_t Choice::number() const {
   return index(first) << 16 | index(otherwise);
 }
 
+// Preferences come first: the entries of VCCL_ALGO for this collective whose sizes include the call's. Then
+// come the rows of kTunedTable (selection/tuned_table.hpp) from the smallest max_bytes that includes the size
+// of the longest buffer on: for 1 MiB of all_reduce on cards, the row of the direct family. What the table
+// does not offer, the list of all algorithms does. A choice has a second algorithm where the first one needs
+// mapped memory, for the case that a rank's buffer lies elsewhere, which is known only when all have
+// announced theirs.
 Choice choose_algorithms(Communicator& communicator, const Call& call) {
   Chooser chooser(communicator, call);
   chooser.offer(preferences(communicator.algorithm_choice()));

@@ -29,6 +29,10 @@ vdev::Event DeviceCommunicator::enqueue(const std::shared_ptr<vdev::Stream>& str
   return last_;
 }
 
+// Every collective with async_op comes here, such as the buckets of DDP, and every collective on the CPU. It
+// goes on the communicator's own stream (made by make_stream() when the device is first used), behind what
+// the caller's current stream holds now; Work.wait() later makes the current stream wait for it. Synchronous
+// collectives on a card go to launch_on_current_stream().
 vdev::Event DeviceCommunicator::launch(vdev::Task task, vdev::Start start,
                                        const std::vector<vdev::Event>& after) {
   std::lock_guard lock(order_);
@@ -87,7 +91,7 @@ Communicators::Communicators(c10::intrusive_ptr<c10d::Store> store, Identity ide
     : store_(std::move(store)),
       identity_(std::move(identity)),
       relatives_(std::move(relatives)),
-      slots_(&before),
+      by_device_(&before),
       cancelled_(std::make_shared<std::atomic<bool>>(false)),
       to_abort_(std::make_shared<GroupToAbort>(*this)) {}
 
@@ -104,8 +108,8 @@ bool Communicators::inherited() const {
 // longer agree on what was done. The caller holds mutex_.
 void Communicators::check_usable() const {
   if (!closed_.empty()) throw Error(ErrorCode::aborted, closed_);
-  for (const auto& [device, slot] : slots_)
-    if (slot.made) slot.made->communicator()->check();
+  for (const auto& [device, entry] : by_device_)
+    if (entry.made) entry.made->communicator()->check();
 }
 
 void Communicators::check_process() const {
@@ -118,21 +122,21 @@ void Communicators::check_process() const {
 std::shared_ptr<MessageLane> Communicators::lane(c10::Device device, Milliseconds timeout) {
   const auto common = get(c10::kCPU, timeout);
   std::lock_guard lock(mutex_);
-  auto& slot = slots_[device];
-  if (!slot.lane) {
+  auto& entry = by_device_[device];
+  if (!entry.lane) {
     // Peers read and write a card's memory in place. The CPU memory's region, if it is shared, was handed
     // over when the group was made.
     if (!device.is_cpu()) common->communicator()->add_region(region_of(device));
-    slot.lane = std::make_shared<MessageLane>(device, common->communicator(), to_abort_);
+    entry.lane = std::make_shared<MessageLane>(device, common->communicator(), to_abort_);
   }
-  return slot.lane;
+  return entry.lane;
 }
 
 std::shared_ptr<void> Communicators::announce(c10::Device device, const std::string& call) const {
   if (device.is_cpu()) return nullptr;
   std::lock_guard lock(mutex_);
-  const auto found = slots_.find(c10::kCPU);
-  if (found == slots_.end() || !found->second.made) return nullptr;
+  const auto found = by_device_.find(c10::kCPU);
+  if (found == by_device_.end() || !found->second.made) return nullptr;
   auto common = found->second.made->communicator();
   auto meeting = common->announce_meeting(
       base::text(call, " on ", device.str(), ", the first of group ", identity_.name, " there"));
@@ -148,9 +152,9 @@ std::shared_ptr<DeviceCommunicator> Communicators::get(c10::Device device, Milli
   const auto find = [&]() -> std::shared_ptr<DeviceCommunicator> {
     std::lock_guard lock(mutex_);
     check_usable();
-    auto& slot = slots_[device];
-    if (slot.failure) throw *slot.failure;
-    return slot.made;
+    auto& entry = by_device_[device];
+    if (entry.failure) throw *entry.failure;
+    return entry.made;
   };
   if (auto found = find()) return found;
 
@@ -162,14 +166,14 @@ std::shared_ptr<DeviceCommunicator> Communicators::get(c10::Device device, Milli
     std::lock_guard lock(mutex_);
     check_usable();  // if the group was aborted or closed meanwhile, the new communicator is destroyed here,
                      // which tells the peers
-    slots_[device].made = made;
+    by_device_[device].made = made;
     return made;
   } catch (const Error& error) {
     if (vdev::interruption_pending()) abort(error.what());
     // This rank's attempts and the peers' are paired by their count (StoreAdapter). Another attempt by this
     // rank alone would pair with the wrong one, so the failure is final for this group.
     std::lock_guard lock(mutex_);
-    slots_[device].failure = error;
+    by_device_[device].failure = error;
     throw;
   }
 }
@@ -207,16 +211,16 @@ std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, Mill
 std::vector<std::shared_ptr<MessageLane>> Communicators::lanes() const {
   std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<MessageLane>> result;
-  for (const auto& [device, slot] : slots_)
-    if (slot.lane) result.push_back(slot.lane);
+  for (const auto& [device, entry] : by_device_)
+    if (entry.lane) result.push_back(entry.lane);
   return result;
 }
 
 std::vector<std::shared_ptr<DeviceCommunicator>> Communicators::all() const {
   std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<DeviceCommunicator>> result;
-  for (const auto& [device, slot] : slots_)
-    if (slot.made) result.push_back(slot.made);
+  for (const auto& [device, entry] : by_device_)
+    if (entry.made) result.push_back(entry.made);
   return result;
 }
 
@@ -241,7 +245,7 @@ void Communicators::close(Milliseconds patience) noexcept {
   if (inherited()) {
     // Destroying the slots would tell the parent's peers that it left, and a lock may be held by a thread
     // that does not exist in the child.
-    for (auto& [device, slot] : slots_) new Slot(std::move(slot));
+    for (auto& [device, entry] : by_device_) new PerDevice(std::move(entry));
     return;
   }
   if (stages_cpu_tensors_.exchange(false)) staging_groups().fetch_sub(1);
@@ -264,10 +268,10 @@ void Communicators::close(Milliseconds patience) noexcept {
       lane->communicator()->abort("the process group was destroyed while a message was under way");
   cancelled_->store(true, std::memory_order_relaxed);
   tell_peers_why();
-  decltype(slots_) gone(&before);
+  decltype(by_device_) gone(&before);
   {
     std::lock_guard lock(mutex_);
-    gone.swap(slots_);
+    gone.swap(by_device_);
   }
   // `gone` is destroyed here. A stream's destructor runs what is queued, which ends at once because it is
   // aborted, and joins its worker.
@@ -301,11 +305,11 @@ int Communicators::that_stage_cpu_tensors() {
 std::optional<Error> Communicators::failure() const {
   std::optional<Error> found;
   std::lock_guard lock(mutex_);
-  for (const auto& [device, slot] : slots_) {
-    if (slot.failure) return slot.failure;
-    if (!slot.made || (found && found->code() != ErrorCode::aborted)) continue;
+  for (const auto& [device, entry] : by_device_) {
+    if (entry.failure) return entry.failure;
+    if (!entry.made || (found && found->code() != ErrorCode::aborted)) continue;
     try {
-      slot.made->communicator()->check();
+      entry.made->communicator()->check();
     } catch (const Error& error) {
       found = error;  // an abort may be a consequence; another communicator may know the cause
     }

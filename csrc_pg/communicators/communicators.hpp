@@ -108,7 +108,7 @@ class Communicators {
   static int that_stage_cpu_tensors();
 
  private:
-  struct Slot {
+  struct PerDevice {
     std::shared_ptr<DeviceCommunicator> made;
     std::shared_ptr<MessageLane> lane;
     std::optional<Error> failure;  // the failure to make the communicator
@@ -131,8 +131,8 @@ class Communicators {
   const std::vector<Relative> relatives_;
   std::mutex making_;         // held while a communicator is made, because all ranks make theirs in the same
                               // order
-  mutable std::mutex mutex_;  // guards slots_ and closed_; never held while waiting
-  std::map<c10::Device, Slot, bool (*)(const c10::Device&, const c10::Device&)> slots_;
+  mutable std::mutex mutex_;  // guards by_device_ and closed_; never held while waiting
+  std::map<c10::Device, PerDevice, bool (*)(const c10::Device&, const c10::Device&)> by_device_;
   std::string closed_;  // why the group is closed; empty while it is open
   std::shared_ptr<std::atomic<bool>> cancelled_;
   const std::shared_ptr<GroupToAbort> to_abort_;

@@ -17,6 +17,10 @@ void RemoteOutbox::await_credit() {
   links_.until([&] { return link_.posted - link_.released < kSlots; }, link_, "to read a block of");
 }
 
+// The links' ZmqSocket sends a MessagePack map and the block as two frames of one message. It lends a block
+// of more than 1 KiB to libzmq without copying it (ZmqSocket::lend), which is why drain() waits. libzmq
+// encrypts both frames with the CURVE keys that ZmqSocket::set_keys() gave the socket before it listened or
+// connected; a libzmq without CURVE sends them as they are, and a warning said so.
 void RemoteOutbox::send(const std::byte* data, std::size_t bytes) {
   const std::uint64_t sequence = links_.operation().sequence();
   links_.send(link_, control_message("block", {{"seq", sequence}, {"n", ++link_.posted}}), data, bytes);

@@ -32,6 +32,9 @@ std::string CurrentOperation::call_text() const {
                     sequence(), " of group ", group_.name);
 }
 
+// OperationStart compares the signatures of the ranks of one host, and RemoteLinks those of ring neighbours
+// on two hosts; both call this. describe_signature() gives "all_reduce(float32, 4 elements, SUM)": the
+// collectives set it to describe() in csrc_pg/collectives/call.cpp, since the transport knows no dtypes.
 std::string CurrentOperation::mismatch_text(int rank, const Signature& signature, int other_rank,
                                             const Signature& other_signature) const {
   return base::text("rank ", rank, " called ", group_.describe_signature(signature), " as operation ",

@@ -228,6 +228,9 @@ void CachingAllocator::Impl::unbook(Block* block) {
 CachingAllocator::CachingAllocator(Arena& arena, int card) : impl_(std::make_unique<Impl>(arena, card)) {}
 CachingAllocator::~CachingAllocator() = default;
 
+// Sizes are rounded up to a multiple of 512 bytes (kUnit) up to 1 MiB (kSmallLimit), and to a multiple of 4
+// KiB (kLargeUnit) above. Where no free block is large enough, reserve_segment() takes a segment from the
+// card, in multiples of 2 MiB (kSegmentUnit).
 std::byte* CachingAllocator::allocate(std::size_t bytes, const std::shared_ptr<Stream>& stream) {
   if (impl_->made.inherited()) throw BadFork(kBadForkText);
   if (bytes == 0 || !stream) throw InvalidArgument("allocate: needs a size above 0 and a stream");

@@ -183,6 +183,10 @@ bool Queue::stop(std::int64_t nanoseconds) {
   return ended;
 }
 
+// What is queued when the interpreter exits is dropped without running and without an error: abandon() (in
+// queue.cpp) takes it off, and threads that wait for it go on. The groups have left before (shutdown_all() in
+// csrc_pg/process_group.cpp), so no peer waits for what is dropped. A task that runs may finish until the
+// deadline, which vdev::shutdown() sets two seconds ahead; after it, stop() detaches the worker's thread.
 void stop_all_queues(std::int64_t nanoseconds) noexcept {
   const std::int64_t deadline = base::monotonic_ns() + nanoseconds;
   stop_deferred_task_timer();

@@ -32,18 +32,19 @@ namespace {
 
 struct Machine {
   static VCCL_INLINE Floats widen_float16(Part<std::uint16_t> float16) {
-    return _mm256_cvtph_ps((__m128i)float16);
+    return _mm256_cvtph_ps(reinterpret_cast<__m128i>(float16));
   }
   // The instruction that converts and stores at once would be slower.
   static VCCL_INLINE void store_float16(std::byte* to, Floats floats) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(floats, _MM_FROUND_TO_NEAREST_INT));
   }
   static VCCL_INLINE Halves pack_float16(const Floats* from) {
-    return (Halves)_mm256_set_m128i(_mm256_cvtps_ph(from[1], _MM_FROUND_TO_NEAREST_INT),
-                                    _mm256_cvtps_ph(from[0], _MM_FROUND_TO_NEAREST_INT));
+    return reinterpret_cast<Halves>(_mm256_set_m128i(_mm256_cvtps_ph(from[1], _MM_FROUND_TO_NEAREST_INT),
+                                                     _mm256_cvtps_ph(from[0], _MM_FROUND_TO_NEAREST_INT)));
   }
   static VCCL_INLINE Halves pack(Words low, Words high) {
-    return (Halves)_mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)low, (__m256i)high), 0xd8);
+    return reinterpret_cast<Halves>(_mm256_permute4x64_epi64(
+        _mm256_packus_epi32(reinterpret_cast<__m256i>(low), reinterpret_cast<__m256i>(high)), 0xd8));
   }
 
   // A mask covers words of 4 bytes. The up to 3 bytes that are left after them make the next word.
@@ -55,12 +56,14 @@ struct Machine {
       if (bytes & 2) last = load<std::uint16_t>(rest);
       if (bytes & 1) last |= bytes & 2 ? std::uint32_t(rest[2]) << 16 : std::uint32_t(rest[0]);
     }
-    const auto words = _mm256_maskload_epi32(reinterpret_cast<const int*>(from), (__m256i)(kIndex < whole));
-    return (Words)words | (kIndex == whole ? Words{} + last : Words{});
+    const auto words =
+        _mm256_maskload_epi32(reinterpret_cast<const int*>(from), reinterpret_cast<__m256i>(kIndex < whole));
+    return reinterpret_cast<Words>(words) | (kIndex == whole ? Words{} + last : Words{});
   }
   static VCCL_INLINE void store_some(std::byte* to, const std::byte* from, std::size_t bytes) {
     const int whole = whole_words(bytes);
-    _mm256_maskstore_epi32(reinterpret_cast<int*>(to), (__m256i)(kIndex < whole), (__m256i)load<Words>(from));
+    _mm256_maskstore_epi32(reinterpret_cast<int*>(to), reinterpret_cast<__m256i>(kIndex < whole),
+                           reinterpret_cast<__m256i>(load<Words>(from)));
     if (bytes >= kVectorBytes) return;
     const std::size_t at = 4 * whole;
     if (bytes & 2) store(to + at, load<std::uint16_t>(from + at));
@@ -69,7 +72,7 @@ struct Machine {
 
   template <class V>
   static VCCL_INLINE void store_past_caches(std::byte* to, V value) {
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to), (__m256i)value);
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to), reinterpret_cast<__m256i>(value));
   }
 
  private:

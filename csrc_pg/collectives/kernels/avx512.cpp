@@ -37,23 +37,24 @@ namespace {
 
 struct Machine {
   static VCCL_INLINE Floats widen_float16(Part<std::uint16_t> float16) {
-    return _mm512_cvtph_ps((__m256i)float16);
+    return _mm512_cvtph_ps(reinterpret_cast<__m256i>(float16));
   }
   static VCCL_INLINE Halves pack(Words low, Words high) {
-    const __m256i packed[] = {_mm512_cvtepi32_epi16((__m512i)low), _mm512_cvtepi32_epi16((__m512i)high)};
-    return (Halves)__builtin_shufflevector(packed[0], packed[1], 0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i packed[] = {_mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(low)),
+                              _mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(high))};
+    return reinterpret_cast<Halves>(__builtin_shufflevector(packed[0], packed[1], 0, 1, 2, 3, 4, 5, 6, 7));
   }
 
   static VCCL_INLINE Words load_some(const std::byte* from, std::size_t bytes) {
-    return (Words)_mm512_maskz_loadu_epi8(first_bytes(bytes), from);
+    return reinterpret_cast<Words>(_mm512_maskz_loadu_epi8(first_bytes(bytes), from));
   }
   static VCCL_INLINE void store_some(std::byte* to, const std::byte* from, std::size_t bytes) {
-    _mm512_mask_storeu_epi8(to, first_bytes(bytes), (__m512i)load<Words>(from));
+    _mm512_mask_storeu_epi8(to, first_bytes(bytes), reinterpret_cast<__m512i>(load<Words>(from)));
   }
 
   template <class V>
   static VCCL_INLINE void store_past_caches(std::byte* to, V value) {
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), (__m512i)value);
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), reinterpret_cast<__m512i>(value));
   }
 
  private:

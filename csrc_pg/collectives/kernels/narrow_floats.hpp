@@ -89,6 +89,8 @@ struct Float16 {
   }
 };
 
+/// A sum of bfloat16 is made in float32: each rank's element goes through widen(), and partial results stay
+/// float32, also on the way between ranks. Only the result goes through narrow(), once.
 struct Bfloat16 {
   using Bits = std::uint16_t;
 

@@ -31,7 +31,7 @@ struct Machine {
 #if defined(__x86_64__)
   template <class V>
   static VCCL_INLINE void store_past_caches(std::byte* to, V value) {
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to), (__m128i)value);
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to), reinterpret_cast<__m128i>(value));
   }
 #endif
 };

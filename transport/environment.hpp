@@ -1,4 +1,4 @@
-// Every VCCL_* variable that the transport knows. They are read here and nowhere else.
+// Every VCCL_* variable that the transport knows. environment.cpp reads them, and nothing else does.
 //
 // A new variable gets a member of Environment with a comment, its reading and its check in
 // read_environment(), a row in docs/environment.md (a test compares the page with this code), and tests of

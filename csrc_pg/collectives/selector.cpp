@@ -147,11 +147,11 @@ std::uint32_t Choice::number() const {
 }
 
 // Preferences come first: the entries of VCCL_ALGO for this collective whose sizes include the call's. Then
-// come the rows of kTunedTable (selection/tuned_table.hpp) from the smallest max_bytes that includes the size
-// of the longest buffer on: for 1 MiB of all_reduce on cards, the row of the direct family. What the table
-// does not offer, the list of all algorithms does. A choice has a second algorithm where the first one needs
-// mapped memory, for the case that a rank's buffer lies elsewhere, which is known only when all have
-// announced theirs.
+// comes the table (selection/tuned_table.hpp): of the rows for the collective, the kind of memory and the
+// number of ranks, the one with the smallest max_bytes that includes the longest buffer of the call, and the
+// rows behind it where that one's algorithm cannot do the call. What the table does not offer, the list of
+// all algorithms does. A choice has a second algorithm where the first one needs mapped memory: a rank's
+// buffer may lie elsewhere, which is known only when all ranks have announced theirs.
 Choice choose_algorithms(Communicator& communicator, const Call& call) {
   Chooser chooser(communicator, call);
   chooser.offer(preferences(communicator.algorithm_choice()));

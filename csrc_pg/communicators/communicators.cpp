@@ -30,8 +30,8 @@ vdev::Event DeviceCommunicator::enqueue(const std::shared_ptr<vdev::Stream>& str
 }
 
 // Every collective with async_op comes here, such as the buckets of DDP, and every collective on the CPU. It
-// goes on the communicator's own stream (made by make_stream() when the device is first used), behind what
-// the caller's current stream holds now; Work.wait() later makes the current stream wait for it. Synchronous
+// goes on the communicator's own stream, which make_stream() made with the communicator, behind what the
+// caller's current stream holds now; Work.wait() later makes the current stream wait for it. Synchronous
 // collectives on a card go to launch_on_current_stream().
 vdev::Event DeviceCommunicator::launch(vdev::Task task, vdev::Start start,
                                        const std::vector<vdev::Event>& after) {

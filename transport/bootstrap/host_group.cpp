@@ -96,11 +96,11 @@ const RankRecord& HandOver::record(int rank) const {
   return *found;
 }
 
-// The regions of a rank are the arenas of its process's cards (`region_of` in
-// csrc_pg/communicators/communicators.cpp): a memfd each, which came through Leader::hand_out().
-// map_segment() refuses a file whose kind, seals or length is not what was announced, maps the whole file as
-// shared memory, and keeps one mapping for the process. From then on, what lies at an offset of the peer's
-// card lies at the same offset of the mapping here.
+// A communicator of cards has one region for each rank, the arena of that rank's card; one of the CPU has the
+// arena of shared host memory, if it is used (csrc_pg/communicators/communicators.cpp). A region is a memfd,
+// which came through Leader::hand_out(). map_segment() refuses a file whose kind, seals or length is not what
+// was announced, maps the whole file as shared memory, and keeps one mapping for the process. From then on,
+// what lies at an offset of the peer's card lies at the same offset of the mapping here.
 std::vector<std::shared_ptr<Mapping>> HandOver::map_regions(int rank, const Handles& handles) const {
   std::vector<std::shared_ptr<Mapping>> regions;
   try {

@@ -119,10 +119,11 @@ void Waiter::sleep(Ready ready) {
   line.sleepers.fetch_sub(1);
 }
 
-// A wait calls this every kSlice (100 ms). A process on this machine is dead when the kernel says so about
-// its pidfd (PeerProcess::dead()), however it died. That a peer on another host is gone, the links notice:
-// check_links() receives from them, and RemoteLinks::end_of() fails the group when the connection has ended.
-// The first rank that notices records the failure, which ends the waits of all others in check().
+// A wait calls this at least every kSlice, and looks for dead processes every kLivenessPeriod (100 ms). A
+// process on this machine is dead when the kernel says so about its pidfd (PeerProcess::dead()), however it
+// died. That a peer on another host is gone, the links notice: check_links() receives from them, and
+// RemoteLinks::end_of() fails the group when the connection has ended. The first rank that notices records
+// the failure, which ends the waits of all others in check().
 bool Waiter::is_over(Ready ready, Awaited awaited, const char* what, bool look_for_dead) {
   failures_.check();
   failures_.check_links();

@@ -59,9 +59,8 @@ Queue::~Queue() {
 /// Makes sure that a worker runs the items of a queue that no thread runs. Returns true when the caller must
 /// notify work_ once it has released the lock. The caller holds the lock.
 bool Queue::claim_worker(bool even_if_not_urgent) {
-  if (running_.load(std::memory_order_relaxed))
-    return false;  // the running thread checks again when it
-                   // stops
+  // A thread that runs items checks again when it stops.
+  if (running_.load(std::memory_order_relaxed)) return false;
   if (urgent_ == 0 && !closing_ && (items_.empty() || !even_if_not_urgent)) return false;
   if (!worker_exists_) {
     if (!items_.empty() && !stopped_) start_worker();

@@ -50,8 +50,8 @@ def why_left_out(source: Path) -> str | None:
 @pytest.fixture(scope="session")
 def programs(request) -> dict[Path, Path]:
     """The programs of the test files that are about to run."""
-    cases = [item.callspec for item in request.session.items if hasattr(item, "callspec")]
-    chosen = {case.params["source"] for case in cases if "source" in case.params}
+    cases = [item for item in request.session.items if item.function is test_native]
+    chosen = [case.callspec.params["source"] for case in cases]
     return native_build.programs(source for source in chosen if not why_left_out(source))
 
 

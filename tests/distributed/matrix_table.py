@@ -141,13 +141,16 @@ def worlds(settings: set[Setting]) -> str:
 
 def rows_of_dtypes(found: Reports) -> list[list[str]]:
     # The ring has every collective everywhere.
-    reports = [report for s, each in found.items() if s.algorithm == "ring" for report in each]
+    everywhere = {setting: each for setting, each in found.items() if setting.algorithm == "ring"}
+    reports = [report for each in everywhere.values() for report in each]
     reducing = {function.__name__ for function in REDUCING} - {"all_reduce_sparse"}
     moving = {function.__name__ for function in MOVING}
 
     def right(collectives: set[str], dtype: str, op: str | None) -> bool:
-        cells = {(c, dtype, op, layout) for c in collectives for layout in LAYOUTS}
-        return all(cells <= report.right for report in reports)
+        def cells(setting: Setting) -> set[tuple]:
+            return {(c, dtype, op, layout) for c in collectives for layout in setting.layouts()}
+
+        return all(cells(setting) <= report.right for setting, each in everywhere.items() for report in each)
 
     rows = []
     for dtype in DTYPES:

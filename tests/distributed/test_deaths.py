@@ -254,6 +254,9 @@ def left_after_another_group(rank, size):
     """Rank 1 leaves the group of ranks 0 and 1; rank 0 raises for that, and leaves the default group too."""
     pair = dist.new_group([0, 1])
     on_a_card()
+    shared = store()
+    shared.set(f"rank {rank} is done", "")  # the failure ends the first operation, too, where that goes on
+    shared.wait([f"rank {other} is done" for other in range(size)], datetime.timedelta(seconds=60))
     if rank == 1:
         dist.destroy_process_group(pair)
     if rank == 0:

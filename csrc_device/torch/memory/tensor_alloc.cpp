@@ -19,6 +19,7 @@
 
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/allocator.hpp"
+#include "csrc_device/torch/current_card.hpp"
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/streams.hpp"
 
@@ -26,18 +27,6 @@ namespace vdev {
 namespace {
 
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
-
-// Makes a card the current one for one scope, so that the allocator takes that card's memory.
-class CurrentCard {
- public:
-  explicit CurrentCard(int index) : previous_(set_current_card(index)) {}
-  ~CurrentCard() { set_current_card(previous_); }
-  CurrentCard(const CurrentCard&) = delete;
-  CurrentCard& operator=(const CurrentCard&) = delete;
-
- private:
-  int previous_;
-};
 
 void check_options(std::optional<at::Layout> layout, std::optional<bool> pin_memory) {
   TORCH_CHECK(layout.value_or(at::kStrided) == at::kStrided, "vdev tensors are strided, got layout ",

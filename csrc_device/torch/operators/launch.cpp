@@ -3,6 +3,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/torch/current_card.hpp"
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
 #include "csrc_device/torch/operators/spoiled_tensors.hpp"
@@ -14,24 +15,6 @@ namespace {
 // operators, and the autocast of another device type must not cast them.
 constexpr c10::DispatchKeySet excluded_keys =
     c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
-
-class CurrentCard {
- public:
-  explicit CurrentCard(int card) : card_(card), previous_(current_card()) {
-    if (previous_ != card) {
-      set_current_card(card);
-    }
-  }
-  ~CurrentCard() {
-    if (previous_ != card_) {
-      set_current_card(previous_);
-    }
-  }
-
- private:
-  int card_;
-  int previous_;
-};
 
 }  // namespace
 

@@ -52,7 +52,6 @@ class Value {
   Value(Map map) : value_(std::move(map)) {}
   bool operator==(const Value&) const = default;
 
-  bool is_nil() const { return std::holds_alternative<std::monostate>(value_); }
   bool as_bool() const;
   /// Returns an integer in [low, high].
   std::int64_t as_int(std::int64_t low, std::int64_t high) const;

@@ -48,6 +48,15 @@ Channel join_by_hand(MemoryStore& store, const Listener& leader, std::shared_ptr
   return channel;
 }
 
+std::string nonce_of(const Mapping& control) {
+  return {ControlLayout::header(control.base())->nonce, ControlHeader::kNonceBytes};
+}
+
+/// Tells the leader the nonce that rank 1 has read in the control segment.
+void prove(Channel& channel, const std::string& nonce) {
+  channel.send(control_message("proof", {{"nonce", msgpack::Binary{nonce}}}), {}, Deadline::in(kLong));
+}
+
 TEST(a_wrong_nonce_is_no_proof) {
   MemoryStore store;
   Listener listener;
@@ -58,9 +67,9 @@ TEST(a_wrong_nonce_is_no_proof) {
   });
   std::shared_ptr<Mapping> control;
   Channel channel = join_by_hand(store, listener, control);
-  std::string nonce(ControlLayout::header(control->base())->nonce, ControlHeader::kNonceBytes);
+  std::string nonce = nonce_of(*control);
   nonce[0] = static_cast<char>(nonce[0] ^ 1);
-  channel.send(control_message("proof", {{"nonce", msgpack::Binary{nonce}}}), {}, Deadline::in(kLong));
+  prove(channel, nonce);
   leader.join();
   CHECK(error.code() == ErrorCode::protocol);
   check_contains(error.what(),
@@ -78,8 +87,7 @@ TEST(the_right_nonce_is) {
   });
   std::shared_ptr<Mapping> control;
   Channel channel = join_by_hand(store, listener, control);
-  const std::string nonce(ControlLayout::header(control->base())->nonce, ControlHeader::kNonceBytes);
-  channel.send(control_message("proof", {{"nonce", msgpack::Binary{nonce}}}), {}, Deadline::in(kLong));
+  prove(channel, nonce_of(*control));
   leader.join();
   CHECK((group.ranks == std::vector<int>{0, 1}));
   CHECK_EQ(group.regions[0].size(), 1u);
@@ -110,8 +118,7 @@ Error error_of_leader(int fd, std::uint64_t announced) {
   });
   std::shared_ptr<Mapping> control;
   Channel channel = join_by_hand(store, listener, control, {{fd, announced}});
-  const std::string nonce(ControlLayout::header(control->base())->nonce, ControlHeader::kNonceBytes);
-  channel.send(control_message("proof", {{"nonce", msgpack::Binary{nonce}}}), {}, Deadline::in(kLong));
+  prove(channel, nonce_of(*control));
   leader.join();
   const msgpack::Value failed = msgpack::decode(channel.receive(Deadline::in(kLong)).bytes);
   CHECK(failed.at("t") == msgpack::Value("failed"));

@@ -4,7 +4,9 @@
 #include <fcntl.h>
 
 #include <cstddef>
+#include <string>
 #include <system_error>
+#include <utility>
 
 #include "base/descriptor.hpp"
 
@@ -14,11 +16,11 @@ namespace base {
 /// shrinking the file, which would make another process's accesses fault.
 inline constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-/// Reports a system call that failed. code() is its errno, and `call` is its name.
+/// Reports a system call that failed. code() is its errno, and `call` says what failed.
 struct SystemError : std::system_error {
-  SystemError(const char* call, int code)
-      : std::system_error(code, std::generic_category(), call), call(call) {}
-  const char* call;
+  SystemError(std::string what, int code)
+      : std::system_error(code, std::generic_category(), what), call(std::move(what)) {}
+  std::string call;
 };
 
 /// Returns a memfd of `size` zero bytes that has the seals kSeals. /proc shows `name`. Throws SystemError.

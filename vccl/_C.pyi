@@ -118,6 +118,37 @@ def _cpu_memory_stats() -> dict[str, int]:
 def _empty_cpu_cache() -> None:
     """Returns the free part of the shared CPU memory to the system."""
 
+# ---- memory that several processes use (vccl/vdev/process_sharing.py)
+
+def _share_storage(storage: torch.UntypedStorage, /) -> tuple[bytes, int, int, int, int]:
+    """Returns a message by which another process gets a storage over the same memory.
+
+    Waits for what the program's streams on the card hold. The block is not used again before the message was
+    received, and the receiver's storage is gone.
+
+    Returns:
+        The name of the owner's memory, the bytes, the offset in bytes, and the generation and slot of the
+        block in the owner's ledger.
+
+    Raises:
+        RuntimeError: the memory was not handed out by the cards' allocator, a collective that should have
+            written it has failed, or this is a forked child of a process that had used a card.
+    """
+
+def _receive_storage(message: tuple[bytes, int, int, int, int], /) -> torch.UntypedStorage:
+    """Returns the storage that a message names. Each message is to be received once.
+
+    Raises:
+        RuntimeError: the owner has ended, belongs to another machine, user or pid namespace, or has a card
+            that this process does not see; or the process is a forked child as above.
+    """
+
+def _decline_storage(message: tuple[bytes, int, int, int, int], /) -> None:
+    """Receives a message without using the memory. Does nothing if the owner has ended."""
+
+def _collect_shared_blocks() -> None:
+    """Frees what the program has freed and no other process uses any more."""
+
 # ---- streams and random numbers
 
 def sleep(cycles: int, /) -> None:

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <iterator>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -150,6 +151,16 @@ void Card::synchronize() {
   }
   if (first) std::rethrow_exception(first);
   for (auto& stream : streams) stream->queue()->raise(epoch);
+}
+
+void Card::drain_program_streams() {
+  std::vector<std::shared_ptr<Stream>> streams{impl_->default_stream};
+  {
+    std::lock_guard lock(impl_->mutex);
+    std::copy_if(impl_->pool.begin(), impl_->pool.end(), std::back_inserter(streams),
+                 [](const auto& stream) { return stream != nullptr; });
+  }
+  for (auto& stream : streams) stream->drain();
 }
 
 /// Holds the cards made so far. It is never destroyed, because streams and tensors of static objects outlive

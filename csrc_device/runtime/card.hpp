@@ -44,6 +44,10 @@ class Card {
   /// Drains every stream of the card. Then raises the first error that it finds, once, or else a failure that
   /// stands.
   void synchronize();
+  /// Drains the default stream and the pool's, which are the streams that a program enqueues work on, and
+  /// raises nothing. Streams of new_stream() go on: their tasks, such as collectives, may wait for what the
+  /// caller is about to do, and what the program waits for there is in its own streams, too.
+  void drain_program_streams();
 
  private:
   friend class Cards;

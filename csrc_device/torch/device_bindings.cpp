@@ -1,6 +1,8 @@
 // The device part of vccl._C: what torch.vdev needs and torch.accelerator does not offer.
 #include <chrono>
+#include <cstdint>
 #include <thread>
+#include <tuple>
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
@@ -9,6 +11,7 @@
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/failure.hpp"
 #include "csrc_device/runtime/host_sharing.hpp"
+#include "csrc_device/runtime/process_sharing.hpp"
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/autograd_threads.hpp"
 #include "csrc_device/torch/errors.hpp"
@@ -16,6 +19,7 @@
 #include "csrc_device/torch/interruption.hpp"
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
 #include "csrc_device/torch/memory/host_allocator.hpp"
+#include "csrc_device/torch/process_sharing.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace py = pybind11;
@@ -110,6 +114,34 @@ void bind_cpu_memory(py::module_& m) {
       py::call_guard<py::gil_scoped_release>());
 }
 
+// The values of a SharedRange as Python pickles them. Torch's names for them (UntypedStorage._share_cuda_)
+// are the handle, the storage's bytes, its offset in bytes, and the handle and offset of the counter.
+using Message = std::tuple<py::bytes, std::uint64_t, std::uint64_t, std::uint32_t, std::uint32_t>;
+
+SharedRange to_range(const Message& message) {
+  const auto& [memory, bytes, offset, generation, slot] = message;
+  return {memory, offset, bytes, slot, generation};
+}
+
+// Binds what vccl/vdev/process_sharing.py uses.
+void bind_process_sharing(py::module_& m) {
+  m.def(
+      "_share_storage",
+      [](const at::Storage& storage) {
+        const auto range = share_storage(storage);
+        return Message(py::bytes(range.memory), range.bytes, range.offset, range.generation, range.slot);
+      },
+      "Returns a message by which another process gets a storage over the same memory: the owner's name, the "
+      "bytes, the offset, and the generation and slot of the block in the owner's ledger.");
+  m.def(
+      "_receive_storage", [](const Message& message) { return receive_storage(to_range(message)); },
+      "Returns the storage that a message of _share_storage() names. Each message is to be received once.");
+  m.def(
+      "_decline_storage", [](const Message& message) { decline_range(to_range(message)); },
+      "Receives a message of _share_storage() without using the memory.");
+  m.def("_collect_shared_blocks", &collect_shared_blocks, py::call_guard<py::gil_scoped_release>());
+}
+
 void call_on_stream(const py::function& function) {
   py::gil_scoped_acquire gil;
   try {
@@ -156,6 +188,7 @@ void init_device_bindings(py::module_& module) {
   vdev::bind_cards(module);
   vdev::bind_memory(module);
   vdev::bind_cpu_memory(module);
+  vdev::bind_process_sharing(module);
   vdev::bind_streams(module);
   vdev::bind_random(module);
 }

@@ -3,6 +3,7 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/process_sharing.hpp"
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/generator.hpp"
 #include "csrc_device/torch/memory/host_allocator.hpp"
@@ -33,7 +34,7 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
   c10::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
   c10::Device getDeviceFromPtr(void* data) const override {
-    const int card = card_of(data);
+    const int card = card_showing(data);
     TORCH_CHECK(card >= 0, "The pointer ", data,
                 " does not lie in the memory of any vdev card of this process.");
     return device_of(card);

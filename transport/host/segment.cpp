@@ -1,18 +1,11 @@
 #include "transport/host/segment.hpp"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <map>
 #include <mutex>
 
-#include "base/sealed_memory.hpp"
 #include "base/text.hpp"
 
 namespace vccl {
@@ -31,30 +24,20 @@ Cache& cache() {
   return *all;
 }
 
-// These are from linux/magic.h, which not every system has.
-constexpr std::uint32_t kTmpfs = 0x01021994, kHugetlbfs = 0x958458f6;
-
-std::string file_system_text(std::uint32_t type) {
-  if (type == kTmpfs) return "tmpfs";
-  if (type == kHugetlbfs) return "hugetlbfs";
-  char text[32];
-  std::snprintf(text, sizeof text, "type 0x%08x", type);
-  return text;
-}
-
 [[noreturn]] void refuse(const std::string& why) {
   throw Error(ErrorCode::protocol, base::text("a shared memory region is not mapped, because ", why));
 }
 
-/// Throws unless no holder of the descriptor can make an access to the file's pages fault. What is checked
-/// here cannot change afterwards: the seals fix the size, and F_SEAL_SEAL fixes the seals.
-void check_segment(int fd) {
-  check_segment_kind(fd);
-  const int seals = fcntl(fd, F_GET_SEALS);
-  if (seals < 0 || (seals & base::kSeals) != base::kSeals) {
-    refuse(
-        "its file is not sealed against shrinking, growing and further seals (F_SEAL_SHRINK, F_SEAL_GROW, "
-        "F_SEAL_SEAL), so its owner could make accesses to it fault");
+/// Runs `call` and turns the exceptions of base/ into this room's.
+template <class Call>
+auto with_own_errors(Call call) {
+  try {
+    return call();
+  } catch (const base::FileRefused& error) {
+    refuse(error.what());
+  } catch (const base::SystemError& error) {
+    errno = error.code().value();
+    throw_system(error.call);
   }
 }
 
@@ -83,32 +66,19 @@ Mapping::~Mapping() {
 }
 
 FileDescriptor make_segment(const char* name, std::size_t size) {
-  try {
-    return base::make_sealed_memory(name, size);
-  } catch (const base::SystemError& error) {
-    errno = error.code().value();
-    throw_system(error.call);
-  }
+  return with_own_errors([&] { return base::make_sealed_memory(name, size); });
 }
 
 SegmentIdentity identify_segment(int fd) {
-  struct stat status;
-  if (fstat(fd, &status) != 0) throw_system("fstat of a shared segment");
-  return {status.st_dev, status.st_ino, static_cast<std::uint64_t>(status.st_size)};
+  return with_own_errors([&] { return base::identify_file(fd); });
 }
 
-void check_segment_kind(int fd) {
-  struct statfs system;
-  if (fstatfs(fd, &system) != 0) throw_system("fstatfs of a shared segment");
-  const auto type = static_cast<std::uint32_t>(system.f_type);
-  const long page = sysconf(_SC_PAGESIZE);
-  if (type == kTmpfs && system.f_bsize == page) return;
-  refuse(base::text("its file is on a file system of another kind: ", file_system_text(type),
-                    " with pages of ", system.f_bsize, " bytes in place of tmpfs with pages of ", page));
+FileDescriptor open_announced_segment(const std::string& path, const SegmentIdentity& announced) {
+  return with_own_errors([&] { return base::open_announced_file(path, announced); });
 }
 
 std::shared_ptr<Mapping> map_segment(int fd, std::uint64_t bytes) {
-  check_segment(fd);
+  with_own_errors([&] { base::check_sealed_memory(fd); });
   const SegmentIdentity file = identify_segment(fd);
   if (file.bytes == 0) refuse("its file is empty");
   if (file.bytes != bytes) {
@@ -124,7 +94,7 @@ std::shared_ptr<Mapping> map_segment(int fd, std::uint64_t bytes) {
 
 std::shared_ptr<Mapping> adopt_segment(int fd, std::byte* base, std::size_t size) {
   const SegmentIdentity file = identify_segment(fd);
-  check_segment(fd);
+  with_own_errors([&] { base::check_sealed_memory(fd); });
   if (size > file.bytes) {
     throw Error(ErrorCode::invalid,
                 base::text("a region of ", size, " bytes was given whose file has ", file.bytes));

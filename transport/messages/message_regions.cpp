@@ -1,7 +1,5 @@
 #include "transport/messages/message_regions.hpp"
 
-#include <fcntl.h>
-
 #include <functional>
 #include <utility>
 
@@ -11,24 +9,11 @@ namespace vccl {
 namespace {
 
 /// Opens the file that the peer announced. The descriptor's number is the peer's claim, but the process is
-/// known. The file has to be the announced one: the peer may have ended, and its process number may belong to
-/// another process by now. In a /proc of another pid namespace, the number may also mean another process.
+/// known. In a /proc of another pid namespace, the process number may mean another process.
 FileDescriptor open_announced(const AnnouncedRegion& announced, const PeerProcess& process) {
   const std::string folder = process.descriptors();
   if (folder.empty()) throw Error(ErrorCode::unsupported, "its process is in another pid namespace");
-  const std::string path = base::text(folder, announced.fd);
-  // The file is examined through O_PATH first, because opening another kind of file for use may block or have
-  // effects.
-  const FileDescriptor found(open(path.c_str(), O_PATH | O_CLOEXEC));
-  if (!found) throw_system(base::text("opening ", path));
-  if (identify_segment(found.get()) != announced.file) {
-    throw Error(ErrorCode::protocol, base::text(path, " is not the file that was announced"));
-  }
-  check_segment_kind(found.get());
-  const std::string own_path = base::text("/proc/self/fd/", found.get());
-  FileDescriptor opened(open(own_path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
-  if (!opened) throw_system(base::text("opening ", path, " for reading and writing"));
-  return opened;
+  return open_announced_segment(base::text(folder, announced.fd), announced.file);
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ from .memory import (
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
 )
+from .process_sharing import ipc_collect
 from .random import (
     get_rng_state,
     get_rng_state_all,
@@ -75,6 +76,7 @@ __all__ = [
     "get_rng_state_all",
     "init",
     "initial_seed",
+    "ipc_collect",
     "is_available",
     "is_bf16_supported",
     "is_initialized",

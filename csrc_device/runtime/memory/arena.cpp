@@ -29,19 +29,6 @@ std::size_t round_up(std::size_t n, std::size_t unit) {
   return (n + unit - 1) / unit * unit;
 }
 
-[[noreturn]] void refuse(const char* name, std::size_t capacity, const char* call, int code) {
-  throw Error(base::text("card memory '", name, "' of ", capacity, " bytes: ", call,
-                         " failed: ", std::strerror(code), " (a smaller VDEV_MEMORY may help)"));
-}
-
-base::FileDescriptor make_file(const char* name, std::size_t capacity) {
-  try {
-    return base::make_sealed_memory(name, capacity);
-  } catch (const base::SystemError& error) {
-    refuse(name, capacity, error.call, error.code().value());
-  }
-}
-
 /// Writes to every page without changing its contents. Kernels before 5.14 do not know MADV_POPULATE_WRITE.
 void touch(std::byte* from, std::size_t size) {
   for (std::size_t at = 0; at < size; at += kPage) {
@@ -53,36 +40,42 @@ void touch(std::byte* from, std::size_t size) {
 
 }  // namespace
 
-Arena::Arena(const char* name, std::size_t capacity) : capacity_(round_up(capacity, kPage)) {
-  if (capacity == 0) throw InvalidArgument(base::text("card memory '", name, "' needs a capacity above 0"));
-  base::FileDescriptor file = make_file(name, capacity_);
-
+std::byte* map_card_memory(int fd, std::size_t size) {
   // Reserves more than needed, maps the file at the first 2 MiB boundary inside, and gives the rest back.
-  const std::size_t reserved = capacity_ + kAlignment;
+  const std::size_t reserved = size + kAlignment;
   void* space = ::mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (space == MAP_FAILED) refuse(name, capacity_, "mmap (address space)", errno);
+  if (space == MAP_FAILED) throw base::SystemError("mmap (address space)", errno);
   auto* start = static_cast<std::byte*>(space);
   const auto address = reinterpret_cast<std::uintptr_t>(space);
   std::byte* aligned = start + (round_up(address, kAlignment) - address);
-  void* mapped = ::mmap(aligned, capacity_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
-                        file.get(), 0);
+  void* mapped = ::mmap(aligned, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0);
   if (mapped == MAP_FAILED) {
     const int code = errno;
     ::munmap(space, reserved);
-    refuse(name, capacity_, "mmap", code);
+    throw base::SystemError("mmap", code);
   }
   if (aligned > start) ::munmap(start, static_cast<std::size_t>(aligned - start));
-  std::byte* end = aligned + capacity_;
+  std::byte* end = aligned + size;
   if (end < start + reserved) ::munmap(end, static_cast<std::size_t>(start + reserved - end));
 
   // MADV_DONTFORK is not set: card() refuses a forked child with a text that says what to do, while an
   // unmapped page would only kill the child. MADV_HUGEPAGE is a hint that systems with shmem_enabled=never
   // ignore.
-  ::madvise(aligned, capacity_, MADV_HUGEPAGE);
-  // A core dump of a card would be as large as the card.
-  ::madvise(aligned, capacity_, MADV_DONTDUMP);
-  base_ = aligned;
-  fd_ = file.release();
+  ::madvise(aligned, size, MADV_HUGEPAGE);
+  ::madvise(aligned, size, MADV_DONTDUMP);
+  return aligned;
+}
+
+Arena::Arena(const char* name, std::size_t capacity) : capacity_(round_up(capacity, kPage)) {
+  if (capacity == 0) throw InvalidArgument(base::text("card memory '", name, "' needs a capacity above 0"));
+  try {
+    base::FileDescriptor file = base::make_sealed_memory(name, capacity_);
+    base_ = map_card_memory(file.get(), capacity_);
+    fd_ = file.release();
+  } catch (const base::SystemError& error) {
+    throw Error(base::text("card memory '", name, "' of ", capacity_, " bytes: ", error.call, " failed: ",
+                           std::strerror(error.code().value()), " (a smaller VDEV_MEMORY may help)"));
+  }
 }
 
 Arena::~Arena() {

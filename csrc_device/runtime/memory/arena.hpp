@@ -6,6 +6,11 @@
 
 namespace vdev {
 
+/// Maps a card's memfd of `size` bytes, which is a multiple of the page size, for reading and writing. The
+/// address is a multiple of 2 MiB, so that the system can use huge pages. A core dump leaves the mapping out,
+/// because it would be as large as the card. Throws base::SystemError.
+std::byte* map_card_memory(int fd, std::size_t size);
+
 /// Owns one region of `capacity` bytes of address space. The region is a shared mapping of a memfd, so that a
 /// peer that has the descriptor can map the same pages. The region costs no memory until its pages are
 /// touched. The memfd is sealed against shrinking, so that a peer that has the descriptor cannot make

@@ -1,6 +1,7 @@
 #include "csrc_device/runtime/memory/caching_allocator.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -73,8 +74,12 @@ Block* CachingAllocator::Impl::find_free(Pool& pool, std::size_t size, bool smal
   return block;
 }
 
-Block* CachingAllocator::Impl::find_or_reserve(Pool& pool, std::size_t size, bool small) {
+Block* CachingAllocator::Impl::find_or_reserve(Pool& pool, std::size_t size, bool small, Queues& users) {
   if (Block* block = find_free(pool, size, small)) return block;
+  if (!limbo.empty()) {
+    collect_lent(limbo.size(), users);
+    if (Block* block = find_free(pool, size, small)) return block;
+  }
   if (pools.size() > 1) {
     adopt_orphans(pool);
     if (Block* block = find_free(pool, size, small)) return block;
@@ -223,6 +228,20 @@ void CachingAllocator::Impl::unbook(Block* block) {
   take(stats.allocation, small, 1);
 }
 
+/// Frees the block, which becomes free for use again when the streams that use it have passed this point.
+void CachingAllocator::Impl::free_block(Block* block, Queues& users) {
+  unbook(block);
+  for (const auto& queue : block->users) {
+    Event point(queue->record());
+    if (point.reached()) continue;
+    ++block->points_to_come;
+    pending[queue.get()].push_back({block, std::move(point)});
+  }
+  std::move(block->users.begin(), block->users.end(), std::back_inserter(users));
+  block->users.clear();
+  if (block->points_to_come == 0) release_block(block);
+}
+
 // --- the interface ---
 
 CachingAllocator::CachingAllocator(Arena& arena, int card) : impl_(std::make_unique<Impl>(arena, card)) {}
@@ -234,15 +253,16 @@ CachingAllocator::~CachingAllocator() = default;
 std::byte* CachingAllocator::allocate(std::size_t bytes, const std::shared_ptr<Stream>& stream) {
   if (impl_->made.inherited()) throw BadFork(kBadForkText);
   if (bytes == 0 || !stream) throw InvalidArgument("allocate: needs a size above 0 and a stream");
-  std::vector<Event> reached;  // destroyed without the lock
+  std::vector<Event> reached;  // destroyed without the lock, like the next
+  Queues users;
   std::unique_lock lock(impl_->mutex);
   if (bytes > impl_->arena.capacity()) impl_->throw_out_of_memory(bytes);
   const bool small = bytes <= kSmallLimit;
   const std::size_t size = round_up(bytes, small ? kUnit : kLargeUnit);
   reached = impl_->collect_pending();
   Pool& pool = impl_->pool_of(stream->queue());
-  Block* block = impl_->find_or_reserve(pool, size, small);
-  if (!block) block = impl_->retry(lock, pool, size, small);
+  Block* block = impl_->find_or_reserve(pool, size, small, users);
+  if (!block) block = impl_->retry(lock, pool, size, small, users);
   if (!block) impl_->throw_out_of_memory(bytes);
   impl_->split(block, size, small);
   return impl_->hand_out(lock, block, bytes, size);
@@ -253,20 +273,18 @@ void CachingAllocator::free(std::byte* p) {
     return;  // a forked child destroys its copies of tensors, but the memory is the parent's
   // The next owner of the block must not get this one's failure.
   if (SpoiledMemory::any()) spoiled_memory().renew(p, size_of(p));
-  std::vector<std::shared_ptr<Queue>> users;  // destroyed without the lock
+  Queues users;  // destroyed without the lock
   std::lock_guard lock(impl_->mutex);
   const auto found = impl_->live.find(p);
-  if (found == impl_->live.end()) throw InvalidArgument("free: not the start of a live block");
+  if (found == impl_->live.end() || found->second->freed_while_lent)
+    throw InvalidArgument("free: not the start of a live block");
   Block* block = found->second;
-  impl_->unbook(block);
-  users.swap(block->users);
-  for (const auto& queue : users) {
-    Event point(queue->record());
-    if (point.reached()) continue;
-    ++block->points_to_come;
-    impl_->pending[queue.get()].push_back({block, std::move(point)});
+  if (impl_->end_lease(block)) {
+    impl_->free_block(block, users);
+  } else {
+    block->freed_while_lent = true;
+    impl_->limbo.push_back(block);
   }
-  if (block->points_to_come == 0) impl_->release_block(block);
 }
 
 void CachingAllocator::record_stream(std::byte* p, const std::shared_ptr<Stream>& stream) {
@@ -290,8 +308,10 @@ std::size_t CachingAllocator::size_of(const std::byte* p) const {
 
 void CachingAllocator::empty_cache() {
   if (impl_->made.inherited()) throw BadFork(kBadForkText);
-  std::vector<Event> reached;  // destroyed without the lock
+  std::vector<Event> reached;  // destroyed without the lock, like the next
+  Queues users;
   std::unique_lock lock(impl_->mutex);
+  impl_->collect_lent(impl_->limbo.size(), users);
   reached = impl_->collect_pending();
   impl_->return_segments(lock);
 }

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "csrc_device/runtime/memory/arena.hpp"
+#include "csrc_device/runtime/sharing/ledger.hpp"
 #include "csrc_device/runtime/stream.hpp"
 
 namespace vdev {
@@ -45,16 +46,29 @@ class CachingAllocator {
   /// 1 MiB to 4096. When there is no room, the call waits for blocks that other streams still use and does
   /// what empty_cache() does; if there is no room then, it throws OutOfMemory. Inside a task the call does
   /// not wait, and a request beyond the limit throws at once. Throws BadFork in a forked child, as do
-  /// record_stream(), empty_cache() and set_limit(); the other members do nothing in a forked child.
+  /// record_stream(), lend(), empty_cache() and set_limit(); the other members do nothing in a forked child.
   std::byte* allocate(std::size_t bytes, const std::shared_ptr<Stream>& stream);
-  /// Takes back the block that allocate() returned as `p`. Throws InvalidArgument for any other pointer.
-  /// Never waits for a stream.
+  /// Takes back the block that allocate() returned as `p`, which lend() may delay. Throws InvalidArgument for
+  /// any other pointer. Never waits for a stream.
   void free(std::byte* p);
   /// Says that `stream` uses the block at `p`, too: once freed, the block is not reused before `stream` has
   /// passed the point of the free.
   void record_stream(std::byte* p, const std::shared_ptr<Stream>& stream);
   /// Returns the size of the block at `p`, as handed out, or 0 when no live block begins at `p`.
   std::size_t size_of(const std::byte* p) const;
+
+  /// Lends the live block that contains [p, p + bytes) to other processes, and counts one more message that
+  /// names it in the ledger of this process. A lent block that is freed stays what it was, in the figures,
+  /// too, until no message names it and nobody holds it. Throws InvalidArgument if no live block contains
+  /// the range, and Error.
+  Lease lend(const std::byte* p, std::size_t bytes);
+  /// Receives a message that came back to this process: holds the lent block, which may be freed by now.
+  /// Returns the address of `offset`, which is that of the range in the arena. Returns null if the block is
+  /// not lent any more, or does not contain the range.
+  std::byte* hold(Lease lease, std::size_t offset, std::size_t bytes);
+  void let_go(Lease lease);
+  /// Frees the lent blocks that the program has freed, and that nobody needs any more.
+  void collect_lent();
 
   /// Returns whole free segments to the system, once the tasks that may use them have run.
   void empty_cache();

@@ -57,6 +57,9 @@ struct Block {
   bool in_use = false;     // handed out, or freed while another stream may still use it
   int points_to_come = 0;
   std::vector<std::shared_ptr<Queue>> users;  // the queues of the streams that record_stream() named
+  Lease lease;                                // generation 0: not lent
+  std::size_t holds = 0;                      // of this process on its own lent block
+  bool freed_while_lent = false;
 
   bool whole_segment() const { return !previous && !next; }
 };
@@ -83,6 +86,9 @@ struct PendingFree {
   Event point;
 };
 
+/// Holds queues for the caller to destroy without the lock.
+using Queues = std::vector<std::shared_ptr<Queue>>;
+
 /// The caller of every member function holds the mutex. A function that takes the lock as an argument may
 /// release it in between.
 struct CachingAllocator::Impl {
@@ -91,13 +97,17 @@ struct CachingAllocator::Impl {
   ~Impl();
 
   Block* find_free(Pool& pool, std::size_t size, bool small);
-  Block* find_or_reserve(Pool& pool, std::size_t size, bool small);
+  Block* find_or_reserve(Pool& pool, std::size_t size, bool small, Queues& users);
   Block* reserve_segment(Pool& pool, std::size_t size, bool small);
   bool reserve_is_allowed(std::size_t size) const;
-  Block* retry(std::unique_lock<std::mutex>& lock, Pool& pool, std::size_t size, bool small);
+  Block* retry(std::unique_lock<std::mutex>& lock, Pool& pool, std::size_t size, bool small, Queues& users);
   void split(Block* block, std::size_t size, bool small);
   void merge(Block* block, Block* neighbour);
   void release_block(Block* block);
+  void free_block(Block* block, Queues& users);
+  Block* find_live(const std::byte* p, std::size_t bytes) const;
+  bool end_lease(Block* block);
+  void collect_lent(std::size_t most, Queues& users);
   void adopt_orphans(Pool& pool);
   std::vector<Event> collect_pending();
   void wait_for_pending(std::unique_lock<std::mutex>& lock);
@@ -122,6 +132,8 @@ struct CachingAllocator::Impl {
   std::unordered_map<const std::byte*, Block*> live;  // the blocks that are handed out
   std::unordered_map<std::size_t, std::unique_ptr<Segment>> segments;
   std::unordered_map<Queue*, std::deque<PendingFree>> pending;
+  std::unordered_map<std::uint32_t, Block*> lent;  // by the slot of the lease
+  std::deque<Block*> limbo;                        // the lent blocks that the program has freed
   AllocatorStats stats;
 };
 

@@ -139,13 +139,13 @@ void CachingAllocator::Impl::return_segments(std::unique_lock<std::mutex>& lock)
 }
 
 Block* CachingAllocator::Impl::retry(std::unique_lock<std::mutex>& lock, Pool& pool, std::size_t size,
-                                     bool small) {
+                                     bool small, Queues& users) {
   if (size > limit || size > arena.capacity()) return nullptr;  // freeing other blocks does not help
   ++stats.num_alloc_retries;
   wait_for_pending(lock);
-  if (Block* block = find_or_reserve(pool, size, small)) return block;
+  if (Block* block = find_or_reserve(pool, size, small, users)) return block;
   return_segments(lock);
-  return find_or_reserve(pool, size, small);
+  return find_or_reserve(pool, size, small, users);
 }
 
 void CachingAllocator::Impl::throw_out_of_memory(std::size_t bytes, const char* why) {

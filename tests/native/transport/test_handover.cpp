@@ -52,7 +52,7 @@ TEST(what_no_rank_makes_is_not_mapped) {
 TEST(the_kind_of_a_file_is_seen_before_it_is_opened) {
   const auto look = [](const std::string& path) {
     const FileDescriptor found(open(path.c_str(), O_PATH | O_CLOEXEC));
-    check_segment_kind(found.get());
+    return open_announced_segment(path, identify_segment(found.get()));
   };
   const FileDescriptor fd = make_segment("test", 4096);
   look("/proc/self/fd/" + std::to_string(fd.get()));

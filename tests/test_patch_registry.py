@@ -1,5 +1,6 @@
 """The registry of the patches of torch: what it checks, and that docs and tests cover every patch."""
 
+import importlib
 import inspect
 import re
 import sys
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from vccl import _C, _threads, _torch_patches, _torch_version
-from vccl._torch_patches import registry
+from vccl._torch_patches import imports, registry
 from vccl._torch_patches.registry import Patch
 from vccl._torch_patches.signatures import parameters_of, value_of
 
@@ -180,8 +181,25 @@ def test_every_module_with_a_patch_is_on_the_list():
     assert len(NAMES) == len(set(NAMES))
 
 
+def test_several_actions_wait_for_one_module(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "imported_late.py").write_text("value = 1\n")
+    seen = []
+    for mark in "ab":
+        imports.after(
+            "imported_late", lambda mark=mark: seen.append((mark, sys.modules["imported_late"].value))
+        )
+    assert seen == []
+    importlib.import_module("imported_late")
+    assert seen == [("a", 1), ("b", 1)]
+    imports.after("imported_late", lambda: seen.append("c"))
+    assert seen[2:] == ["c"]
+
+
 @every_patch
 def test_every_patch_fits_the_installed_torch(patch):
+    if patch.after_import_of:
+        pytest.importorskip(patch.after_import_of)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert list(patch._problems()) == []

@@ -160,6 +160,13 @@ def launch_host_func(function: Callable[[], object], /) -> None:
     An exception of the function becomes the stream's error, as a RuntimeError with the exception's text.
     """
 
+def begin_kernel(card: int, /, *tensors: torch.Tensor) -> None:
+    """Blocks until the current stream of a card has run everything. Compiled code calls it before a kernel.
+
+    Raises:
+        RuntimeError: a task on the stream failed, or a failed collective should have written a tensor.
+    """
+
 def default_generator(index: int, /) -> torch.Generator:
     """Returns the random number generator of a card."""
 

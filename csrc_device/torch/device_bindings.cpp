@@ -19,6 +19,8 @@
 #include "csrc_device/torch/interruption.hpp"
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
 #include "csrc_device/torch/memory/host_allocator.hpp"
+#include "csrc_device/torch/operators/launch.hpp"
+#include "csrc_device/torch/operators/spoiled_tensors.hpp"
 #include "csrc_device/torch/process_sharing.hpp"
 #include "csrc_device/torch/streams.hpp"
 
@@ -176,6 +178,23 @@ void bind_streams(py::module_& m) {
   });
 }
 
+// Makes a kernel that torch.compile has generated wait for its turn, and raises what launch() would raise.
+// Which arguments the kernel only writes is not known, so all of them count as read.
+void begin_kernel(int card, const py::args& tensors) {
+  {
+    py::gil_scoped_release no_gil;
+    wait_for_current_stream(card);
+  }
+  if (!SpoiledMemory::any()) [[likely]] {
+    return;
+  }
+  for (const auto& tensor : tensors) check_readable(tensor.cast<at::Tensor>());
+}
+
+void bind_kernels(py::module_& m) {
+  m.def("begin_kernel", &begin_kernel);
+}
+
 void bind_random(py::module_& m) {
   m.def("default_generator", [](int index) { return default_generator(index); });
 }
@@ -190,5 +209,6 @@ void init_device_bindings(py::module_& module) {
   vdev::bind_cpu_memory(module);
   vdev::bind_process_sharing(module);
   vdev::bind_streams(module);
+  vdev::bind_kernels(module);
   vdev::bind_random(module);
 }

@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 import torch
+from compiling import compiling
 from torch.multiprocessing import reductions
 from unpatched import unpatched
 
@@ -43,6 +44,37 @@ def test_hole_of_profiler():
 
 
 def test_hole_of_inductor():
-    x = torch.ones(3, device="vdev")
-    with unpatched("inductor"), pytest.raises(Exception, match="vdev"):
-        torch.compile(lambda x: x * 2)(x)
+    import torch._inductor.compile_fx
+
+    layer = torch.nn.LayerNorm(8, device="vdev")
+    with (
+        compiling(),
+        unpatched("inductor"),
+        unpatched("inductor_fallback"),
+        pytest.raises(Exception, match="can't multiply sequence by non-int"),
+    ):
+        torch.compile(lambda x: layer(x + 1) * 2)(torch.randn(4, 8, device="vdev"))
+
+
+def test_hole_of_inductor_fallback():
+    import torch._inductor.compile_fx
+
+    compiled = torch.compile(lambda x: x + 1, options={"cpp_wrapper": True})
+    with compiling(), unpatched("inductor_fallback"), pytest.raises(Exception, match="vdev not supported"):
+        compiled(torch.ones(3, device="vdev"))
+
+
+def test_hole_of_cuda_extensions(tmp_path, monkeypatch):
+    from torch.utils import cpp_extension
+
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
+    with unpatched("cuda_extensions"), pytest.raises(OSError, match="CUDA_HOME"):
+        cpp_extension.load_inline("mine", "", cuda_sources="int f();", build_directory=str(tmp_path))
+
+
+def test_hole_of_triton_kernels():
+    """Triton is tested by hand, as it is not installed with torch for the CPU and is larger than torch."""
+    jit = pytest.importorskip("triton.runtime.jit")
+    kernel = jit.JITFunction(test_hole_of_triton_kernels)
+    with unpatched("triton_kernels"), pytest.raises(RuntimeError, match="0 active drivers"):
+        kernel.run(torch.ones(3, device="vdev"), grid=(1,), warmup=False)

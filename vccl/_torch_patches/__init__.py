@@ -10,7 +10,15 @@ import importlib
 from vccl._torch_patches.registry import Patch
 
 # In the order in which they are applied. Several replace the same function, and the last one is called first.
-DEVICE_PATCHES = ("dlpack_device", "profiler", "inductor", "process_sharing")
+DEVICE_PATCHES = (
+    "dlpack_device",
+    "profiler",
+    "process_sharing",
+    "inductor",
+    "inductor_fallback",
+    "triton_kernels",
+    "cuda_extensions",
+)
 DISTRIBUTED_PATCHES = (
     "default_backend",
     "rendezvous",

@@ -224,11 +224,13 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 def register() -> None:
     """Makes this module ``torch.vdev``, and ``vdev`` a device of torch. Call this once."""
     from vccl import _torch_patches
+    from vccl._inductor import registration
 
     torch.utils.rename_privateuse1_backend("vdev")
     torch._register_device_module("vdev", sys.modules[__name__])
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _torch_patches.apply_to_device()
+    registration.register()
     # The threads of streams must stop while the interpreter is still whole.
     atexit.register(_C.shutdown)
 

@@ -1,0 +1,53 @@
+"""What is changed in a graph before code is generated for it."""
+
+from __future__ import annotations
+
+import torch
+from torch._inductor.custom_graph_pass import CustomGraphModulePass, get_hash_for_files
+
+from vccl import __version__
+from vccl._device_type import device_type
+from vccl._inductor import card_operations, card_wrapper
+
+
+class MoveScalarsToCards(CustomGraphModulePass):
+    """Copies CPU tensors of dimension 0 to the card whose tensors they are combined with.
+
+    Inductor takes the result of such an operator to be where its first argument is, unless another one is on
+    a GPU that it knows, and would make the result on the CPU.
+    """
+
+    def __call__(self, gm: torch.fx.GraphModule) -> None:
+        moved: dict[tuple[torch.fx.Node, torch.device], torch.fx.Node] = {}
+        for node in list(gm.graph.nodes):
+            result = node.meta.get("val")
+            if not _is_on_card(result) or node.target is torch.ops.prims.device_put.default:
+                continue
+            for scalar in node.all_input_nodes:
+                if not _is_cpu_scalar(scalar.meta.get("val")):
+                    continue
+                place = (scalar, result.device)
+                if place not in moved:
+                    with gm.graph.inserting_before(node):
+                        moved[place] = _copy_to(gm.graph, scalar, result.device)
+                node.replace_input_with(scalar, moved[place])
+
+    def uuid(self) -> tuple[str, bytes]:
+        """Identifies how code is generated. Inductor's cache on disk keeps apart what differs in this."""
+        return __version__, get_hash_for_files((__file__, card_wrapper.__file__, card_operations.__file__))
+
+
+def _copy_to(graph: torch.fx.Graph, scalar: torch.fx.Node, device: torch.device) -> torch.fx.Node:
+    copy = graph.call_function(torch.ops.prims.device_put.default, (scalar, device))
+    value = scalar.meta["val"]
+    with value.fake_mode:
+        copy.meta["val"] = torch.empty_like(value, device=device)
+    return copy
+
+
+def _is_on_card(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == device_type()
+
+
+def _is_cpu_scalar(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.dim() == 0

@@ -1,0 +1,38 @@
+"""Tells Dynamo and Inductor about the cards when a program first compiles something.
+
+Importing this module imports neither, because ``import torch`` does.
+"""
+
+from vccl._device_type import device_type
+from vccl._torch_patches import imports
+
+
+def register() -> None:
+    """Has the cards registered with Dynamo and Inductor once these are imported."""
+    imports.after("torch._dynamo.device_interface", _register_with_dynamo)
+    # This module imports all of Inductor that the registration needs.
+    imports.after("torch._inductor.compile_fx", _register_with_inductor)
+
+
+def _register_with_dynamo() -> None:
+    from torch._dynamo import device_interface
+
+    from vccl._inductor.card_interface import CardInterface
+
+    # Torch registers its own devices at the first question, and would replace what stands there for them.
+    device_interface.init_device_reg()
+    device_interface.register_interface_for_device(device_type(), CardInterface)
+
+
+def _register_with_inductor() -> None:
+    from torch._inductor.codegen import common
+
+    from vccl._inductor.card_operations import CardOperations
+    from vccl._inductor.card_scheduling import CardScheduling
+    from vccl._inductor.card_wrapper import CardWrapper
+    from vccl._inductor.graph_pass import MoveScalarsToCards
+
+    common.register_device_op_overrides(device_type(), CardOperations())
+    common.register_backend_for_device(
+        device_type(), CardScheduling, CardWrapper, device_custom_pass=MoveScalarsToCards()
+    )

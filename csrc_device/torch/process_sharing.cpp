@@ -26,20 +26,27 @@ class KnownStorages {
   c10::Storage find(const SharedRange& range) {
     std::lock_guard lock(mutex_);
     const auto found = storages_.find(key_of(range));
-    return found == storages_.end() ? c10::Storage() : c10::Storage(found->second.lock());
+    if (found == storages_.end()) return {};
+    c10::Storage storage(found->second.storage.lock());
+    // The owner may have resized its storage since, which gives it other memory.
+    const bool same = storage && storage.data() == found->second.data && storage.nbytes() == range.bytes;
+    return same ? storage : c10::Storage();
   }
 
   void add(const SharedRange& range, const c10::Storage& storage) {
     std::lock_guard lock(mutex_);
     if (storages_.size() >= limit_) {
-      std::erase_if(storages_, [](const auto& entry) { return entry.second.expired(); });
+      std::erase_if(storages_, [](const auto& entry) { return entry.second.storage.expired(); });
       limit_ = std::max(kLimit, 2 * storages_.size());
     }
-    storages_.insert_or_assign(key_of(range), storage.getWeakStorageImpl());
+    storages_.insert_or_assign(key_of(range), Known{storage.getWeakStorageImpl(), storage.data()});
   }
 
  private:
-  using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
+  struct Known {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    const void* data;
+  };
   using Key = std::tuple<std::string, std::uint32_t, std::uint32_t, std::uint64_t, std::uint64_t>;
   static constexpr std::size_t kLimit = 128;  // entries before those of dead storages are looked for
 
@@ -48,7 +55,7 @@ class KnownStorages {
   }
 
   std::mutex mutex_;
-  std::map<Key, Weak> storages_;
+  std::map<Key, Known> storages_;
   std::size_t limit_ = kLimit;
 };
 

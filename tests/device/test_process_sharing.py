@@ -246,10 +246,20 @@ def test_both_sides_write_to_one_memory(other):
     other.call(forget)
 
 
-def test_a_received_storage_cannot_be_resized(other):
-    x = torch.zeros(4, device="vdev")
+def test_resized_storages(other):
+    x = torch.ones(4, device="vdev")
     with pytest.raises(RuntimeError, match="not resizable"):
         other.call(torch.Tensor.resize_, x, (100,))
+    other.call(keep, "x", x)
+    # The owner's storage has other memory now, and what comes back is in the memory that was sent.
+    x.resize_(1000).zero_()
+    sent = other.call(kept, "x")
+    assert sent.data_ptr() != x.data_ptr()
+    assert sent.tolist() == [1] * 4
+    other.call(fill, "x", 2)
+    assert sent.tolist() == [2] * 4
+    assert x.sum() == 0
+    other.call(forget)
 
 
 def copied(x: torch.Tensor) -> list:

@@ -1,7 +1,9 @@
 """Collectives and messages over a card's memory that another process has sent (torch.multiprocessing)."""
 
+import multiprocessing
 from multiprocessing.connection import Client, Listener
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -60,6 +62,24 @@ def body(rank, size, path):
         dist.barrier(group=group)
         assert theirs.unique().tolist() == [9.0]  # what rank 1 has received lies here
         assert spare.unique().tolist() == [3.0]
+
+
+def failed_result(rank, size):
+    group = dist.new_group()
+    x = torch.ones(3 + rank, device="vdev")
+    ours, theirs = multiprocessing.Pipe()
+    with pytest.raises(dist.DistBackendError, match=r"all_reduce.*3 elements"):
+        dist.all_reduce(x, group=group)
+        ours.send(x)
+    with pytest.raises(dist.DistBackendError, match=r"all_reduce.*3 elements"):
+        ours.send([x])
+    x.fill_(1)
+    ours.send(x)
+    assert theirs.recv().data_ptr() == x.data_ptr()
+
+
+def test_what_a_failed_collective_should_have_written_is_not_sent(ranks):
+    ranks.run(2, failed_result)
 
 
 def test_collectives_on_memory_of_another_process(ranks, tmp_path):

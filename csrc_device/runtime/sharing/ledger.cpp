@@ -198,7 +198,7 @@ void PeerLedger::hold(Lease lease) {
   // From here on the owner cannot close the entry. The load pairs with the store in try_close().
   if (generation_of(entry(lease).load(std::memory_order_acquire)) != lease.generation) {
     file_.lock(lease.slot, F_UNLCK);
-    throw Error("its sender has freed the memory already; was the message received more than once?");
+    throw Error(kFreedAlready);
   }
 }
 

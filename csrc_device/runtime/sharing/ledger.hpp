@@ -86,6 +86,9 @@ class Ledger {
 /// Returns the ledger of this process, which its first call makes. Throws Error when the system refuses.
 Ledger& process_ledger();
 
+inline constexpr const char* kFreedAlready =
+    "its sender has freed the memory already; was the message received more than once?";
+
 /// Is the ledger of another process. Not thread-safe.
 class PeerLedger {
  public:

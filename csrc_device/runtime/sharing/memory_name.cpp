@@ -89,7 +89,10 @@ base::FileDescriptor MemoryName::open(std::int32_t fd, const base::FileIdentity&
   } catch (const base::SystemError& error) {
     const int code = error.code().value();
     if (code == ENOENT || code == ESRCH) throw Error(ended(pid));
-    throw Error(error.what());
+    std::string text = error.what();
+    if (code == EACCES || code == EPERM)
+      text += ". A process that is protected from others of its user (PR_SET_DUMPABLE) shares no memory";
+    throw Error(text);
   } catch (const base::FileRefused& error) {
     // The number of the process, or that of the descriptor, belongs to another one by now.
     throw Error(base::text(ended(pid), " (", error.what(), ")"));

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <exception>
+#include <vector>
 
 #include "base/fork.hpp"
 #include "base/text.hpp"
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/memory/arena.hpp"
+#include "csrc_device/runtime/spoiled_memory.hpp"
 
 namespace vdev {
 
@@ -19,7 +21,7 @@ class PeerRange final : public HeldRange {
             PeerMemory::FileKey memory)
       : HeldRange(data, card), range_(std::move(range)), peer_(peer), memory_(memory), all_(all) {}
   ~PeerRange() override {
-    if (!made_.inherited()) all_.drop(*this);
+    if (registered_ && !made_.inherited()) all_.drop(*this);
   }
 
   bool contains(const std::byte* p, std::size_t bytes) const {
@@ -34,6 +36,19 @@ class PeerRange final : public HeldRange {
   const PeerMemory::FileKey peer_, memory_;
   PeerMemory& all_;
   const base::ProcessMark made_;
+  bool registered_ = false;  // whether it is among the ranges, and holds its block
+};
+
+struct PeerMemory::Unused {
+  std::vector<Memory> memories;
+
+  ~Unused() {
+    for (const Memory& memory : memories) {
+      // What lies at these addresses next must not have this memory's failures.
+      if (SpoiledMemory::any()) spoiled_memory().renew(memory.base, memory.size);
+      ::munmap(memory.base, memory.size);
+    }
+  }
 };
 
 /// The caller of the private functions holds the mutex.
@@ -58,36 +73,41 @@ PeerMemory::Memory& PeerMemory::find_or_map(Peer& peer, const MemoryName& name, 
   return peer.memories.emplace(key, std::move(memory)).first->second;
 }
 
-void PeerMemory::hold(Peer& peer, Lease lease) {
-  std::size_t& holds = peer.holds[lease.slot];
+/// Returns whether this is the process's only hold on the block.
+bool PeerMemory::hold(Peer& peer, Lease lease) {
   // A process has one lock on a slot, whatever the number of its holds.
-  if (holds == 0) {
+  const auto [entry, is_new] = peer.holds.try_emplace(lease.slot);
+  Holds& holds = entry->second;
+  if (is_new) {
     try {
       peer.ledger->hold(lease);
     } catch (...) {
-      peer.holds.erase(lease.slot);
+      peer.holds.erase(entry);
       throw;
     }
+    holds.generation = lease.generation;
+  } else if (holds.generation != lease.generation) {
+    throw Error(kFreedAlready);
   }
-  ++holds;
+  ++holds.count;
+  return is_new;
 }
 
 void PeerMemory::let_go(Peer& peer, Lease lease) {
   const auto found = peer.holds.find(lease.slot);
-  if (--found->second != 0) return;
+  if (--found->second.count != 0) return;
   peer.holds.erase(found);
   peer.ledger->let_go(lease);
 }
 
-/// Unmaps what nobody holds. Pages of a process that has ended are given back to the system then.
-void PeerMemory::close_unused(FileKey peer_key) {
+/// Takes out what nobody holds. Pages of a process that has ended go back to the system with the mapping.
+void PeerMemory::close_unused(FileKey peer_key, Unused& unused) {
   const auto peer = peers_.find(peer_key);
   if (peer == peers_.end()) return;
   auto& memories = peer->second.memories;
-  std::erase_if(memories, [this](const auto& entry) {
-    const Memory& memory = entry.second;
-    if (memory.holds != 0) return false;
-    ::munmap(memory.base, memory.size);
+  std::erase_if(memories, [&](auto& entry) {
+    if (entry.second.holds != 0) return false;
+    unused.memories.push_back(std::move(entry.second));
     mapped_.fetch_sub(1, std::memory_order_relaxed);
     return true;
   });
@@ -96,43 +116,57 @@ void PeerMemory::close_unused(FileKey peer_key) {
 
 std::unique_ptr<HeldRange> PeerMemory::receive(const MemoryName& name, const SharedRange& range, int card) {
   const FileKey peer_key = key_of(name.ledger), memory_key = key_of(name.memory);
-  const Lease lease{range.slot, range.generation};
-  std::lock_guard lock(mutex_);
-  try {
-    Peer& peer = find_or_open(name);
-    Memory& memory = find_or_map(peer, name, card);
-    if (range.offset > memory.size || range.bytes > memory.size - range.offset) {
-      throw Error(base::text("the message names ", range.bytes, " bytes at ", range.offset,
-                             ", and the memory has ", memory.size));
+  std::unique_ptr<PeerRange> held;
+  bool first = false;
+  {
+    Unused unused;  // destroyed without the lock
+    std::lock_guard lock(mutex_);
+    try {
+      Peer& peer = find_or_open(name);
+      Memory& memory = find_or_map(peer, name, card);
+      if (range.offset > memory.size || range.bytes > memory.size - range.offset) {
+        throw Error(base::text("the message names ", range.bytes, " bytes at ", range.offset,
+                               ", and the memory has ", memory.size));
+      }
+      held = std::make_unique<PeerRange>(*this, memory.base + range.offset, memory.card, range, peer_key,
+                                         memory_key);
+      const auto place = ranges_.emplace(held->data(), held.get());
+      try {
+        first = hold(peer, held->lease());
+      } catch (...) {
+        ranges_.erase(place);
+        throw;
+      }
+      held->registered_ = true;
+      ++memory.holds;
+      peer.ledger->take_message(held->lease());
+    } catch (const base::FileRefused& error) {
+      close_unused(peer_key, unused);
+      throw Error(error.what());
+    } catch (...) {
+      close_unused(peer_key, unused);
+      throw;
     }
-    hold(peer, lease);
-    peer.ledger->take_message(lease);
-    ++memory.holds;
-    auto held = std::make_unique<PeerRange>(*this, memory.base + range.offset, memory.card, range, peer_key,
-                                            memory_key);
-    ranges_.emplace(held->data(), held.get());
-    return held;
-  } catch (const base::FileRefused& error) {
-    close_unused(peer_key);
-    throw Error(error.what());
-  } catch (...) {
-    close_unused(peer_key);
-    throw;
   }
+  // A failure here concerned the block that this process has held there before.
+  if (first && SpoiledMemory::any()) spoiled_memory().renew(held->data(), range.bytes);
+  return held;
 }
 
 void PeerMemory::drop(const PeerRange& range) {
+  Unused unused;  // destroyed without the lock
   std::lock_guard lock(mutex_);
   const auto [first, last] = ranges_.equal_range(range.data());
   ranges_.erase(std::find_if(first, last, [&](const auto& entry) { return entry.second == &range; }));
   Peer& peer = peers_.find(range.peer_)->second;
   --peer.memories.find(range.memory_)->second.holds;
   let_go(peer, range.lease());
-  close_unused(range.peer_);
+  close_unused(range.peer_, unused);
 }
 
 void PeerMemory::decline(const MemoryName& name, const SharedRange& range) {
   const Lease lease{range.slot, range.generation};
+  Unused unused;  // destroyed without the lock
   std::lock_guard lock(mutex_);
   try {
     Peer& peer = find_or_open(name);
@@ -142,7 +176,7 @@ void PeerMemory::decline(const MemoryName& name, const SharedRange& range) {
   } catch (const std::exception&) {
     // The owner has ended, or has freed the block: nobody waits for the message.
   }
-  close_unused(key_of(name.ledger));
+  close_unused(key_of(name.ledger), unused);
 }
 
 std::optional<SharedRange> PeerMemory::pass_on(const std::byte* p, std::size_t bytes) {

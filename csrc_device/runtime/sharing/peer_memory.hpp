@@ -44,19 +44,26 @@ class PeerMemory {
     std::string name;  // the bytes of the MemoryName by which it was opened
     std::size_t holds = 0;
   };
+  /// Is what this process holds of one block.
+  struct Holds {
+    std::uint32_t generation = 0;
+    std::size_t count = 0;
+  };
   /// Is one other process.
   struct Peer {
     std::unique_ptr<PeerLedger> ledger;
     std::map<FileKey, Memory> memories;
-    std::unordered_map<std::uint32_t, std::size_t> holds;  // of each slot
+    std::unordered_map<std::uint32_t, Holds> holds;  // by slot
   };
+  /// Takes memories that nobody holds any more, and unmaps them when it is destroyed, without the mutex.
+  struct Unused;
 
   static FileKey key_of(const base::FileIdentity& file) { return {file.device, file.inode}; }
   Peer& find_or_open(const MemoryName& name);
   Memory& find_or_map(Peer& peer, const MemoryName& name, int card);
-  void hold(Peer& peer, Lease lease);
+  bool hold(Peer& peer, Lease lease);
   void let_go(Peer& peer, Lease lease);
-  void close_unused(FileKey peer_key);
+  void close_unused(FileKey peer_key, Unused& unused);
   void drop(const PeerRange& range);
 
   std::mutex mutex_;

@@ -166,6 +166,8 @@ TEST(ranges_and_leases_that_the_owner_did_not_name) {
     check_error(changed([](SharedRange& r) { r.generation = 0; }), "names no block");
     check_error(changed([](SharedRange& r) { ++r.generation; }), "its sender has freed the memory already");
     check_error(changed([](SharedRange& r) { ++r.slot; }), "its sender has freed the memory already");
+    const auto held = receive_range(good);  // now the entry is held already
+    check_error(changed([](SharedRange& r) { ++r.generation; }), "its sender has freed the memory already");
   });
 }
 

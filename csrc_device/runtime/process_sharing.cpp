@@ -45,6 +45,7 @@ int find_card(const MemoryName& name) {
   if (found != visible.end()) return static_cast<int>(found - visible.begin());
   std::string seen;
   for (const int physical : visible) seen += base::text(seen.empty() ? "" : ", ", physical);
+  if (seen.empty()) seen = "(none)";
   throw InvalidArgument(
       base::text("A tensor of process ", name.pid, " cannot be received: it is on the physical card ",
                  name.physical_card, ", and this process sees the cards ", seen,
@@ -121,7 +122,8 @@ void decline_range(const SharedRange& range) {
   const auto name = MemoryName::of_bytes(range.memory);
   if (in_bad_fork()) return;
   if (is_own(name)) {
-    receive_own(card(find_card(name)), range);
+    auto& allocator = card(find_card(name)).allocator();
+    if (allocator.hold(lease_of(range), range.offset, range.bytes)) allocator.let_go(lease_of(range));
   } else {
     peer_memory().decline(name, range);
   }

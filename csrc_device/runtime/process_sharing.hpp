@@ -52,7 +52,7 @@ SharedRange share_range(int card, const std::byte* p, std::size_t bytes);
 /// BadFork. Never waits for the owner, apart from a lock that the owner holds for microseconds.
 std::unique_ptr<HeldRange> receive_range(const SharedRange& range);
 
-/// Receives a message without using the memory. Does nothing if the owner has ended.
+/// Receives a message without using the memory. Does nothing if the owner has ended or has freed the block.
 void decline_range(const SharedRange& range);
 
 /// Returns the card of this process that a message names, and checks nothing else. Throws what

@@ -51,6 +51,12 @@ class Stage {
     return {text, static_cast<std::size_t>(size)};
   }
 
+  /// Returns whether a text waits for the actor.
+  bool has_news(std::size_t actor) const {
+    pollfd entry{inboxes_[actor].ends[0], POLLIN, 0};
+    return poll(&entry, 1, 0) == 1;
+  }
+
   void tell(std::size_t actor, const vdev::SharedRange& range) {
     const std::uint64_t numbers[] = {range.offset, range.bytes, range.slot, range.generation};
     tell(actor, std::string(reinterpret_cast<const char*>(numbers), sizeof numbers) + range.memory);

@@ -63,7 +63,7 @@ def train(model, call, *inputs):
         ("eager", Block, lambda: torch.randint(50, (2, 12))),
         ("aot_eager", Block, lambda: torch.randint(50, (2, 12))),
         ("inductor", Block, lambda: torch.randint(50, (2, 12))),
-        ("inductor", images, lambda: torch.randn(2, 3, 8, 8)),
+        ("inductor", images, lambda: torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)),
     ],
     ids=["eager", "aot_eager", "inductor", "inductor-images"],
 )
@@ -187,6 +187,18 @@ def test_the_order_of_the_current_stream():
     torch.testing.assert_close(compiled(x), found)
 
 
+def test_questions_about_cards_inside_of_a_graph():
+    def function(x):
+        if torch.vdev.is_available() and torch.vdev.device_count() > 1:
+            return x + torch.vdev.current_device()
+        return x
+
+    compiled = torch.compile(function, fullgraph=True, backend="eager")
+    for card in (0, 1, 0):
+        with torch.vdev.device(card):
+            assert compiled(torch.zeros(1, device="vdev:0")).item() == card
+
+
 def test_events_and_streams_inside_of_a_graph(recwarn):
     def record(x):
         event = torch.Event("vdev")
@@ -223,6 +235,24 @@ def test_what_inductor_cannot_compile_runs_eagerly_and_says_so_once():
             torch.testing.assert_close(*[torch.autograd.grad(value, x) for value in sums])
     texts = [str(warning.message) for warning in caught if "Inductor" in str(warning.message)]
     assert len(texts) == 1 and "operator by operator (AssertionError: Device vdev not supported)" in texts[0]
+
+
+def test_flex_attention():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    def nearby(score, batch, head, i, j):
+        return score + (i - j) * 0.1
+
+    q, k, v = (torch.randn(1, 2, 32, 16, device="vdev", requires_grad=True) for _ in range(3))
+    distances = torch.arange(32, device="vdev")
+    scores = q @ k.transpose(-1, -2) / 4 + (distances[:, None] - distances) * 0.1
+    expected = scores.softmax(-1) @ v
+    with pytest.warns(UserWarning, match=r"Inductor cannot compile.*\n?$"):
+        found = torch.compile(flex_attention)(q, k, v, score_mod=nearby)
+        gradients = torch.autograd.grad(found.square().sum(), (q, k, v))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    wanted = torch.autograd.grad(expected.square().sum(), (q, k, v))
+    torch.testing.assert_close(gradients, wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_a_missing_compiler_is_named():

@@ -78,3 +78,31 @@ def test_hole_of_triton_kernels():
     kernel = jit.JITFunction(test_hole_of_triton_kernels)
     with unpatched("triton_kernels"), pytest.raises(RuntimeError, match="0 active drivers"):
         kernel.run(torch.ones(3, device="vdev"), grid=(1,), warmup=False)
+
+
+def test_hole_of_fake_convolution():
+    from torch._subclasses import FakeTensorMode, fake_impls
+
+    def convolution(x):
+        return torch.nn.functional.conv2d(x, torch.ones(4, 4, 3, 3, device="vdev"))
+
+    x = torch.ones(2, 4, 9, 9, device="vdev").to(memory_format=torch.channels_last)
+    operator = torch.ops.aten.convolution.default
+
+    def strides():
+        FakeTensorMode.cache_clear()
+        with FakeTensorMode() as mode:
+            return convolution(mode.from_tensor(x)).stride()
+
+    assert strides() == convolution(x).stride()
+    with mock.patch.dict(fake_impls.op_implementations_dict, {operator: fake_impls.conv}):
+        assert strides() != convolution(x).stride()
+    FakeTensorMode.cache_clear()
+
+
+def test_hole_of_flex_attention():
+    from torch.nn.attention import flex_attention
+
+    x = torch.ones(1, 1, 16, 16, device="vdev")
+    with unpatched("flex_attention"), pytest.raises(ValueError, match="only supported on CUDA, CPU"):
+        flex_attention.flex_attention(x, x, x)

@@ -7,7 +7,8 @@ from torch._inductor.custom_graph_pass import CustomGraphModulePass, get_hash_fo
 
 from vccl import __version__
 from vccl._device_type import device_type
-from vccl._inductor import card_operations, card_wrapper
+from vccl._inductor import card_operations, card_scheduling, card_wrapper
+from vccl._torch_patches import fake_convolution, inductor
 
 
 class MoveScalarsToCards(CustomGraphModulePass):
@@ -34,7 +35,8 @@ class MoveScalarsToCards(CustomGraphModulePass):
 
     def uuid(self) -> tuple[str, bytes]:
         """Identifies how code is generated. Inductor's cache on disk keeps apart what differs in this."""
-        return __version__, get_hash_for_files((__file__, card_wrapper.__file__, card_operations.__file__))
+        modules = (card_operations, card_scheduling, card_wrapper, fake_convolution, inductor)
+        return __version__, get_hash_for_files((__file__, *(str(module.__file__) for module in modules)))
 
 
 def _copy_to(graph: torch.fx.Graph, scalar: torch.fx.Node, device: torch.device) -> torch.fx.Node:

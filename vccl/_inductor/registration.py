@@ -10,6 +10,7 @@ from vccl._torch_patches import imports
 def register() -> None:
     """Has the cards registered with Dynamo and Inductor once these are imported."""
     imports.after("torch._dynamo.device_interface", _register_with_dynamo)
+    imports.after("torch._dynamo", _mark_constants)
     # This module imports all of Inductor that the registration needs.
     imports.after("torch._inductor.compile_fx", _register_with_inductor)
 
@@ -22,6 +23,15 @@ def _register_with_dynamo() -> None:
     # Torch registers its own devices at the first question, and would replace what stands there for them.
     device_interface.init_device_reg()
     device_interface.register_interface_for_device(device_type(), CardInterface)
+
+
+def _mark_constants() -> None:
+    """Has Dynamo call the functions whose results do not change, where it would not look into them."""
+    import torch
+
+    module = getattr(torch, device_type())
+    for name in ("device_count", "get_device_capability", "is_available", "is_bf16_supported"):
+        torch.compiler.assume_constant_result(getattr(module, name))
 
 
 def _register_with_inductor() -> None:

@@ -16,6 +16,8 @@ DEVICE_PATCHES = (
     "process_sharing",
     "inductor",
     "inductor_fallback",
+    "fake_convolution",
+    "flex_attention",
     "triton_kernels",
     "cuda_extensions",
 )

@@ -46,7 +46,7 @@ def _compile(
     except Exception as error:
         cause = getattr(error, "inner_exception", error)
         _raise_what_matters(error, cause)
-        _warn(f"{type(cause).__name__}: {cause}")
+        _warn(f"{type(cause).__name__}: {cause}".partition("\n")[0])
     from torch._functorch.aot_autograd import make_boxed_func
 
     return make_boxed_func(saved.forward)
@@ -79,6 +79,6 @@ def _raise_what_matters(error: Exception, cause: Exception) -> None:
 def _warn(reason: str) -> None:
     warnings.warn(
         f"torch.compile: Inductor cannot compile a graph on {device_type()}, which therefore runs operator "
-        f"by operator ({reason[:1000]}).",
+        f"by operator ({reason}).",
         stacklevel=2,
     )

@@ -13,7 +13,7 @@ import torch
 from vccl import _C
 
 from . import amp
-from ._device import DeviceLike, index_of
+from ._device import DeviceLike, current_index, index_of
 from .memory import (
     empty_cache,
     max_memory_allocated,
@@ -158,7 +158,7 @@ def init() -> None:
 
 def current_device() -> int:
     """Returns the current card of the calling thread."""
-    return _C.current_device()
+    return current_index()
 
 
 def set_device(device: DeviceLike) -> None:

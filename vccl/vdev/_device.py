@@ -30,5 +30,13 @@ def index_of(device: DeviceLike, optional: bool = True) -> int:
     if device is None or device.index is None:
         if not optional:
             raise ValueError(f"Expected a vdev device with an index or an integer, but got: {device}")
-        return _C.current_device()
+        return current_index()
     return device.index
+
+
+def current_index() -> int:
+    """Returns the current card of the calling thread."""
+    # torch.compile can trace and guard the function of torch, which counts as a use of the device elsewhere.
+    if torch.compiler.is_dynamo_compiling():
+        return torch.accelerator.current_device_index()
+    return _C.current_device()

@@ -47,7 +47,7 @@ class Event(torch.Event, metaclass=_EventType):
 
 def current_stream(device: DeviceLike = None) -> torch.Stream:
     """Returns the stream that is current on the card in the calling thread."""
-    return torch._C._accelerator_getStream(index_of(device))
+    return torch.accelerator.current_stream(index_of(device))  # which torch.compile can trace
 
 
 def default_stream(device: DeviceLike = None) -> torch.Stream:

@@ -21,7 +21,7 @@
 
 namespace scene {
 
-constexpr int kTimeout = 60'000;  // ms
+constexpr int kTimeout = 300'000;  // ms
 
 /// What the processes say to each other, as texts.
 class Stage {

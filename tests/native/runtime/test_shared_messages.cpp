@@ -98,6 +98,22 @@ TEST(other_machines_users_and_namespaces) {
   });
 }
 
+TEST(the_kernel_keeps_other_users_out) {
+  if (geteuid() != 0) return;  // only root can become another user
+  play({Actor([](Stage& stage) {
+          auto* p = card(0).allocator().allocate(kSize, card(0).default_stream());
+          stage.tell(1, share_range(0, p, kSize));
+          CHECK_EQ(stage.hear(0), "done");
+        }),
+        Actor([](Stage& stage) {
+          const auto good = stage.hear_range(1);
+          CHECK_EQ(setresuid(65534, 65534, 65534), 0);
+          check_error(good, "belongs to user 0, and the receiver to user 65534");
+          check_error(with_name(good, [](MemoryName& name) { name.user = 65534; }), "Permission denied");
+          stage.tell(0, "done");
+        })});
+}
+
 TEST(other_processes_and_files) {
   receive_others_than([](const SharedRange& good) {
     const char* ended = "that owns the memory has ended";

@@ -17,6 +17,7 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 from torch.multiprocessing import queue as torch_queues
+from torch.multiprocessing import reductions
 from torch.utils.data import DataLoader, Dataset
 
 from vccl import _C
@@ -209,6 +210,16 @@ def test_pipes():
     x = torch.arange(3, device="vdev")
     ours.send(x[1:])
     assert theirs.recv().data_ptr() == x[1:].data_ptr()
+
+
+def rebuilt(pickled: bytes) -> list:
+    function, arguments = pickle.loads(pickled)
+    return function(*arguments).tolist()
+
+
+def test_frameworks_that_send_the_values_themselves(other):
+    x = torch.arange(6, device="vdev").reshape(2, 3)
+    assert other.call(rebuilt, pickle.dumps(reductions.reduce_tensor(x.t()))) == x.t().tolist()
 
 
 def test_other_ways_of_pickling_copy():

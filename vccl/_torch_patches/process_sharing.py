@@ -1,7 +1,8 @@
 """Lets torch.multiprocessing send tensors of cards, and tells the reader of a queue of one that cannot go.
 
-Torch has ways to share the memory of the CPU and of CUDA's devices, and refuses any other device. What it
-registers with ``ForkingPickler`` is replaced for tensors and storages on cards.
+Torch has ways to share the memory of the CPU and of CUDA's devices, and refuses any other device. Its
+functions that say how a tensor and a storage are pickled are replaced for what lies on cards. Frameworks also
+call ``reduce_tensor`` themselves, and send its result in their own way.
 
 A queue pickles in a thread of its own. An error there is printed and the item dropped, and the reader waits
 for ever. If a card's tensor cannot be sent, the reader's ``get`` raises the error instead.
@@ -10,7 +11,6 @@ for ever. If a card's tensor cannot be sent, the reader's ``get`` raises the err
 import threading
 from collections.abc import Callable
 from multiprocessing import queues
-from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
@@ -25,8 +25,7 @@ PATCH = Patch(
     until="torch asks a device how its memory is shared, and a queue tells its reader of errors",
     upstream=("python/cpython#74594",),
 )
-PATCH.relies_on("torch.multiprocessing.reductions:reduce_tensor", "(tensor)")
-PATCH.relies_on("torch.multiprocessing.reductions:reduce_storage", "(storage)")
+PATCH.relies_on("torch.multiprocessing.reductions:init_reductions", "()")
 
 _Reduce = Callable[[Any], Any]
 
@@ -39,30 +38,15 @@ class _Thread(threading.local):
 
 _thread = _Thread()
 
-# Type checkers do not know its private attributes.
-_Pickler: Any = ForkingPickler
 
-
-def _shares(tensor: torch.Tensor) -> bool:
-    """Returns whether a card's tensor is sent as its memory. Torch takes others apart, or raises for them."""
-    is_leaf = tensor.is_leaf or not tensor.requires_grad
-    return tensor.layout == torch.strided and not tensor.is_nested and is_leaf
-
-
-def _for_cards(on_card: _Reduce, elsewhere: _Reduce) -> _Reduce:
-    """Returns a reducer that calls `on_card` for what lies on a card."""
-
-    def reduce(found: Any) -> Any:
-        if found.device.type != "vdev":
-            return elsewhere(found)
-        try:
-            return on_card(found)
-        except Exception as error:
-            if not _thread.feeds_queue:
-                raise
-            return _fail, (f"the sender could not put a card's tensor into the queue: {error}",)
-
-    return reduce
+def _tell_reader(reduce: _Reduce, found: Any) -> Any:
+    """Returns how something on a card is pickled: by `reduce`, or, if nobody would see its error, as that."""
+    try:
+        return reduce(found)
+    except Exception as error:
+        if not _thread.feeds_queue:
+            raise
+        return _fail, (f"the sender could not put a card's tensor into the queue: {error}",)
 
 
 def _fail(text: str) -> None:
@@ -70,21 +54,26 @@ def _fail(text: str) -> None:
     raise RuntimeError(text)
 
 
-def _reduce_tensor(tensor: torch.Tensor) -> Any:
-    if _shares(tensor):
-        return process_sharing.reduce_tensor(tensor)
-    return reductions.reduce_tensor(tensor)
+@PATCH.replaces("torch.multiprocessing.reductions:reduce_tensor", "(tensor)")
+def _reduce_tensor(original: _Reduce, tensor: torch.Tensor) -> Any:
+    if tensor.device.type != "vdev":
+        return original(tensor)
+    # Torch takes other layouts apart, and raises for a tensor that needs a gradient and is no leaf.
+    is_leaf = tensor.is_leaf or not tensor.requires_grad
+    is_dense = tensor.layout == torch.strided and not tensor.is_nested
+    return _tell_reader(process_sharing.reduce_tensor if is_leaf and is_dense else original, tensor)
+
+
+@PATCH.replaces("torch.multiprocessing.reductions:reduce_storage", "(storage)")
+def _reduce_storage(original: _Reduce, storage: torch.UntypedStorage) -> Any:
+    if storage.device.type != "vdev":
+        return original(storage)
+    return _tell_reader(process_sharing.reduce_storage, storage)
 
 
 @PATCH.action
-def _register_reducers() -> None:
-    on_card: dict[_Reduce, _Reduce] = {
-        reductions.reduce_tensor: _reduce_tensor,
-        reductions.reduce_storage: process_sharing.reduce_storage,
-    }
-    for kind, reducer in list(_Pickler._extra_reducers.items()):
-        if reducer in on_card:
-            ForkingPickler.register(kind, _for_cards(on_card[reducer], reducer))
+def _register() -> None:
+    reductions.init_reductions()  # gives ForkingPickler the two functions
 
 
 @PATCH.replaces(

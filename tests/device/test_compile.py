@@ -199,6 +199,25 @@ def test_questions_about_cards_inside_of_a_graph():
             assert compiled(torch.zeros(1, device="vdev:0")).item() == card
 
 
+def test_a_generator_is_saved_and_restored_inside_of_compiled_code():
+    def function(x):
+        state = torch.vdev.get_rng_state()
+        first = x + torch.rand(3, device="vdev")
+        torch.vdev.set_rng_state(state)
+        return first, x + torch.rand(3, device="vdev")
+
+    first, second = torch.compile(function, backend="eager")(torch.zeros(3, device="vdev"))
+    assert torch.equal(first, second)
+
+
+def test_aot_inductor_raises():
+    from torch._inductor import aoti_compile_and_package
+
+    program = torch.export.export(nn.ReLU(), (torch.ones(3, device="vdev"),))
+    with pytest.raises(Exception, match="vdev not supported"):
+        aoti_compile_and_package(program)
+
+
 def test_events_and_streams_inside_of_a_graph(recwarn):
     def record(x):
         event = torch.Event("vdev")

@@ -10,7 +10,7 @@ from vccl._torch_patches import imports
 def register() -> None:
     """Has the cards registered with Dynamo and Inductor once these are imported."""
     imports.after("torch._dynamo.device_interface", _register_with_dynamo)
-    imports.after("torch._dynamo", _mark_constants)
+    imports.after("torch._dynamo", _say_what_to_trace)
     # This module imports all of Inductor that the registration needs.
     imports.after("torch._inductor.compile_fx", _register_with_inductor)
 
@@ -25,13 +25,15 @@ def _register_with_dynamo() -> None:
     device_interface.register_interface_for_device(device_type(), CardInterface)
 
 
-def _mark_constants() -> None:
-    """Has Dynamo call the functions whose results do not change, where it would not look into them."""
+def _say_what_to_trace() -> None:
+    """Has Dynamo call what it cannot look into: questions whose answers do not change, and generators."""
     import torch
+    from torch._dynamo import trace_rules
 
     module = getattr(torch, device_type())
     for name in ("device_count", "get_device_capability", "is_available", "is_bf16_supported"):
         torch.compiler.assume_constant_result(getattr(module, name))
+    trace_rules.add("vccl.vdev.random")
 
 
 def _register_with_inductor() -> None:

@@ -61,7 +61,10 @@ def _raise_what_matters(error: Exception, cause: Exception) -> None:
     """Raises an error that running the graph eagerly would hide or repeat."""
     from torch._dynamo.exc import BackendCompilerFailed, TorchDynamoException
     from torch._inductor.exc import InvalidCxxCompiler
+    from torch._inductor.virtualized import V
 
+    if V.aot_compilation:  # the caller wants a file
+        raise error
     if isinstance(cause, InvalidCxxCompiler):
         raise RuntimeError(
             f"torch.compile: Inductor writes C++ for {device_type()}, and found no C++ compiler to compile "

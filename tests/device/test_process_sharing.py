@@ -8,7 +8,7 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import queues
 from typing import Any
@@ -16,48 +16,16 @@ from typing import Any
 import pytest
 import torch
 import torch.multiprocessing as mp
+from other_process import KEPT, SPAWN, TIMEOUT, OtherProcess, fill, forget, keep, kept
 from torch.multiprocessing import queue as torch_queues
 from torch.multiprocessing import reductions
 from torch.utils.data import DataLoader, Dataset
 
 from vccl import _C
 
-SPAWN = mp.get_context("spawn")
-TIMEOUT = 300
 NO_LEAF = "Cowardly refusing to serialize non-leaf tensor"
 BAD_FORK = "Cannot re-initialize vdev in forked subprocess"
 ENDED = r"cannot be received: the process \d+ that owns the memory has ended"
-
-
-class OtherProcess:
-    """A process that calls functions. What it keeps is in the `KEPT` of its module."""
-
-    def __init__(self) -> None:
-        self.requests, self.answers = SPAWN.Queue(), SPAWN.Queue()
-        self.process = SPAWN.Process(target=serve, args=(self.requests, self.answers), daemon=True)
-        self.process.start()
-
-    def call(self, function: Callable, *arguments: object) -> Any:
-        """Returns what the function returns there. Raises RuntimeError for what it raises."""
-        self.requests.put((function, arguments))
-        done, answer = self.answers.get(timeout=TIMEOUT)
-        if not done:
-            raise RuntimeError(answer)
-        return answer
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.join(TIMEOUT)
-
-
-def serve(requests: Any, answers: Any) -> None:
-    while True:
-        try:
-            function, arguments = requests.get()
-            answers.put((True, function(*arguments)))
-        except Exception as error:
-            answers.put((False, f"{type(error).__name__}: {error}"))
-        function = arguments = None  # lets go of the tensors
 
 
 @pytest.fixture(scope="module")
@@ -73,25 +41,6 @@ def mortal() -> Iterator[OtherProcess]:
     process = OtherProcess()
     yield process
     process.end()
-
-
-KEPT: dict[str, Any] = {}
-
-
-def keep(name: str, found: Any) -> None:
-    KEPT[name] = found
-
-
-def kept(name: str) -> Any:
-    return KEPT[name]
-
-
-def forget() -> None:
-    KEPT.clear()
-
-
-def fill(name: str, value: float) -> None:
-    KEPT[name].fill_(value)
 
 
 @dataclasses.dataclass

@@ -33,6 +33,8 @@ class CardWrapper(PythonWrapperCodegen):
 
     def write_header(self) -> None:
         super().write_header()
+        # mode="reduce-overhead" asks for CUDA graphs. Inductor keeps this with the compiled code.
+        V.graph.disable_cudagraphs_reason = "virtual cards have no CUDA graphs"
         self.header.splice("from vccl._C import begin_kernel")
 
     def _generate_kernel_call_helper(

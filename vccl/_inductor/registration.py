@@ -37,6 +37,7 @@ def _say_what_to_trace() -> None:
 
 
 def _register_with_inductor() -> None:
+    from torch._inductor import utils
     from torch._inductor.codegen import common
 
     from vccl._inductor.card_operations import CardOperations
@@ -44,6 +45,11 @@ def _register_with_inductor() -> None:
     from vccl._inductor.card_wrapper import CardWrapper
     from vccl._inductor.graph_pass import MoveScalarsToCards
 
+    # Inductor expects Triton for these types. A card is no GPU, also where it poses as one.
+    if device_type() in utils.GPU_TYPES:
+        utils.GPU_TYPES.remove(device_type())
+    # Torch registers its own at the first question, and would replace what stands there for them.
+    common.get_device_op_overrides("cpu")
     common.register_device_op_overrides(device_type(), CardOperations())
     common.register_backend_for_device(
         device_type(), CardScheduling, CardWrapper, device_custom_pass=MoveScalarsToCards()

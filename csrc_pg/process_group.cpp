@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_pg/arguments/checks.hpp"
 #include "csrc_pg/arguments/torch_types.hpp"
@@ -168,6 +169,10 @@ void ProcessGroupVccl::record_for_profiler(const Request& request, std::uint64_t
       first, stride, size_, request.async);
 }
 
+const std::string ProcessGroupVccl::getBackendName() const {
+  return vdev::pose() == vdev::Pose::cuda ? "nccl" : "vccl";
+}
+
 // The other ranks wait on the communicator of the card that was named at the start. A tensor on another card
 // is usually due to a forgotten set_device(), and that card's communicator would wait for ranks that never
 // come. ProcessGroupNCCL raises in this case, too.
@@ -175,8 +180,9 @@ void ProcessGroupVccl::check_bound_card(const Request& request) const {
   if (request.device.is_cpu() || !bound_device_id_ || *bound_device_id_ == request.device) return;
   TORCH_CHECK_VALUE(false, request.name, ": the tensor is on ", request.device, ", and rank ", rank_,
                     " of group ", group_name(), " is bound to ", *bound_device_id_,
-                    " (device_id of init_process_group). Move the tensor there; torch.vdev.set_device(",
-                    static_cast<int>(bound_device_id_->index()), ") makes that card the current one.");
+                    " (device_id of init_process_group). Move the tensor there; torch.", vdev::device_name(),
+                    ".set_device(", static_cast<int>(bound_device_id_->index()),
+                    ") makes that card the current one.");
 }
 
 ProcessGroupVccl::BegunOperation ProcessGroupVccl::begin_operation(c10d::OpType type,

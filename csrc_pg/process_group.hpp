@@ -50,7 +50,8 @@ class ProcessGroupVccl final : public c10d::Backend {
                    const std::vector<c10::intrusive_ptr<ProcessGroupVccl>>& relatives = {});
   ~ProcessGroupVccl() override;
 
-  const std::string getBackendName() const override { return "vccl"; }
+  /// Returns "vccl", or "nccl" where the cards pose as CUDA.
+  const std::string getBackendName() const override;
   /// Returns a copy.
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
   c10::intrusive_ptr<Options> options() const { return options_; }

@@ -15,6 +15,20 @@ from typing_extensions import Buffer
 torch_version: str
 """The version of torch that the module was compiled against, such as "2.13.0"."""
 
+# ---- the device type of the cards
+
+def _device_name() -> str:
+    """Returns the type of the cards' torch.device: "vdev", or "cuda" with VDEV_POSE=cuda."""
+
+def _elapsed_time(start: torch.Event, end: torch.Event, /) -> float:
+    """Returns the milliseconds between two events, which may be of classes derived from torch.Event."""
+
+def _resize_storage(storage: torch.UntypedStorage, bytes: int, /) -> None:
+    """Gives a card's storage that many bytes, and keeps what fits of its contents."""
+
+def _make_legacy_type(type: type, dtype: torch.dtype, /) -> None:
+    """Lets a tensor type of torch.cuda, such as torch.cuda.FloatTensor, make tensors on cards."""
+
 # ---- cards
 
 class DeviceProperties:
@@ -32,6 +46,9 @@ class DeviceProperties:
     @property
     def physical_index(self) -> int:
         """The index of the card before VDEV_VISIBLE_DEVICES selects some."""
+    @property
+    def profile(self) -> dict[str, int]:
+        """The figures of VDEV_PROFILE, with the names of torch.cuda's properties; {} where it is not set."""
 
 def device_count() -> int:
     """Returns how many cards this process sees. Uses none of them."""
@@ -58,6 +75,9 @@ def is_initialized() -> bool:
 
 def check_device(index: int, /) -> None:
     """Raises RuntimeError unless there is such a card."""
+
+def is_device_used(index: int, /) -> bool:
+    """Returns whether this process has used the card."""
 
 def is_in_bad_fork() -> bool:
     """Returns whether this process is a forked child of one that had used a card."""
@@ -86,6 +106,15 @@ def device_properties(index: int, /) -> DeviceProperties:
 
 def set_memory_limit(index: int, bytes: int, /) -> None:
     """Lets the allocator of a card reserve no more than `bytes` bytes from now on."""
+
+def _pinned_memory_stats() -> dict[str, Any]:
+    """Returns figures of pinned host memory: {name: {current, peak, allocated, freed}}, and two counts."""
+
+def _reset_peak_pinned_memory_stats() -> None:
+    """Sets the peaks of these figures to the current values."""
+
+def _reset_accumulated_pinned_memory_stats() -> None:
+    """Sets the totals and the counts of these figures to zero."""
 
 def record_pinned_use(address: int, /) -> bool:
     """Keeps the pinned memory at `address` from other use until the current stream has come to this point.

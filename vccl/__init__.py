@@ -15,6 +15,7 @@ def _autoload() -> None:
 
     Raises:
         ImportError: the installed torch is not of the version that this package was built for.
+        RuntimeError: VDEV_POSE asks for CUDA, and torch was built with it.
         ValueError: VCCL_SHARE_CPU has a value that is not allowed.
     """
     global _loaded
@@ -23,9 +24,19 @@ def _autoload() -> None:
     from vccl import _torch_version
 
     _torch_version.check()
-    from vccl import _cpu_memory, distributed, vdev
+    _torch_version.check_pose()
+    from vccl._device_type import device_type
 
-    vdev.register()
+    if device_type() == "cuda":
+        from vccl import cuda
+
+        cuda.register()
+    else:
+        from vccl import vdev
+
+        vdev.register()
+    from vccl import _cpu_memory, distributed
+
     distributed.register()
     _cpu_memory.share_if_asked()
     _loaded = True

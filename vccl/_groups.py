@@ -2,8 +2,16 @@
 
 from typing import TYPE_CHECKING, Any
 
+from vccl._device_type import backend_name
+
 if TYPE_CHECKING:
     from vccl._C import ProcessGroupVccl
+
+
+def names_vccl(backends: object) -> bool:
+    """Returns whether the argument ``backend`` of a call, such as "cpu:gloo,vdev:vccl", names vccl."""
+    names = str(backends).lower().replace(",", ":").split(":")
+    return "vccl" in names or backend_name() in names
 
 
 def vccl_backends(group: Any) -> "list[ProcessGroupVccl]":
@@ -32,4 +40,4 @@ def devices_of_vccl(group: Any) -> dict[str, Any]:
     if not isinstance(group, c10d.ProcessGroup):
         return {}
     backends = {device.type: group._get_backend(device) for device in group._device_types}
-    return {device: backend for device, backend in backends.items() if backend.name() == "vccl"}
+    return {device: backend for device, backend in backends.items() if backend.name() == backend_name()}

@@ -1,7 +1,9 @@
-"""The version of torch that this package supports, checked before anything compiled is loaded.
+"""The version and build of torch that this package supports, checked before anything compiled is loaded.
 
 Makefile and CMakeLists.txt read it here. tests/test_torch_version.py compares the other places that name it.
 """
+
+import os
 
 import torch
 
@@ -24,3 +26,18 @@ def check() -> None:
         f"(pip install 'torch=={REQUIRED}.*'), or uninstall vccl (pip uninstall vccl), or set "
         "TORCH_DEVICE_BACKEND_AUTOLOAD=0 to import torch without it."
     )
+
+
+def check_pose() -> None:
+    """Raises RuntimeError if the cards are to pose as CUDA and torch was built with it.
+
+    The compiled module reads VDEV_POSE when it is loaded, and registers kernels for CUDA. With torch's own
+    kernels there, that is too late to refuse, so the variable is also read here.
+    """
+    built_with = "CUDA" if torch.version.cuda else "ROCm" if torch.version.hip else None
+    if os.environ.get("VDEV_POSE", "").strip() == "cuda" and built_with:
+        raise RuntimeError(
+            f"VDEV_POSE=cuda: this torch ({torch.__version__}) was built with {built_with}, and cards cannot "
+            "take the place of real GPUs. Unset VDEV_POSE and use the cards as vdev, or install "
+            "torch's CPU build."
+        )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch.distributed as dist
 
 from vccl import _cpu_memory, _torch_patches
+from vccl._device_type import device_type
 from vccl._groups import vccl_backends
 
 if TYPE_CHECKING:
@@ -26,7 +27,11 @@ def register() -> None:
     """Makes ``init_process_group("vccl")`` known, for vdev and the CPU. Further calls do nothing."""
     if not dist.is_available() or "VCCL" in dist.Backend._plugins:
         return
-    dist.Backend.register_backend("vccl", _create, extended_api=True, devices=["vdev", "cpu"])
+    dist.Backend.register_backend("vccl", _create, extended_api=True, devices=[device_type(), "cpu"])
+    if device_type() == "cuda":
+        from vccl.cuda import nccl
+
+        nccl.install()
     _torch_patches.apply_to_distributed()
 
 
@@ -39,7 +44,6 @@ def _create(
         TypeError: ``pg_options`` is not a ``vccl.Options``.
     """
     from vccl._C import ProcessGroupVccl
-    from vccl._torch_patches import group_descriptions
 
     if pg_options is None:
         pg_options = ProcessGroupVccl.Options()
@@ -51,15 +55,23 @@ def _create(
         pg_options = copy.copy(pg_options)  # the caller may use the same object for another group
     pg_options._timeout = options.timeout
     pg_options.group_name = dist.distributed_c10d.GroupName(options.group_id)
-    pg_options.group_desc = group_descriptions.description.get()
+    pg_options.global_ranks_in_group = options.global_ranks_in_group
+    return make_group(options.store, options.group_rank, options.group_size, pg_options)
+
+
+def make_group(
+    store: "dist.Store", rank: int, size: int, options: "ProcessGroupVccl.Options"
+) -> "ProcessGroupVccl":
+    """Makes the process group of one rank, whose options name the group, its ranks and its timeout."""
+    from vccl._C import ProcessGroupVccl
+    from vccl._torch_patches import group_descriptions
+
+    options.group_desc = group_descriptions.description.get()
     # The list is empty for the default group, which holds every rank.
-    ranks = options.global_ranks_in_group or range(options.group_size)
-    pg_options.global_ranks_in_group = list(ranks)
+    options.global_ranks_in_group = list(options.global_ranks_in_group or range(size))
     _prepare_process()
     _cpu_memory.share_if_asked()  # a forked process shares nothing yet, whatever its parent did
-    return ProcessGroupVccl(
-        options.store, options.group_rank, options.group_size, pg_options, _groups_that_know_ranks()
-    )
+    return ProcessGroupVccl(store, rank, size, options, _groups_that_know_ranks())
 
 
 def _groups_that_know_ranks() -> "list[ProcessGroupVccl]":

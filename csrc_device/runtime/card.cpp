@@ -31,6 +31,11 @@ CardProperties make_properties(int index) {
   properties.name = "vccl virtual card";
   properties.total_memory = environment().memory;
   properties.multi_processor_count = base::UsableCores::of_this_process().count();
+  if (const auto* profile = environment().profile) {
+    properties.profile = profile;
+    properties.name = profile->name;
+    properties.multi_processor_count = profile->multiprocessors;
+  }
   properties.physical_index = environment().visible.at(static_cast<std::size_t>(index));
   return properties;
 }
@@ -220,9 +225,9 @@ void check_card(int index) {
   const int count = static_cast<int>(environment().visible.size());  // raises the error of a bad variable
   // "The device index is out of range" is what PyTorch's tests of accelerators look for, and "invalid device
   // ordinal" is CUDA's text.
-  throw InvalidArgument(
-      base::text("The device index is out of range (invalid device ordinal): there is no vdev:", index,
-                 ", there are ", count, " vdev cards (VDEV_DEVICE_COUNT, VDEV_VISIBLE_DEVICES)."));
+  throw InvalidArgument(base::text("The device index is out of range (invalid device ordinal): there is no ",
+                                   device_name(), ":", index, ", there are ", count, " ", device_name(),
+                                   " cards (VDEV_DEVICE_COUNT, VDEV_VISIBLE_DEVICES)."));
 }
 
 int card_count() noexcept {
@@ -235,7 +240,7 @@ int card_count() noexcept {
 
 Card& card(int index) {
   auto& cards = Cards::instance();
-  if (cards.inherited()) throw BadFork(kBadForkText);
+  if (cards.inherited()) throw BadFork();
   if (Card* made = cards.find(index)) return *made;
   check_card(index);
   return cards.make(index);

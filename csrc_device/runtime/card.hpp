@@ -10,16 +10,18 @@
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/memory/arena.hpp"
 #include "csrc_device/runtime/memory/caching_allocator.hpp"
+#include "csrc_device/runtime/profile.hpp"
 #include "csrc_device/runtime/stream.hpp"
 
 namespace vdev {
 
 /// Holds what torch.vdev.get_device_properties shows.
 struct CardProperties {
-  std::string name;               // "vccl virtual card"
-  std::size_t total_memory = 0;   // bytes
-  int multi_processor_count = 0;  // cores this process may use
-  int physical_index = 0;         // the card's number without VDEV_VISIBLE_DEVICES
+  std::string name;                  // "vccl virtual card", or the profile's
+  std::size_t total_memory = 0;      // bytes
+  int multi_processor_count = 0;     // cores this process may use, or the profile's
+  const Profile* profile = nullptr;  // VDEV_PROFILE, or null
+  int physical_index = 0;            // the card's number without VDEV_VISIBLE_DEVICES
 };
 
 /// Represents one card: its memory, its allocator and its streams. A card is made at its first use and not

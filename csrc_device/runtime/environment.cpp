@@ -116,6 +116,22 @@ std::size_t parse_memory(const char* value, int ranks) {
   return static_cast<std::size_t>(bytes);
 }
 
+Pose parse_pose(const char* value) {
+  if (!value) return Pose::vdev;
+  const std::string_view text = trim(value);
+  if (text.empty()) return Pose::vdev;
+  if (text == "cuda") return Pose::cuda;
+  refuse("VDEV_POSE", value, "cuda, or no value");
+}
+
+const Profile* parse_profile(const char* value) {
+  if (!value || trim(value).empty()) return nullptr;
+  if (const auto* profile = find_profile(trim(value))) return profile;
+  std::string known;
+  for (const auto& profile : profiles()) known += base::text(known.empty() ? "" : ", ", profile.id);
+  refuse("VDEV_PROFILE", value, base::text("one of ", known).c_str());
+}
+
 bool parse_flag(const char* variable, const char* value) {
   if (!value) return false;
   const std::string_view text = trim(value);
@@ -126,13 +142,39 @@ bool parse_flag(const char* variable, const char* value) {
 
 }  // namespace
 
+Pose pose() noexcept {
+  static const Pose value = [] {
+    const char* text = std::getenv("VDEV_POSE");
+    return text != nullptr && trim(text) == "cuda" ? Pose::cuda : Pose::vdev;
+  }();
+  return value;
+}
+
+const char* device_name() noexcept {
+  return pose() == Pose::cuda ? "cuda" : "vdev";
+}
+
+const char* device_title() noexcept {
+  return pose() == Pose::cuda ? "CUDA" : "vdev";
+}
+
 Environment parse_environment(const VariableLookup& lookup) {
   Environment result;
+  result.pose = parse_pose(lookup("VDEV_POSE"));
+  // Returns the name of the variable to read: a script for CUDA sets CUDA's.
+  const auto either = [&](const char* ours, const char* cudas) {
+    return result.pose == Pose::cuda && !lookup(ours) ? cudas : ours;
+  };
+  const char* visible = either("VDEV_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES");
+  const char* blocking = either("VDEV_LAUNCH_BLOCKING", "CUDA_LAUNCH_BLOCKING");
   result.device_count = parse_device_count(lookup("VDEV_DEVICE_COUNT"));
-  result.visible = parse_visible(lookup("VDEV_VISIBLE_DEVICES"), result.device_count);
+  result.visible = parse_visible(lookup(visible), result.device_count);
   result.machine_ranks = parse_ranks(lookup("VDEV_MACHINE_RANKS"), lookup("LOCAL_WORLD_SIZE"));
-  result.memory = parse_memory(lookup("VDEV_MEMORY"), result.machine_ranks);
-  result.launch_blocking = parse_flag("VDEV_LAUNCH_BLOCKING", lookup("VDEV_LAUNCH_BLOCKING"));
+  result.profile = parse_profile(lookup("VDEV_PROFILE"));
+  const char* memory = lookup("VDEV_MEMORY");
+  result.memory = result.profile != nullptr && !memory ? result.profile->memory
+                                                       : parse_memory(memory, result.machine_ranks);
+  result.launch_blocking = parse_flag(blocking, lookup(blocking));
   if (const char* path = lookup("VDEV_FIRST_USE_FILE")) result.first_use_file = path;
   return result;
 }

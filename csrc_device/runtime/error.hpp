@@ -19,16 +19,11 @@ class OutOfMemory : public Error {
   using Error::Error;
 };
 
-/// Says that a child of fork() touched a card that its parent had used.
+/// Says that a child of fork() touched a card that its parent had used. what() is CUDA's text.
 class BadFork : public Error {
  public:
-  using Error::Error;
+  BadFork();
 };
-
-inline constexpr const char* kBadForkText =
-    "Cannot re-initialize vdev in forked subprocess. To use vdev with multiprocessing, you must use the "
-    "'spawn' "
-    "start method";
 
 /// Says that an argument is wrong, or that there is no card or stream with the given number.
 class InvalidArgument : public Error {

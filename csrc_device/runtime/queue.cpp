@@ -80,7 +80,7 @@ bool Queue::inherited() const noexcept {
 }
 
 void Queue::check_fork() const {
-  if (inherited()) throw BadFork(kBadForkText);
+  if (inherited()) throw BadFork();
 }
 
 bool Queue::running_here() const noexcept {

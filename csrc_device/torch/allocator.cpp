@@ -142,7 +142,7 @@ DeviceAllocator& the_allocator() {
 }
 
 const bool registered = [] {
-  c10::SetAllocator(c10::DeviceType::PrivateUse1, &the_allocator());
+  c10::SetAllocator(device_type(), &the_allocator());
   return true;
 }();
 

@@ -33,8 +33,23 @@ namespace {
 // something on vdev.
 void lazy_init() {
   if (in_bad_fork()) {
-    throw BadFork(kBadForkText);
+    throw BadFork();
   }
+}
+
+py::dict profile_of(const CardProperties& properties) {
+  py::dict result;
+  if (const auto* profile = properties.profile) {
+    result["major"] = profile->major;
+    result["minor"] = profile->minor;
+    result["clock_rate"] = profile->clock_khz;
+    result["memory_clock_rate"] = profile->memory_clock_khz;
+    result["memory_bus_width"] = profile->memory_bus_bits;
+    result["L2_cache_size"] = profile->l2_cache;
+    result["max_threads_per_multi_processor"] = profile->threads_per_multiprocessor;
+    result["shared_memory_per_multiprocessor"] = profile->shared_memory_of_multiprocessor;
+  }
+  return result;
 }
 
 void bind_cards(py::module_& m) {
@@ -44,6 +59,7 @@ void bind_cards(py::module_& m) {
   m.def("exchange_device", [](int index) { return index < 0 ? -1 : set_current_card(index); });
   m.def("is_initialized", &any_card_used);
   m.def("check_device", &check_card);
+  m.def("is_device_used", &card_used);
   m.def("is_in_bad_fork", &in_bad_fork);
   m.def("lazy_init", &lazy_init);
   m.def(
@@ -63,6 +79,8 @@ void bind_cards(py::module_& m) {
       .def_readonly("total_memory", &CardProperties::total_memory)
       .def_readonly("multi_processor_count", &CardProperties::multi_processor_count)
       .def_readonly("physical_index", &CardProperties::physical_index)
+      .def_property_readonly("profile", &profile_of,
+                             "The figures of VDEV_PROFILE as a dict, and {} where it is not set.")
       .def("__repr__", [](const CardProperties& p) {
         return base::text("DeviceProperties(name='", p.name, "', total_memory=", p.total_memory >> 20,
                           "MB, multi_processor_count=", p.multi_processor_count,
@@ -78,7 +96,33 @@ bool record_pinned_use(std::uintptr_t address) {
                                           current_torch_stream(current_card()));
 }
 
+py::dict to_dict(const c10::CachingAllocator::Stat& stat) {
+  py::dict result;
+  result["current"] = stat.current;
+  result["peak"] = stat.peak;
+  result["allocated"] = stat.allocated;
+  result["freed"] = stat.freed;
+  return result;
+}
+
+// torch.cuda.host_memory_stats() takes this form.
+py::dict pinned_memory_stats() {
+  const auto stats = pinned_allocator()->get_stats();
+  py::dict result;
+  result["allocations"] = to_dict(stats.allocations);
+  result["allocated_bytes"] = to_dict(stats.allocated_bytes);
+  result["active_requests"] = to_dict(stats.active_requests);
+  result["active_bytes"] = to_dict(stats.active_bytes);
+  result["num_host_alloc"] = stats.num_host_alloc;
+  result["num_host_free"] = stats.num_host_free;
+  return result;
+}
+
 void bind_memory(py::module_& m) {
+  m.def("_pinned_memory_stats", &pinned_memory_stats,
+        "Figures of pinned host memory: {name: {current, peak, allocated, freed}}, and two counts.");
+  m.def("_reset_peak_pinned_memory_stats", [] { pinned_allocator()->reset_peak_stats(); });
+  m.def("_reset_accumulated_pinned_memory_stats", [] { pinned_allocator()->reset_accumulated_stats(); });
   m.def("set_memory_limit", [](int index, std::size_t bytes) { card(index).allocator().set_limit(bytes); });
   m.def("record_pinned_use", &record_pinned_use);
 }
@@ -151,7 +195,7 @@ void call_on_stream(const py::function& function) {
   } catch (py::error_already_set& error) {
     // Only the text is kept, because the exception may be raised or destroyed on a thread that does not hold
     // the GIL.
-    throw Error(base::text("A host function on a vdev stream failed: ", error.what()));
+    throw Error(base::text("A host function on a ", device_name(), " stream failed: ", error.what()));
   }
 }
 

@@ -29,7 +29,7 @@ std::uint64_t mix(std::uint64_t x) {
 }  // namespace
 
 GeneratorImpl::GeneratorImpl(int card, std::uint64_t seed)
-    : c10::GeneratorImpl(device_of(card), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)), seed_(seed) {}
+    : c10::GeneratorImpl(device_of(card), c10::DispatchKeySet(dense_key())), seed_(seed) {}
 
 void GeneratorImpl::set_current_seed(std::uint64_t seed) {
   seed_ = seed;
@@ -37,7 +37,8 @@ void GeneratorImpl::set_current_seed(std::uint64_t seed) {
 }
 
 void GeneratorImpl::set_offset(std::uint64_t offset) {
-  TORCH_CHECK(offset % 4 == 0, "The offset of a vdev generator must be a multiple of 4, got ", offset);
+  TORCH_CHECK(offset % 4 == 0, "The offset of a ", device_name(), " generator must be a multiple of 4, got ",
+              offset);
   offset_ = offset;
 }
 
@@ -48,8 +49,8 @@ std::uint64_t GeneratorImpl::seed() {
 
 void GeneratorImpl::set_state(const c10::TensorImpl& state) {
   at::detail::check_rng_state(state);
-  TORCH_CHECK(state.numel() == static_cast<std::int64_t>(kStateBytes), "The state of a vdev generator has ",
-              kStateBytes, " bytes (seed and offset, 64 bits each), got ", state.numel());
+  TORCH_CHECK(state.numel() == static_cast<std::int64_t>(kStateBytes), "The state of a ", device_name(),
+              " generator has ", kStateBytes, " bytes (seed and offset, 64 bits each), got ", state.numel());
   std::uint64_t words[2];
   std::memcpy(words, state.data(), kStateBytes);
   set_offset(words[1]);

@@ -6,6 +6,8 @@
 
 #include <ATen/core/Generator.h>
 
+#include "csrc_device/torch/device_type.hpp"
+
 namespace vdev {
 
 /// Generates random numbers from a seed and an offset, which are its whole state (16 bytes, [seed u64, offset
@@ -16,7 +18,7 @@ class GeneratorImpl final : public c10::GeneratorImpl {
  public:
   explicit GeneratorImpl(int card, std::uint64_t seed = c10::default_rng_seed_val);
 
-  static c10::DeviceType device_type() { return c10::DeviceType::PrivateUse1; }
+  static c10::DeviceType device_type() { return vdev::device_type(); }
 
   void set_current_seed(std::uint64_t seed) override;
   /// Sets the offset. Raises RuntimeError unless `offset` is a multiple of 4.

@@ -12,7 +12,7 @@
 namespace vdev {
 
 int card_index(const c10::Device& device) {
-  TORCH_CHECK(device.type() == c10::DeviceType::PrivateUse1, "Expected a vdev device, got ", device);
+  TORCH_CHECK(is_card(device), "Expected a ", device_name(), " device, got ", device);
   return device.has_index() ? device.index() : current_card();
 }
 
@@ -49,7 +49,7 @@ EventState& state_of(void* event) {
 
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
-  c10::DeviceType type() const override { return c10::DeviceType::PrivateUse1; }
+  c10::DeviceType type() const override { return device_type(); }
 
   c10::Device exchangeDevice(c10::Device device) const override {
     return device_of(set_current_card(card_index(device)));
@@ -149,9 +149,10 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 };
 
-}  // namespace
+// The guard is leaked, because torch may use it until the process ends.
+const c10::impl::DeviceGuardImplRegistrar registered(device_type(), new Guard);
 
-C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
+}  // namespace
 
 void synchronize_card(int index) {
   // A card that was not used has nothing to wait for and need not be made. A bad index or a bad fork still

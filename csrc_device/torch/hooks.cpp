@@ -1,18 +1,26 @@
 // Answers torch's questions to an accelerator that is not built in: whether it is there, which card is
 // current, and which card a pointer belongs to.
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+
+#include <new>
 
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/process_sharing.hpp"
 #include "csrc_device/torch/allocator.hpp"
+#include "csrc_device/torch/device_type.hpp"
+#include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/generator.hpp"
+#include "csrc_device/torch/hooks.hpp"
 #include "csrc_device/torch/memory/host_allocator.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace vdev {
 namespace {
 
-class Hooks final : public at::PrivateUse1HooksInterface {
+// Answers what torch asks every kind of accelerator. `Interface` is torch's for one device type.
+template <class Interface>
+class Hooks : public Interface {
  public:
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return card_count() > 0; }
@@ -35,8 +43,7 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   c10::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
   c10::Device getDeviceFromPtr(void* data) const override {
     const int card = card_showing(data);
-    TORCH_CHECK(card >= 0, "The pointer ", data,
-                " does not lie in the memory of any vdev card of this process.");
+    TORCH_CHECK(card >= 0, "The pointer ", data, " does not lie in the memory of any card of this process.");
     return device_of(card);
   }
 
@@ -48,17 +55,51 @@ class Hooks final : public at::PrivateUse1HooksInterface {
     check_card(card);
     return at::make_generator<GeneratorImpl>(card);
   }
+};
 
+class VdevHooks final : public Hooks<at::PrivateUse1HooksInterface> {
+ public:
   void resizePrivateUse1Bytes(const c10::Storage& storage, std::size_t bytes) const override {
     resize_storage(storage, bytes);
   }
 };
 
-// The hooks are leaked, because torch keeps the pointer and may use it until the process ends.
-const bool registered = [] {
-  at::RegisterPrivateUse1HooksInterface(new Hooks);
-  return true;
-}();
+// cuDNN, MAGMA and the other libraries of CUDA are not there, and torch then chooses its own kernels.
+class CudaHooks final : public Hooks<at::CUDAHooksInterface> {
+ public:
+  bool hasCUDA() const override { return card_count() > 0; }
+  bool hasCUDART() const override { return card_count() > 0; }
+  c10::DeviceIndex current_device() const override { return static_cast<c10::DeviceIndex>(current_card()); }
+  c10::Allocator* getCUDADeviceAllocator() const override { return device_allocator(); }
+  int getNumGPUs() const override { return card_count(); }
+  void deviceSynchronize(c10::DeviceIndex index) const override {
+    with_torch_errors([&] { synchronize_card(index); });
+  }
+};
+
+// torch makes the object of CUDA's hooks once, at the first question about CUDA, which `import torch` may
+// have asked already. So our object takes the place of torch's. Both consist of nothing but the pointer to
+// their virtual functions. Replacing an object under a reference to its base is undefined by the letter of
+// C++, so the result is tested.
+void replace_cuda_hooks() {
+  static_assert(sizeof(CudaHooks) == sizeof(at::CUDAHooksInterface) && sizeof(CudaHooks) == sizeof(void*));
+  auto* place = const_cast<at::CUDAHooksInterface*>(&at::detail::getCUDAHooks());
+  TORCH_CHECK(
+      !place->hasCUDA(),
+      "VDEV_POSE=cuda: this torch was built with CUDA and finds a GPU, so cards cannot take CUDA's place. "
+      "Unset VDEV_POSE, or install torch's CPU build.");
+  ::new (static_cast<void*>(place)) CudaHooks;
+  TORCH_INTERNAL_ASSERT(at::detail::getCUDAHooks().getNumGPUs() == card_count());
+}
 
 }  // namespace
+
+void register_hooks() {
+  if (pose() == Pose::cuda)
+    replace_cuda_hooks();
+  else
+    // The hooks are leaked, because torch keeps the pointer and may use it until the process ends.
+    at::RegisterPrivateUse1HooksInterface(new VdevHooks);
+}
+
 }  // namespace vdev

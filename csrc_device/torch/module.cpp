@@ -1,13 +1,17 @@
 // The one compiled module, vccl._C.
 #include <torch/csrc/utils/pybind.h>
 
+#include "csrc_device/torch/hooks.hpp"
 #include "csrc_device/torch/torch_2_13.hpp"
 
 void init_device_bindings(pybind11::module_& module);
+void init_pose_bindings(pybind11::module_& module);
 void init_process_group_bindings(pybind11::module_& module);
 
 PYBIND11_MODULE(_C, module) {
   module.attr("torch_version") = vdev::kTorchVersion;
+  vdev::register_hooks();
   init_device_bindings(module);
+  init_pose_bindings(module);
   init_process_group_bindings(module);
 }

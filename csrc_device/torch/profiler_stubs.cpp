@@ -6,6 +6,7 @@
 #include <torch/csrc/profiler/stubs/base.h>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_device/torch/streams.hpp"
 
@@ -56,7 +57,7 @@ class Stubs final : public torch::profiler::impl::ProfilerStubs {
 
 const bool registered = [] {
   // The stubs are leaked, because profilers may run until the process ends.
-  torch::profiler::impl::registerPrivateUse1Methods(new Stubs);
+  register_profiler_stubs(new Stubs);
   return true;
 }();
 

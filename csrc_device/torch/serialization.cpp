@@ -7,6 +7,8 @@
 #include <c10/core/TensorImpl.h>
 #include <torch/csrc/jit/serialization/pickler_helper.h>
 
+#include "csrc_device/torch/device_type.hpp"
+
 namespace vdev {
 namespace {
 
@@ -30,7 +32,10 @@ void set_metadata(const at::Tensor& tensor, Flags& metadata) {
 }
 
 const bool registered = [] {
-  torch::jit::TensorBackendMetaRegistry(c10::DeviceType::PrivateUse1, &add_metadata, &set_metadata);
+  // torch offers this to devices that are not built in, and CUDA's tensors have no such metadata.
+  if (pose() == Pose::vdev) {
+    torch::jit::TensorBackendMetaRegistry(device_type(), &add_metadata, &set_metadata);
+  }
   return true;
 }();
 

@@ -7,12 +7,13 @@
 #include <c10/core/Stream.h>
 
 #include "csrc_device/runtime/stream.hpp"
+#include "csrc_device/torch/device_type.hpp"
 
 namespace vdev {
 
-/// Returns the device `vdev:card`.
+/// Returns the device of the card with that index.
 inline c10::Device device_of(int card) {
-  return c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(card));
+  return c10::Device(device_type(), static_cast<c10::DeviceIndex>(card));
 }
 
 /// Returns the index of a device, or the calling thread's current card if the device has no index. Raises

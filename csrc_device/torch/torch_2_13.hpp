@@ -5,9 +5,11 @@
 //
 // The device:
 // - <ATen/CPUGeneratorImpl.h>: the state that a card's generator has is that of the CPU's.
+// - <ATen/ExpandUtils.h>: the shape to which a copy broadcasts, and torch's error for one that does not fit.
 // - <ATen/autocast_mode.h>: the lists of operators, and the kernels that cast their arguments.
 // - <ATen/core/CachingHostAllocator.h>: at::HostAllocator and its figures, at::HostStats.
 // - <ATen/core/dispatch/Dispatcher.h>: boxed fallbacks, which call the CPU's kernel of any operator.
+// - <ATen/detail/CUDAHooksInterface.h>: the same for CUDA, in whose place cards can stand.
 // - <ATen/detail/PrivateUse1HooksInterface.h>: torch calls the virtuals that hooks.cpp overrides, and no
 // others.
 // - <c10/core/AllocatorConfig.h>: the hook that parses PYTORCH_ALLOC_CONF.
@@ -24,15 +26,17 @@
 // - <ATen/EmptyTensor.h>: makes tensors over an allocator, and tells how many bytes a shape takes.
 // - <ATen/SparseTensorImpl.h>: the indices and values of a COO tensor.
 // - <ATen/core/LegacyTypeDispatch.h>: at::AutoDispatchBelowAutograd.
-// - <ATen/native/DispatchStub.h>: REGISTER_PRIVATEUSE1_DISPATCH.
+// - <ATen/native/DispatchStub.h>: the tables of kernels by device type.
 // - <ATen/native/Resize.h>: checks of set_().
 // - <ATen/native/ResizeCommon.h>: what resize_() fills with when algorithms have to be deterministic.
 // - <ATen/native/SparseTensorUtils.h>: the same for a COO tensor as ATen/SparseTensorImpl.h.
 // - <ATen/native/TensorFactories.h>: what empty() fills with when algorithms have to be deterministic.
 // - <ATen/native/transformers/attention.h>: the stub that chooses the kernel of attention.
+// - <ATen/native/transformers/sdp_utils_cpp.h>: the conditions of the CPU's flash kernel.
 // - <ATen/ops/*_native.h>: kernels of torch that are registered for the device as they are, or are called
 // directly.
 // - <ATen/ops/*_ops.h>: at::_ops, which calls one overload with the types of its schema.
+// - <c10/core/DispatchKey.h>: the keys of CUDA and of the device that is not built in.
 // - <c10/core/StorageImpl.h>: the count of references of a storage that two tensors share.
 // - <c10/core/TensorImpl.h>: sizes, strides, keys and the backend's own data of a tensor.
 // - <c10/core/impl/LocalDispatchKeySet.h>: ExcludeDispatchKeyGuard.
@@ -49,7 +53,9 @@
 // - <torch/csrc/distributed/c10d/reducer_timer.hpp>: the registry of timers that DDP's logging uses.
 //
 // Python:
+// - <torch/csrc/Event.h>: the event inside a Python object.
 // - <torch/csrc/Exceptions.h>: turns torch's exceptions into Python's.
+// - <torch/csrc/utils/tensor_new.h>: the constructor of legacy tensor types.
 // - <torch/csrc/utils/pybind.h>: casts of tensors, devices and generators, and the version of pybind11.
 #pragma once
 

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "csrc_device/torch/device_type.hpp"
 #include "csrc_pg/arguments/overlap.hpp"
 
 namespace vccl {
@@ -9,8 +10,8 @@ namespace vccl {
 void check_tensor(const at::Tensor& tensor, const char* operation) {
   TORCH_CHECK_VALUE(tensor.defined(), operation, ": the tensor is undefined");
   const auto device = tensor.device();
-  TORCH_CHECK_VALUE(device.is_cpu() || device.is_privateuseone(), operation,
-                    ": backend vccl serves tensors on vdev and on the CPU, and this one is on ", device);
+  TORCH_CHECK_VALUE(device.is_cpu() || vdev::is_card(device), operation, ": backend vccl serves tensors on ",
+                    vdev::device_name(), " and on the CPU, and this one is on ", device);
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == at::kStrided, "Backend vccl does not support ", operation,
                               " of ", tensor.layout(), " tensors");
   TORCH_CHECK_VALUE(!tensor.is_conj() && !tensor.is_neg(), operation,

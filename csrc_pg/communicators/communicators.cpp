@@ -8,6 +8,7 @@
 #include "base/fork.hpp"
 #include "base/text.hpp"
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/runtime/host_sharing.hpp"
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_pg/collectives/call.hpp"
@@ -63,7 +64,8 @@ bool before(const c10::Device& a, const c10::Device& b) {
 std::shared_ptr<vdev::Stream> make_stream(c10::Device device, bool high_priority) {
   const int priority = high_priority ? -1 : 0;
   if (device.is_cpu()) return std::make_shared<vdev::Stream>(-1, 0, priority, "vccl cpu");
-  return vdev::card(device.index()).new_stream(priority, base::text("vccl vdev:", device.index()));
+  return vdev::card(device.index())
+      .new_stream(priority, base::text("vccl ", vdev::device_name(), ":", device.index()));
 }
 
 Region region_of(const vdev::Arena& arena) {

@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/gil.hpp"
 
 namespace c10d {
@@ -42,7 +43,7 @@ class VdevTimer final : public Timer {
   std::array<vdev::Event, kSampled> events_;
 };
 
-C10_REGISTER_TYPED_CLASS(TimerRegistry, c10::kPrivateUse1, VdevTimer)
+C10_REGISTER_TYPED_CLASS(TimerRegistry, vdev::device_type(), VdevTimer)
 
 }  // namespace
 }  // namespace c10d

@@ -206,8 +206,8 @@ bool ProcessGroupVccl::supportsTensorAlloc(c10::DeviceIndex index) {
 at::Tensor ProcessGroupVccl::allocateTensor(long size, at::TensorOptions options) {
   TORCH_CHECK_VALUE(size >= 0, "allocating a tensor of ", size, " elements from a group");
   if (!options.has_device()) options = options.device(vdev::device_of(vdev::current_card()));
-  TORCH_CHECK_VALUE(options.device().is_privateuseone(),
-                    "backend vccl allocates tensors on cards, and not on ", options.device());
+  TORCH_CHECK_VALUE(vdev::is_card(options.device()), "backend vccl allocates tensors on cards, and not on ",
+                    options.device());
   return at::empty({size}, options);
 }
 

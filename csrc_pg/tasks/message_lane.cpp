@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/environment.hpp"
 
 namespace vccl {
 
@@ -28,7 +29,8 @@ void MessageLane::post(vdev::Task post) {
     const bool nothing_before = point.reached() && !point.error() && (!stream_ || stream_->idle());
     if (!nothing_before) {
       if (!stream_)
-        stream_ = vdev::card(device_.index()).new_stream(0, base::text("vccl p2p vdev:", device_.index()));
+        stream_ = vdev::card(device_.index())
+                      .new_stream(0, base::text("vccl p2p ", vdev::device_name(), ":", device_.index()));
       stream_->wait(point);
       stream_->enqueue(std::move(post));
       return;

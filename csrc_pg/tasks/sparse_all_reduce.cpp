@@ -16,6 +16,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "base/text.hpp"
+#include "csrc_device/torch/device_type.hpp"
 #include "csrc_pg/arguments/torch_types.hpp"
 #include "csrc_pg/collectives/run.hpp"
 
@@ -183,7 +184,7 @@ class OnCard {
 
 ReduceOp check_sparse(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* operation) {
   TORCH_CHECK_VALUE(tensor.defined(), operation, ": the tensor is undefined");
-  TORCH_CHECK_NOT_IMPLEMENTED(tensor.is_sparse() && (tensor.is_cpu() || tensor.is_privateuseone()),
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.is_sparse() && (tensor.is_cpu() || vdev::is_card(tensor.device())),
                               "Backend vccl does not support ", operation, " of layout ", tensor.layout(),
                               " on ", tensor.device(), ": of sparse tensors, COO ones are");
   TORCH_CHECK_NOT_IMPLEMENTED(is_supported(tensor.scalar_type()), "Backend vccl does not support ", operation,
@@ -214,7 +215,7 @@ namespace {
 
 using Result = std::tuple<std::vector<at::Tensor>, c10::intrusive_ptr<c10d::Work>>;
 
-// torch has this operator for sparse tensors only on the CPU and on CUDA.
+// torch has this operator for sparse tensors only on the CPU and on CUDA, so it is registered for vdev alone.
 Result all_reduce_of_card(at::TensorList tensors, const c10::intrusive_ptr<c10d::ProcessGroup>& group,
                           const c10::intrusive_ptr<c10d::ReduceOp>& op, const std::optional<at::Tensor>&,
                           bool async, std::int64_t timeout) {
@@ -223,12 +224,12 @@ Result all_reduce_of_card(at::TensorList tensors, const c10::intrusive_ptr<c10d:
   options.reduceOp = *op;
   options.timeout = std::chrono::milliseconds(timeout);
   options.asyncOp = async;
-  auto work = group->getBackend(c10::DeviceType::PrivateUse1)->allreduce_sparse(list, options);
+  auto work = group->getBackend(vdev::device_type())->allreduce_sparse(list, options);
   return {std::move(list), std::move(work)};
 }
 
-TORCH_LIBRARY_IMPL(c10d, SparsePrivateUse1, m) {
-  m.impl("allreduce_", &all_reduce_of_card);
+VDEV_LIBRARY_IMPL(c10d, vdev::sparse_key(), m) {
+  if (vdev::pose() == vdev::Pose::vdev) m.impl("allreduce_", &all_reduce_of_card);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ from typing import Any
 from torch.distributed import Backend
 from torch.distributed import distributed_c10d as c10d
 
+from vccl._device_type import device_type
 from vccl._groups import vccl_backends
 from vccl._torch_patches import new_group
 from vccl._torch_patches.registry import Patch
@@ -29,11 +30,11 @@ PATCH = Patch(
 def _new_process_group_helper(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     world = c10d.GroupMember.WORLD
     bound = world.bound_device_id if world is not None and vccl_backends(world) else None
-    if bound is None or bound.type != "vdev":
+    if bound is None or bound.type != device_type():
         return original(*args, **kwargs)
     tables = Backend.backend_capability
     named: dict[str, list[str]] = {name: tables[name] for name in ("gloo", "fake") if name in tables}
-    tables.update({name: [*devices, "vdev"] for name, devices in named.items()})
+    tables.update({name: [*devices, device_type()] for name, devices in named.items()})
     try:
         return original(*args, **kwargs)
     finally:

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch.distributed import distributed_c10d as c10d
 
+from vccl._device_type import device_type
 from vccl._groups import vccl_backends
 from vccl._torch_patches import new_group
 from vccl._torch_patches.registry import Patch
@@ -26,6 +27,7 @@ PATCH = Patch(
 @PATCH.replaces(new_group.ATTRIBUTE, new_group.PARAMETERS)
 def _new_process_group_helper(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     group, store = original(*args, **kwargs)
-    if type(group) is c10d.ProcessGroup and vccl_backends(group):
+    # Under the name nccl torch chooses the backend itself.
+    if type(group) is c10d.ProcessGroup and vccl_backends(group) and device_type() == "vdev":
         group._set_default_backend(c10d.ProcessGroup.BackendType.CUSTOM)
     return group, store

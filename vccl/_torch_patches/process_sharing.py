@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.multiprocessing import reductions
 
+from vccl._device_type import device_type
 from vccl._torch_patches.registry import Patch
 from vccl.vdev import process_sharing
 
@@ -56,7 +57,7 @@ def _fail(text: str) -> None:
 
 @PATCH.replaces("torch.multiprocessing.reductions:reduce_tensor", "(tensor)")
 def _reduce_tensor(original: _Reduce, tensor: torch.Tensor) -> Any:
-    if tensor.device.type != "vdev":
+    if tensor.device.type != device_type():
         return original(tensor)
     # Torch takes other layouts apart, and raises for a tensor that needs a gradient and is no leaf.
     is_leaf = tensor.is_leaf or not tensor.requires_grad
@@ -66,7 +67,7 @@ def _reduce_tensor(original: _Reduce, tensor: torch.Tensor) -> Any:
 
 @PATCH.replaces("torch.multiprocessing.reductions:reduce_storage", "(storage)")
 def _reduce_storage(original: _Reduce, storage: torch.UntypedStorage) -> Any:
-    if storage.device.type != "vdev":
+    if storage.device.type != device_type():
         return original(storage)
     return _tell_reader(process_sharing.reduce_storage, storage)
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from vccl._groups import names_vccl
 from vccl._torch_patches.registry import Patch
 
 # Pauses between two tries to connect, in seconds. They double from the shortest to the longest.
@@ -46,7 +47,7 @@ def _init_process_group(
 ) -> None:
     accelerator = torch._C._get_accelerator().type
     name = backend or dist.Backend.default_device_backend_map.get(accelerator)
-    _making.vccl = "vccl" in str(name).lower().replace(",", ":").split(":")
+    _making.vccl = names_vccl(name)
     try:
         return original(backend, *args, **kwargs)
     finally:

@@ -13,7 +13,8 @@ import torch
 from torch.distributed import ProcessGroup
 from torch.distributed import distributed_c10d as c10d
 
-from vccl._groups import vccl_backends
+from vccl._device_type import backend_name
+from vccl._groups import names_vccl, vccl_backends
 from vccl._torch_patches.registry import Patch
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def _finalize_shrunk_group(
     excluded_ranks_set: set[int],
     new_backend: Any,
 ) -> ProcessGroup:
-    if new_backend.name() == "vccl":
+    if new_backend.name() == backend_name():
         ranks = c10d.get_process_group_ranks(group_info["process_group"])
         excluded_ranks_set = {ranks[rank] for rank in excluded_ranks_set}
     return original(group_info, excluded_ranks_set, new_backend)
@@ -61,7 +62,7 @@ def _create_shrunk_process_group(
     metadata: dict[str, Any],
     is_default_group: bool,
 ) -> ProcessGroup:
-    if new_backend.name() != "vccl":
+    if new_backend.name() != backend_name():
         return original(new_backend, remaining_ranks, metadata, is_default_group)
     return _shrunk_group(new_backend, metadata, is_default_group)
 
@@ -80,7 +81,7 @@ def _shrunk_group(backend: "ProcessGroupVccl", metadata: dict[str, Any], is_defa
         group.bound_device_id = metadata["bound_device_id"]
     served = {}
     for device, kind in c10d.BackendConfig(metadata["backend_config"]).get_device_backend_map().items():
-        if kind == "vccl":
+        if names_vccl(kind):
             group._register_backend(torch.device(device), types.CUSTOM, backend)
         elif kind == "gloo":
             gloo_store = c10d.PrefixStore(f"{device}/", store)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from torch.distributed import ProcessGroup
 from torch.distributed import distributed_c10d as c10d
 
-from vccl._groups import vccl_backends
+from vccl._groups import names_vccl, vccl_backends
 from vccl._torch_patches.registry import Patch
 
 PATCH = Patch(
@@ -30,7 +30,7 @@ PATCH = Patch(
 @PATCH.replaces("torch.distributed.distributed_c10d:_get_default_timeout", "(backend)")
 def _get_default_timeout(original: Callable[..., datetime.timedelta], backend: str) -> datetime.timedelta:
     world = c10d._world.default_pg
-    backends = vccl_backends(world) if world is not None and "vccl" in str(backend) else []
+    backends = vccl_backends(world) if world is not None and names_vccl(backend) else []
     return backends[0].options._timeout if backends else original(backend)
 
 

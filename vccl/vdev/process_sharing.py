@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from vccl import _C
+from vccl._device_type import device_type
 
 # The owner's name, the bytes, the offset, and the generation and slot of the block (_C._share_storage).
 Message = tuple[bytes, int, int, int, int]
@@ -34,9 +35,7 @@ def receive_storage(message: Message) -> torch.UntypedStorage:
         RuntimeError: the owner of the memory has ended, belongs to another machine, user or pid namespace,
             or has a card that this process does not see.
     """
-    from vccl import vdev  # which imports this module
-
-    vdev._lazy_init()
+    torch.get_device_module(device_type())._lazy_init()
     return _C._receive_storage(message)
 
 

@@ -251,7 +251,7 @@ CachingAllocator::~CachingAllocator() = default;
 // KiB (kLargeUnit) above. Where no free block is large enough, reserve_segment() takes a segment from the
 // card, in multiples of 2 MiB (kSegmentUnit).
 std::byte* CachingAllocator::allocate(std::size_t bytes, const std::shared_ptr<Stream>& stream) {
-  if (impl_->made.inherited()) throw BadFork(kBadForkText);
+  if (impl_->made.inherited()) throw BadFork();
   if (bytes == 0 || !stream) throw InvalidArgument("allocate: needs a size above 0 and a stream");
   std::vector<Event> reached;  // destroyed without the lock, like the next
   Queues users;
@@ -288,7 +288,7 @@ void CachingAllocator::free(std::byte* p) {
 }
 
 void CachingAllocator::record_stream(std::byte* p, const std::shared_ptr<Stream>& stream) {
-  if (impl_->made.inherited()) throw BadFork(kBadForkText);
+  if (impl_->made.inherited()) throw BadFork();
   std::lock_guard lock(impl_->mutex);
   const auto found = impl_->live.find(p);
   if (found == impl_->live.end()) throw InvalidArgument("record_stream: not the start of a live block");
@@ -307,7 +307,7 @@ std::size_t CachingAllocator::size_of(const std::byte* p) const {
 }
 
 void CachingAllocator::empty_cache() {
-  if (impl_->made.inherited()) throw BadFork(kBadForkText);
+  if (impl_->made.inherited()) throw BadFork();
   std::vector<Event> reached;  // destroyed without the lock, like the next
   Queues users;
   std::unique_lock lock(impl_->mutex);
@@ -338,7 +338,7 @@ void CachingAllocator::reset_peak_stats() {
 }
 
 void CachingAllocator::set_limit(std::size_t bytes) {
-  if (impl_->made.inherited()) throw BadFork(kBadForkText);
+  if (impl_->made.inherited()) throw BadFork();
   std::lock_guard lock(impl_->mutex);
   impl_->limit = std::min(bytes, impl_->arena.capacity());
 }

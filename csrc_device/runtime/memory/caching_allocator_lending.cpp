@@ -44,7 +44,7 @@ void CachingAllocator::Impl::collect_lent(std::size_t most, Queues& users) {
 }
 
 Lease CachingAllocator::lend(const std::byte* p, std::size_t bytes) {
-  if (impl_->made.inherited()) throw BadFork(kBadForkText);
+  if (impl_->made.inherited()) throw BadFork();
   // A program that lends all the time frees its blocks in time, and does not look at all of them every time.
   constexpr std::size_t kAtATime = 4;
   Queues users;  // destroyed without the lock
@@ -62,7 +62,7 @@ Lease CachingAllocator::lend(const std::byte* p, std::size_t bytes) {
 }
 
 std::byte* CachingAllocator::hold(Lease lease, std::size_t offset, std::size_t bytes) {
-  if (impl_->made.inherited()) throw BadFork(kBadForkText);
+  if (impl_->made.inherited()) throw BadFork();
   std::lock_guard lock(impl_->mutex);
   const auto found = impl_->lent.find(lease.slot);
   if (found == impl_->lent.end() || found->second->lease != lease) return nullptr;

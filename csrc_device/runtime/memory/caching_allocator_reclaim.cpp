@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/memory/caching_allocator_impl.hpp"
 
@@ -152,9 +153,9 @@ void CachingAllocator::Impl::throw_out_of_memory(std::size_t bytes, const char* 
   ++stats.num_ooms;
   const auto allocated = static_cast<std::size_t>(stats.allocated_bytes.current);
   const auto reserved = static_cast<std::size_t>(stats.reserved_bytes.current);
-  std::string text = base::text("vdev out of memory. Tried to allocate ", in_units(bytes), ". Card ", card,
-                                " has a total capacity of ", in_units(arena.capacity()), " of which ",
-                                in_units(arena.capacity() - reserved), " is free. ");
+  std::string text = base::text(device_title(), " out of memory. Tried to allocate ", in_units(bytes),
+                                ". Card ", card, " has a total capacity of ", in_units(arena.capacity()),
+                                " of which ", in_units(arena.capacity() - reserved), " is free. ");
   if (limit < arena.capacity()) text += base::text(in_units(limit), " allowed; ");
   text += base::text("Of the allocated memory ", in_units(allocated), " is allocated by PyTorch, and ",
                      in_units(reserved - std::min(allocated, reserved)),

@@ -1,4 +1,5 @@
 #include "csrc_device/torch/memory/allocator_settings.hpp"
+#include "csrc_device/runtime/environment.hpp"
 
 #include <string>
 
@@ -30,9 +31,11 @@ std::string ignored_options(const std::string& settings) {
 void warn(const std::string& settings) {
   const std::string names = ignored_options(settings);
   if (names.empty()) return;
-  TORCH_WARN("The memory allocator of vdev has no options and ignores these allocator settings: ", names,
+  TORCH_WARN("The memory allocator of ", device_name(),
+             " has no options and ignores these allocator settings: ", names,
              ". The capacity of a card is set by VDEV_MEMORY, and a limit below it by "
-             "torch.vdev.set_per_process_memory_fraction().");
+             "torch.",
+             device_name(), ".set_per_process_memory_fraction().");
 }
 
 // torch calls this hook, after it has read them, for settings that the program makes. Registering the hook

@@ -181,7 +181,7 @@ void delete_pinned(void* data) {
 }
 
 const bool registered = [] {
-  at::setHostAllocator(at::DeviceType::PrivateUse1, &the_allocator());
+  at::setHostAllocator(device_type(), &the_allocator());
   return true;
 }();
 

@@ -26,11 +26,9 @@
 namespace vdev {
 namespace {
 
-constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
-
 void check_options(std::optional<at::Layout> layout, std::optional<bool> pin_memory) {
-  TORCH_CHECK(layout.value_or(at::kStrided) == at::kStrided, "vdev tensors are strided, got layout ",
-              *layout);
+  TORCH_CHECK(layout.value_or(at::kStrided) == at::kStrided, device_name(),
+              " tensors are strided, got layout ", *layout);
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
 }
 
@@ -55,8 +53,8 @@ at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std:
                  std::optional<at::MemoryFormat> format) {
   check_options(layout, pin_memory);
   CurrentCard current(target_card(device));
-  return fresh(
-      at::detail::empty_generic(size, device_allocator(), kKeys, at::dtype_or_default(dtype), format));
+  return fresh(at::detail::empty_generic(size, device_allocator(), c10::DispatchKeySet(dense_key()),
+                                         at::dtype_or_default(dtype), format));
 }
 
 at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype,
@@ -64,8 +62,8 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
                          std::optional<bool> pin_memory) {
   check_options(layout, pin_memory);
   CurrentCard current(target_card(device));
-  return fresh(at::detail::empty_strided_generic(size, stride, device_allocator(), kKeys,
-                                                 at::dtype_or_default(dtype)));
+  return fresh(at::detail::empty_strided_generic(
+      size, stride, device_allocator(), c10::DispatchKeySet(dense_key()), at::dtype_or_default(dtype)));
 }
 
 // Gives the tensor that shape (contiguous without strides), and makes its storage large enough. A storage
@@ -134,12 +132,12 @@ void record_stream(at::Tensor& self, at::Stream stream) {
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
   const auto dense = [](const at::Tensor& tensor) {
     return tensor.layout() == at::kStrided && !tensor.is_quantized() &&
-           (tensor.is_cpu() || tensor.is_privateuseone());
+           (tensor.is_cpu() || is_card(tensor.device()));
   };
   return dense(self) && dense(from);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+VDEV_LIBRARY_IMPL(aten, dense_key(), library) {
   library.impl("empty.memory_format", TORCH_FN(empty));
   library.impl("empty_strided", TORCH_FN(empty_strided));
   library.impl("resize_", TORCH_FN(resize_));

@@ -3,6 +3,8 @@
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
+#include "csrc_device/torch/device_type.hpp"
+
 namespace vdev {
 namespace {
 
@@ -22,11 +24,11 @@ at::Tensor binary_cross_entropy_banned(const at::Tensor&, const at::Tensor&, con
 }
 
 // Operators on no list run in the dtypes that they are given.
-TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) {
+VDEV_LIBRARY_IMPL(_, autocast_key(), m) {
   m.fallback(torch::CppFunction::makeFallthrough());
 }
 
-TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+VDEV_LIBRARY_IMPL(aten, autocast_key(), m) {
 #define LOWER_PRECISION(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
 #define FLOAT32(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)
 #define FLOAT32_AS_DTYPE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32_set_opt_dtype)

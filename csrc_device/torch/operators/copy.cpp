@@ -1,14 +1,16 @@
 // Copies to, from and between cards, and the reading of one element.
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_local_scalar_dense_ops.h>
 #include <ATen/ops/copy_native.h>
-#include <ATen/ops/resize.h>
+#include <ATen/ops/zero.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
 #include <cstring>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/memory/host_allocator.hpp"
 #include "csrc_device/torch/operators/cpu_view.hpp"
 #include "csrc_device/torch/operators/launch.hpp"
@@ -75,10 +77,10 @@ void copy_and_wait(int card, at::Tensor& to, const at::Tensor& from) {
 }
 
 void copy_with_host(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
-  const bool to_card = dst.is_privateuseone();
+  const bool to_card = is_card(dst.device());
   const int card = card_of_tensor(to_card ? dst : self);
   const at::Tensor& host = to_card ? self : dst;
-  TORCH_CHECK(host.is_cpu(), "vdev: no copy from ", self.device(), " to ", dst.device(),
+  TORCH_CHECK(host.is_cpu(), device_name(), ": no copy from ", self.device(), " to ", dst.device(),
               "; go through the CPU");
   CpuView view(card);
   const at::Tensor from = view.show(self, /*allow_cpu=*/true);
@@ -103,10 +105,7 @@ void copy_between_cards(const at::Tensor& self, const at::Tensor& dst) {
   copy_and_wait(source, to, from);
 }
 
-at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
-  if (self.is_same(dst)) {
-    return dst;
-  }
+void copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
   const int source = card_of_tensor(self);
   const int target = card_of_tensor(dst);
   if (source < 0 || target < 0) {
@@ -119,14 +118,28 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
     at::Tensor to = view.show(dst);
     copy_and_wait(source, to, from);
   }
-  return dst;
 }
 
-at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
-  if (self.sizes() != dst.sizes()) {
-    dst.resize_(self.sizes());
+// Checks what can be checked before the stream runs the copy. A copy to or from a card always comes here,
+// whichever of the two tensors is on the CPU.
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
+  TORCH_CHECK(
+      !self._is_zerotensor(),
+      "ZeroTensors are immutable. Please materialize the tensor using `.clone()`, if you want a mutable "
+      "zero tensor.");
+  if (self.is_same(src)) {
+    return self;
   }
-  return copy_from(self, dst, /*non_blocking=*/false);
+  if (src._is_zerotensor()) {
+    return self.zero_();
+  }
+  if (self.sizes() != src.sizes()) {
+    const auto shape = at::infer_size(self.sizes(), src.sizes());
+    TORCH_CHECK(self.sizes() == shape, "output with shape ", self.sizes(),
+                " doesn't match the broadcast shape ", at::IntArrayRef(shape));
+  }
+  copy_from(src, self, non_blocking);
+  return self;
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
@@ -140,22 +153,9 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   return value;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_copy_from", &copy_from);
-  m.impl("_copy_from_and_resize", &copy_from_and_resize);
+VDEV_LIBRARY_IMPL(aten, dense_key(), m) {
+  m.impl("copy_", &copy_);
   m.impl("_local_scalar_dense", &local_scalar_dense);
-}
-
-// The generic handling of these bits makes a copy without them, and that copy calls _copy_from again, without
-// end. The kernels above pass the bits to the CPU's copy_, which handles them.
-TORCH_LIBRARY_IMPL(aten, Conjugate, m) {
-  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
-  m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());
-}
-
-TORCH_LIBRARY_IMPL(aten, Negative, m) {
-  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
-  m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());
 }
 
 }  // namespace

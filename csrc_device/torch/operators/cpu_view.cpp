@@ -62,7 +62,7 @@ at::Tensor make_sparse(c10::DispatchKey key, const at::Tensor& like, const at::T
 }  // namespace
 
 int card_of_tensor(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.is_privateuseone() ? card_index(tensor.device()) : -1;
+  return tensor.defined() && is_card(tensor.device()) ? card_index(tensor.device()) : -1;
 }
 
 c10::Storage CpuView::show_storage(const c10::Storage& storage) {
@@ -109,7 +109,7 @@ at::Tensor CpuView::show(const at::Tensor& tensor, bool allow_cpu) {
   if (!tensor.defined()) {
     return tensor;
   }
-  if (!tensor.is_privateuseone()) {
+  if (!is_card(tensor.device())) {
     TORCH_CHECK(tensor.is_cpu() && (allow_cpu || tensor.dim() == 0),
                 "Expected all tensors to be on the same device, but found at least two devices, ",
                 device_of(card_), " and ", tensor.device(), "!");
@@ -123,7 +123,8 @@ at::Tensor CpuView::show(const at::Tensor& tensor, bool allow_cpu) {
     return make_sparse(c10::DispatchKey::SparseCPU, tensor, show(sparse->indices()), show(sparse->values()));
   }
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.has_storage() && tensor.layout() == c10::kStrided && !tensor.is_nested(),
-                              "vdev: only strided and sparse COO tensors are supported, and this one is ",
+                              device_name(),
+                              ": only strided and sparse COO tensors are supported, and this one is ",
                               tensor.is_nested() ? "nested" : "neither");
   return make_tensor(show_storage(tensor.storage()), c10::DispatchKey::CPU, tensor);
 }
@@ -135,8 +136,8 @@ void CpuView::take_memory(c10::StorageImpl* ours, c10::StorageImpl* theirs) {
   // The kernel resized its output: the new memory came from the card and moves over. The shown storage
   // releases the original (its context), whose old memory the assignment frees.
   c10::DataPtr data = theirs->set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)));
-  TORCH_INTERNAL_ASSERT(!data || card_of(data.get()) == card_,
-                        "vdev: an operator resized its output outside of the card's memory");
+  TORCH_INTERNAL_ASSERT(!data || card_of(data.get()) == card_, device_name(),
+                        ": an operator resized its output outside of the card's memory");
   data.unsafe_set_device(device_of(card_));
   // A further call for the same storage finds equal pointers, and has nothing to do.
   theirs->set_data_ptr_noswap(c10::DataPtr(data.get(), c10::Device(c10::DeviceType::CPU)));
@@ -193,26 +194,26 @@ void CpuView::write_back(const at::Tensor& original, const at::Tensor& shown) {
 }
 
 at::Tensor CpuView::adopt(const at::Tensor& result) {
-  if (!result.defined() || result.is_privateuseone()) {
+  if (!result.defined() || is_card(result.device())) {
     return result;
   }
   if (result.is_sparse()) {
     const at::Tensor indices = adopt(sparse_impl(result)->indices());
     const at::Tensor values = adopt(sparse_impl(result)->values());
     c10::DeviceGuard current(device_of(card_));
-    return make_sparse(c10::DispatchKey::SparsePrivateUse1, result, indices, values);
+    return make_sparse(sparse_key(), result, indices, values);
   }
   TORCH_CHECK_NOT_IMPLEMENTED(result.has_storage() && result.layout() == c10::kStrided &&
                                   !result.is_nested() && !result.is_quantized(),
-                              "vdev: the operator's result is ",
+                              device_name(), ": the operator's result is ",
                               result.is_nested() ? "nested" : "neither strided nor sparse COO",
                               ", and only these two layouts are supported");
   c10::StorageImpl* storage = result.storage().unsafeGetStorageImpl();
   if (const c10::Storage* original = original_of(storage)) {
-    return make_tensor(*original, c10::DispatchKey::PrivateUse1, result);
+    return make_tensor(*original, dense_key(), result);
   }
   // For a second result over the same storage, the storage is adopted already.
-  if (storage->device_type() != c10::DeviceType::PrivateUse1) {
+  if (!is_card(storage->device())) {
     const void* data = storage->data();
     if (data != nullptr && card_of(data) != card_) {
       // A kernel may return memory that another thread allocated, or a tensor that the kernel had cached.
@@ -221,12 +222,12 @@ at::Tensor CpuView::adopt(const at::Tensor& result) {
       std::memcpy(copy.get(), data, storage->nbytes());
       c10::Storage moved(c10::make_intrusive<c10::StorageImpl>(
           c10::StorageImpl::use_byte_size_t(), storage->nbytes(), std::move(copy), device_allocator(), true));
-      return make_tensor(std::move(moved), c10::DispatchKey::PrivateUse1, result);
+      return make_tensor(std::move(moved), dense_key(), result);
     }
     storage->_mutable_data_ptr_no_checks().unsafe_set_device(device_of(card_));
     storage->set_allocator(device_allocator());
   }
-  return make_tensor(result.storage(), c10::DispatchKey::PrivateUse1, result);
+  return make_tensor(result.storage(), dense_key(), result);
 }
 
 }  // namespace vdev

@@ -1,39 +1,149 @@
-// Chooses the implementation of scaled_dot_product_attention. The choice is the one that torch makes for the
-// same tensors on the CPU.
+// Chooses the implementation of scaled_dot_product_attention, and offers the CPU's flash kernel under the
+// names by which torch calls fused attention on CUDA.
+#include <ATen/Context.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/empty.h>
 #include <torch/library.h>
 
-namespace at::native {
-namespace {
+#include <array>
 
-// Reads only sizes, strides and dtypes, so it needs no CPU tensors. Without an entry in this table, torch
-// splits attention into matmul and softmax, which costs several times as much as the CPU's flash kernel.
-std::int64_t choice_as_on_cpu(const Tensor& query, const Tensor& key, const Tensor& value,
-                              const std::optional<Tensor>& mask, double dropout, bool causal,
-                              std::optional<double> scale, bool grouped_queries) {
-  return _fused_sdp_choice_cpp(query, key, value, mask, dropout, causal, scale, grouped_queries);
-}
-
-}  // namespace
-
-REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &choice_as_on_cpu)
-
-}  // namespace at::native
+#include "csrc_device/torch/device_type.hpp"
 
 namespace vdev {
 namespace {
 
-// nn.TransformerEncoder calls this before it packs padded sequences into a nested tensor, which vdev does not
+using at::Tensor;
+using OptionalMask = std::optional<Tensor>;
+
+// Reads only sizes, strides and dtypes, so it needs no CPU tensors. Without an entry in this table, torch
+// splits attention into matmul and softmax, which costs several times as much as the CPU's flash kernel.
+std::int64_t choice_as_on_cpu(const Tensor& query, const Tensor& key, const Tensor& value,
+                              const OptionalMask& mask, double dropout, bool causal,
+                              std::optional<double> scale, bool grouped_queries) {
+  return at::native::_fused_sdp_choice_cpp(query, key, value, mask, dropout, causal, scale, grouped_queries);
+}
+
+bool equal_head_dimensions(const sdp::sdp_params& params) {
+  const auto size = params.query.sym_size(-1);
+  return size == params.key.sym_size(-1) && size == params.value.sym_size(-1);
+}
+
+// Returns whether the CPU's flash kernel takes these arguments. torch offers the question only together with
+// the one whether flash attention is switched on.
+bool flash_kernel_takes(const sdp::sdp_params& params) {
+  const auto type = params.query.scalar_type();
+  const bool known_type =
+      type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf;
+  return known_type && params.key.scalar_type() == type && params.value.scalar_type() == type &&
+         sdp::check_for_dropout(params, false) && sdp::check_nested_tensor(params, false) &&
+         sdp::check_tensor_shapes(params, false) &&
+         sdp::check_batch_size_and_num_heads_dense<true>(params, false) &&
+         sdp::check_attn_mask_shape(params, false) && equal_head_dimensions(params) &&
+         sdp::check_nonzero_sequence_lengths_dense(params, false) &&
+         sdp::check_last_dim_stride_equals_1_dense<false>(params, false);
+}
+
+// Follows CUDA's order: flash attention, which takes no mask there, then memory-efficient attention, then
+// math. Both fused ones are the CPU's flash kernel. It gives no gradient of a mask.
+std::int64_t choice_as_on_cuda(const Tensor& query, const Tensor& key, const Tensor& value,
+                               const OptionalMask& mask, double dropout, bool causal, std::optional<double>,
+                               bool grouped_queries) {
+  const auto& context = at::globalContext();
+  const sdp::sdp_params params{query, key, value, mask, dropout, causal, grouped_queries};
+  const bool masked = mask.has_value() && mask->defined();
+  const bool mask_learns = masked && mask->requires_grad();
+  auto choice = at::SDPBackend::error;
+  if (flash_kernel_takes(params) && !masked && context.userEnabledFlashSDP()) {
+    choice = at::SDPBackend::flash_attention;
+  } else if (flash_kernel_takes(params) && !mask_learns && !grouped_queries &&
+             context.userEnabledMemEfficientSDP()) {
+    choice = at::SDPBackend::efficient_attention;
+  } else if (context.userEnabledMathSDP()) {
+    choice = at::SDPBackend::math;
+  }
+  TORCH_CHECK(
+      choice != at::SDPBackend::error,
+      "No available kernel. Aborting execution. scaled_dot_product_attention on ", query.device(),
+      ": none of the kernels that are enabled (torch.nn.attention.sdpa_kernel) takes these tensors. Cards "
+      "have flash attention without masks and dropout, efficient attention without dropout, and math.");
+  return static_cast<std::int64_t>(choice);
+}
+
+using FlashResult =
+    std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>;
+
+// torch keeps the state of the random numbers for the backward. Without dropout there is none.
+Tensor no_random_state(const Tensor& like) {
+  return at::empty({0}, like.options().dtype(at::kLong));
+}
+
+FlashResult flash_attention(const Tensor& query, const Tensor& key, const Tensor& value, double dropout,
+                            bool causal, bool, std::optional<double> scale) {
+  auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout,
+                                                                             causal, std::nullopt, scale);
+  return {output,
+          logsumexp,
+          Tensor(),
+          Tensor(),
+          query.sym_size(2),
+          key.sym_size(2),
+          no_random_state(query),
+          no_random_state(query),
+          Tensor()};
+}
+
+std::tuple<Tensor, Tensor, Tensor> flash_attention_backward(
+    const Tensor& grad, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& output,
+    const Tensor& logsumexp, const Tensor&, const Tensor&, c10::SymInt, c10::SymInt, double dropout,
+    bool causal, const Tensor&, const Tensor&, std::optional<double> scale) {
+  return at::_scaled_dot_product_flash_attention_for_cpu_backward(grad, query, key, value, output, logsumexp,
+                                                                  dropout, causal, std::nullopt, scale);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_attention(const Tensor& query, const Tensor& key,
+                                                               const Tensor& value, const OptionalMask& mask,
+                                                               bool, double dropout, bool causal,
+                                                               std::optional<double> scale) {
+  auto [output, logsumexp] =
+      at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout, causal, mask, scale);
+  return {output, logsumexp, no_random_state(query), no_random_state(query)};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_attention_backward(
+    const Tensor& grad, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
+    const Tensor& output, const Tensor& logsumexp, const Tensor&, const Tensor&, double dropout,
+    std::array<bool, 4>, bool causal, std::optional<double> scale) {
+  const auto given = mask.defined() ? OptionalMask(mask) : std::nullopt;
+  auto [of_query, of_key, of_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      grad, query, key, value, output, logsumexp, dropout, causal, given, scale);
+  return {of_query, of_key, of_value, Tensor()};
+}
+
+// nn.TransformerEncoder calls this before it packs padded sequences into a nested tensor, which cards do not
 // support. If the result is false, it uses the padded sequences.
-bool can_be_nested(const at::Tensor&, const at::Tensor&) {
+bool can_be_nested(const Tensor&, const Tensor&) {
   return false;
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("_fused_sdp_choice", &at::native::choice_as_on_cpu);
+const auto choice = pose() == Pose::cuda ? &choice_as_on_cuda : &choice_as_on_cpu;
+
+const bool registered = [] {
+  register_in_stub(at::native::_fused_sdp_choice_stub, choice);
+  return true;
+}();
+
+VDEV_LIBRARY_IMPL(aten, dense_key(), m) {
+  m.impl("_fused_sdp_choice", choice);
   m.impl("_nested_tensor_from_mask_left_aligned", &can_be_nested);
+  m.impl("_scaled_dot_product_flash_attention", &flash_attention);
+  m.impl("_scaled_dot_product_flash_attention_backward", &flash_attention_backward);
+  m.impl("_scaled_dot_product_efficient_attention", &efficient_attention);
+  m.impl("_scaled_dot_product_efficient_attention_backward", &efficient_attention_backward);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <ATen/ops/ones.h>
 #include <torch/library.h>
 
+#include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/generator.hpp"
 #include "csrc_device/torch/operators/cpu_view.hpp"
 #include "csrc_device/torch/operators/launch.hpp"
@@ -75,7 +76,7 @@ at::Tensor native_dropout_backward(const at::Tensor& grad, const at::Tensor& mas
   return view.adopt(result);
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+VDEV_LIBRARY_IMPL(aten, dense_key(), m) {
   m.impl("native_dropout", &native_dropout);
   m.impl("native_dropout_backward", &native_dropout_backward);
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/generator.hpp"
 #include "csrc_device/torch/operators/cpu_view.hpp"
 #include "csrc_device/torch/operators/launch.hpp"
@@ -140,7 +141,7 @@ int find_card(const Facts& facts, c10::ArrayRef<IValue> arguments) {
       for (const at::Tensor& tensor : argument.toTensorList()) {
         card = std::max(card, card_of_tensor(tensor));
       }
-    } else if (slot.kind == Kind::device && argument.toDevice().is_privateuseone()) {
+    } else if (slot.kind == Kind::device && is_card(argument.toDevice())) {
       card = card_index(argument.toDevice());
     }
     if (card >= 0) {
@@ -179,7 +180,7 @@ class Call {
           break;
         case Kind::device:
           // A result that was asked for on the CPU stays there.
-          adopt_results_ = argument.toDevice().is_privateuseone();
+          adopt_results_ = is_card(argument.toDevice());
           argument = c10::Device(c10::DeviceType::CPU);
           break;
         case Kind::generator:
@@ -219,7 +220,7 @@ class Call {
     }
     largest_ = std::max(largest_, tensor.numel());
     if (slot.written) {
-      TORCH_CHECK(tensor.is_privateuseone(),
+      TORCH_CHECK(is_card(tensor.device()),
                   "Expected all tensors to be on the same device, but found at least two devices, ",
                   device_of(card()), " and ", tensor.device(), "!");
       written_.push_back({tensor, shown});
@@ -279,7 +280,8 @@ void run_on_card_memory(const c10::OperatorHandle& op, c10::DispatchKey key, Sta
 void run_on_cpu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), "Could not run '", op.operator_name(),
-      "' on vdev: torch has no CPU kernel for it, and vdev has none of its own. Move the "
+      "' on ", device_name(),
+      ": torch has no CPU kernel for it, and the cards have none of their own. Move the "
       "tensors to the CPU and use another operator.");
   run_on_card_memory(op, c10::DispatchKey::CPU, *stack);
 }
@@ -315,12 +317,12 @@ void run_foreach(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack*
   if (one_card) {
     run_on_cpu_kernel(op, keys, stack);
   } else {
-    // PrivateUse2 has no kernels, so its entry is the generic (CompositeExplicitAutograd) one.
-    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::PrivateUse2), stack);
+    // That key's entry is the generic (CompositeExplicitAutograd) one.
+    op.redispatchBoxed(c10::DispatchKeySet(key_without_kernels()), stack);
   }
 }
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+VDEV_LIBRARY_IMPL(_, dense_key(), m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_cpu_kernel>());
 }
 
@@ -328,10 +330,10 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
 // generic form to the fallback. If the CPU has a kernel, too (native_layer_norm), that kernel must be used,
 // or the card would be slower and round differently.
 bool prefers_cpu_kernel(const c10::OperatorHandle& op) {
-  // The convolutions' generic form only raises. The generic form of the losses prepares an output, which the
-  // CPU's out= form then enlarges for the unreduced values, with a warning to the user.
-  static const std::unordered_set<std::string> named{"aten::convolution_overrideable",
-                                                     "aten::convolution_backward_overrideable",
+  // The generic form of the convolutions chooses by the device, and knows no fast kernel for a card; on CPU
+  // tensors it chooses between oneDNN and torch's own kernels. The generic form of the losses prepares an
+  // output, which the CPU's out= form then enlarges for the unreduced values, with a warning to the user.
+  static const std::unordered_set<std::string> named{"aten::convolution", "aten::convolution_backward",
                                                      "aten::mse_loss", "aten::smooth_l1_loss"};
   const c10::OperatorName& name = op.operator_name();
   if (name.overload_name.empty() && named.count(name.name) != 0) {
@@ -342,11 +344,10 @@ bool prefers_cpu_kernel(const c10::OperatorHandle& op) {
           op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd));
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+VDEV_LIBRARY_IMPL(aten, dense_key(), m) {
   for_each_aten_operator([&](const c10::OperatorHandle& op, const char* name) {
     const bool is_foreach = op.operator_name().name.rfind("aten::_foreach_", 0) == 0;
-    if (op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) ||
-        !(is_foreach || prefers_cpu_kernel(op))) {
+    if (op.hasKernelForDispatchKey(dense_key()) || !(is_foreach || prefers_cpu_kernel(op))) {
       return;
     }
     m.impl(name, is_foreach ? torch::CppFunction::makeFromBoxedFunction<&run_foreach>()
@@ -358,8 +359,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 void run_on_sparse_cpu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(c10::DispatchKey::SparseCPU),
-                              "Could not run '", op.operator_name(),
-                              "' on sparse tensors of vdev: torch has no sparse CPU kernel for it.");
+                              "Could not run '", op.operator_name(), "' on sparse tensors of ", device_name(),
+                              ": torch has no sparse CPU kernel for it.");
   run_on_card_memory(op, c10::DispatchKey::SparseCPU, *stack);
 }
 

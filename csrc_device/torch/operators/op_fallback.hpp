@@ -7,7 +7,7 @@
 
 namespace vdev {
 
-/// Runs the SparseCPU kernel of `op` on the card's memory, as a boxed kernel of SparsePrivateUse1. At least
+/// Runs the SparseCPU kernel of `op` on the card's memory, as a boxed kernel of sparse_key(). At least
 /// one argument is a sparse COO tensor of a card; the others may be strided. Raises NotImplementedError if
 /// torch has no such kernel.
 void run_on_sparse_cpu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,

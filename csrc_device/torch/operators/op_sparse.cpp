@@ -24,6 +24,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
+#include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/operators/op_fallback.hpp"
 
 namespace vdev {
@@ -93,19 +94,19 @@ void register_device_independent(torch::Library& m) {
 void register_cpu_kernels(torch::Library& m) {
   for_each_aten_operator([&](const c10::OperatorHandle& op, const char* name) {
     if (op.hasKernelForDispatchKey(c10::DispatchKey::SparseCPU) &&
-        !op.hasKernelForDispatchKey(c10::DispatchKey::SparsePrivateUse1)) {
+        !op.hasKernelForDispatchKey(sparse_key())) {
       m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_sparse_cpu_kernel>());
     }
   });
 }
 
 // Both calls are in one block, because the second looks at what the first has registered.
-TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+VDEV_LIBRARY_IMPL(aten, sparse_key(), m) {
   register_device_independent(m);
   register_cpu_kernels(m);
 }
 
-TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
+VDEV_LIBRARY_IMPL(_, sparse_key(), m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_sparse_cpu_kernel>());
 }
 

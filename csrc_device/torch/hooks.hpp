@@ -1,0 +1,10 @@
+// Registers the answers to torch's questions about the accelerator.
+#pragma once
+
+namespace vdev {
+
+/// Registers the hooks of the cards' device type. Call this once, when the module is loaded. Raises
+/// RuntimeError if the cards are to pose as CUDA and torch was built with it.
+void register_hooks();
+
+}  // namespace vdev

@@ -1,0 +1,60 @@
+// What vccl/cuda needs of C++ for cards that pose as CUDA, because torch decided it when it was compiled
+// without CUDA.
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/Event.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/utils/tensor_new.h>
+
+#include <unordered_map>
+
+#include "csrc_device/torch/allocator.hpp"
+#include "csrc_device/torch/device_type.hpp"
+
+namespace py = pybind11;
+
+namespace vdev {
+namespace {
+
+// torch.Event.elapsed_time refuses objects of derived classes, such as torch.cuda.Event.
+double elapsed_time(const py::handle& start, const py::handle& end) {
+  TORCH_CHECK_TYPE(THPEvent_Check(start.ptr()) && THPEvent_Check(end.ptr()),
+                   "elapsed_time() takes an event of the same device.");
+  const auto& first = reinterpret_cast<THPEvent*>(start.ptr())->event;
+  const auto& last = reinterpret_cast<THPEvent*>(end.ptr())->event;
+  py::gil_scoped_release no_gil;
+  return first.elapsedTime(last);
+}
+
+// The tensor types that torch.cuda has, such as torch.cuda.FloatTensor, with what they make.
+std::unordered_map<PyTypeObject*, at::ScalarType>& legacy_types() {
+  static auto& types = *new std::unordered_map<PyTypeObject*, at::ScalarType>;
+  return types;
+}
+
+// Stands for torch's constructor of a legacy type, which raises in a build without CUDA.
+PyObject* new_legacy_tensor(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  HANDLE_TH_ERRORS
+  py::module_::import("torch.cuda").attr("_lazy_init")();
+  const at::Tensor made =
+      torch::utils::legacy_tensor_ctor(dense_key(), legacy_types().at(type), args, kwargs);
+  return THPVariable_Wrap(made);
+  END_HANDLE_TH_ERRORS
+}
+
+void make_legacy_type(const py::handle& type, const py::object& dtype) {
+  auto* type_object = reinterpret_cast<PyTypeObject*>(type.ptr());
+  legacy_types()[type_object] = dtype.cast<at::ScalarType>();
+  type_object->tp_new = &new_legacy_tensor;
+}
+
+}  // namespace
+}  // namespace vdev
+
+void init_pose_bindings(py::module_& m) {
+  m.def("_device_name", &vdev::device_name, "Returns the type of the cards' torch.device: vdev or cuda.");
+  m.def("_elapsed_time", &vdev::elapsed_time, "Returns the milliseconds between two events.");
+  m.def("_resize_storage", &vdev::resize_storage);
+  m.def("_make_legacy_type", &vdev::make_legacy_type,
+        "Lets a type of torch.cuda, such as FloatTensor, make tensors on cards.");
+}

@@ -1,0 +1,42 @@
+"""Puts the cards in the place of CUDA (``VDEV_POSE=cuda``): fills ``torch.cuda`` in torch's CPU build.
+
+The compiled module registers the cards under torch's own device type and dispatch key of CUDA, so tensors,
+autograd and autocast are CUDA's. What is left is Python: ``torch.cuda`` calls functions of ``torch._C`` that
+a build without CUDA lacks. The modules of this package define them under their names there:
+
+- ``cards``: devices and their properties, and what ``torch.cuda`` initialises.
+- ``streams``: the base classes of streams and events, which take the place of torch's empty ones.
+- ``memory``: figures and limits of the cards' memory.
+- ``libraries``: settings of cuBLAS and of tuning, which are kept, and NVTX, whose ranges nobody records.
+- ``refused``: what only a GPU has. Each raises an error that names it.
+- ``tensors``: the legacy tensor types, and storages.
+- ``nccl``: ``ProcessGroupNCCL``.
+
+docs/cuda.md says what a program finds.
+"""
+
+import atexit
+
+import torch
+
+from vccl import _C
+
+
+def register() -> None:
+    """Fills ``torch.cuda``. Call this once, when the compiled module has been loaded."""
+    from vccl import _torch_patches
+    from vccl._inductor import registration
+    from vccl.cuda import cards, libraries, memory, refused, streams, tensors
+
+    for module in (cards, streams, memory, libraries):
+        for name in module.__all__:
+            setattr(torch._C, name, getattr(module, name))
+    refused.install()
+    cards.install()
+    streams.install()
+    libraries.install()
+    tensors.install()
+    _torch_patches.apply_to_device()
+    registration.register()
+    # The threads of streams must stop while the interpreter is still whole.
+    atexit.register(_C.shutdown)

@@ -1,0 +1,129 @@
+"""Settings of CUDA's libraries that a program may make, and NVTX.
+
+The cards use none of the libraries. A setting is kept, so that a program reads back what it has set, and
+changes nothing.
+"""
+
+import sys
+from typing import Any
+
+import torch
+
+from vccl.cuda import cudart
+
+__all__ = [
+    "_cuda_clearCublasWorkspaces",
+    "_cuda_getCublasLtWorkspaceSize",
+    "_cuda_getCublasWorkspaceSize",
+    "_cuda_get_conv_benchmark_empty_cache",
+    "_cuda_get_cudnn_benchmark_limit",
+    "_cuda_resetCublasLtWorkspaceSize",
+    "_cuda_resetCublasWorkspaceSize",
+    "_cuda_setCublasLtWorkspaceSize",
+    "_cuda_setCublasWorkspaceSize",
+    "_cuda_set_cudnn_benchmark_limit",
+    "_cudnn_set_conv_benchmark_empty_cache",
+    "_nvtx",
+]
+
+_DEFAULT_WORKSPACE = 4096 << 10  # bytes
+_settings: dict[str, Any] = {
+    "cublas": _DEFAULT_WORKSPACE,
+    "cublaslt": _DEFAULT_WORKSPACE,
+    "limit": 10,
+    "empty": True,
+}
+
+
+def _cuda_clearCublasWorkspaces() -> None:
+    pass
+
+
+def _cuda_getCublasWorkspaceSize() -> int:
+    return _settings["cublas"]
+
+
+def _cuda_setCublasWorkspaceSize(size: int) -> None:
+    _settings["cublas"] = size
+
+
+def _cuda_resetCublasWorkspaceSize() -> None:
+    _settings["cublas"] = _DEFAULT_WORKSPACE
+
+
+def _cuda_getCublasLtWorkspaceSize() -> int:
+    return _settings["cublaslt"]
+
+
+def _cuda_setCublasLtWorkspaceSize(size: int) -> None:
+    _settings["cublaslt"] = size
+
+
+def _cuda_resetCublasLtWorkspaceSize() -> None:
+    _settings["cublaslt"] = _DEFAULT_WORKSPACE
+
+
+def _cuda_get_cudnn_benchmark_limit() -> int:
+    return _settings["limit"]
+
+
+def _cuda_set_cudnn_benchmark_limit(limit: int) -> None:
+    _settings["limit"] = limit
+
+
+def _cuda_get_conv_benchmark_empty_cache() -> bool:
+    return _settings["empty"]
+
+
+def _cudnn_set_conv_benchmark_empty_cache(enable: bool) -> None:
+    _settings["empty"] = enable
+
+
+class _nvtx:
+    """Takes the ranges of NVTX. Nobody records them; the depth of the stack is what NVTX returns."""
+
+    _depth = 0
+    _last = 0
+
+    @classmethod
+    def rangePushA(cls, message: str) -> int:
+        cls._depth += 1
+        return cls._depth - 1
+
+    @classmethod
+    def rangePop(cls) -> int:
+        cls._depth = max(cls._depth - 1, 0)
+        return cls._depth
+
+    @classmethod
+    def rangeStartA(cls, message: str) -> int:
+        cls._last += 1
+        return cls._last
+
+    @staticmethod
+    def rangeEnd(number: int) -> None:
+        pass
+
+    @staticmethod
+    def markA(message: str) -> None:
+        pass
+
+    @classmethod
+    def deviceRangeStart(cls, message: str, stream: int) -> object:
+        return cls.rangeStartA(message)
+
+    @staticmethod
+    def deviceRangeEnd(handle: object, stream: int) -> None:
+        pass
+
+
+def install() -> None:
+    """Rebinds what torch took from ``torch._C`` when it was imported."""
+    cuda: Any = torch.cuda
+    nvtx: Any = sys.modules["torch.cuda.nvtx"]
+    nvtx._nvtx = _nvtx
+    # torch asks this for each LSTM, and warns if cuDNN is missing.
+    torch.backends.cudnn.is_acceptable = lambda tensor: False
+    compiled: Any = torch._C
+    compiled._cudart = cudart
+    cuda._cudart = cudart

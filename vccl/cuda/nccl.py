@@ -1,0 +1,119 @@
+"""``ProcessGroupNCCL``, made of vccl's process group, and the backend ``nccl``."""
+
+import datetime
+import logging
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from vccl._C import ProcessGroupVccl
+
+logger = logging.getLogger(__name__)
+
+# The version that torch.cuda.nccl.version() tells.
+VERSION = (2, 27, 5)
+_TIMEOUT = datetime.timedelta(minutes=10)
+
+
+class NCCLConfig:
+    """The fields of ``ProcessGroupNCCL.Options.config``. They are kept, and change nothing here."""
+
+    def __init__(self) -> None:
+        self.blocking = 1
+        self.cga_cluster_size = 4
+        self.min_ctas = 1
+        self.max_ctas = 32
+        self.cta_policy = 0
+        self.net_name = ""
+        self.split_share = 0
+        self.traffic_class = -1
+        self.collnet_enable = 0
+        self.nvls_ctas = 0
+        self.comm_name = ""
+        self.unsafe_get_ptr = 0
+
+
+class Options(ProcessGroupVccl.Options):
+    """``ProcessGroupNCCL.Options``: vccl's options, with NCCL's fields besides."""
+
+    def __init__(self, is_high_priority_stream: bool = False) -> None:
+        super().__init__(is_high_priority_stream)
+        self._timeout = _TIMEOUT
+        self.config = NCCLConfig()
+        # torch sets them for a group that it splits from another one. vccl finds the ranks by itself.
+        self.split_from: Any = None
+        self.split_color = 0
+
+
+class _Type(type):
+    """Makes ProcessGroupNCCL stand for vccl's class: C++ returns objects of that class."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, ProcessGroupVccl)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, ProcessGroupVccl)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(ProcessGroupVccl, name)
+
+    def __call__(
+        cls,
+        store: dist.Store,
+        rank: int,
+        size: int,
+        options: ProcessGroupVccl.Options | None = None,
+        timeout: datetime.timedelta = _TIMEOUT,
+    ) -> ProcessGroupVccl:
+        from vccl.distributed import make_group
+
+        if options is None:
+            options = Options()
+            options._timeout = timeout
+        return make_group(store, rank, size, options)
+
+
+class ProcessGroupNCCL(metaclass=_Type):
+    """Makes vccl's process group from NCCL's arguments. ``isinstance`` recognises every such group."""
+
+    Options = Options
+    NCCLConfig = NCCLConfig
+    NCCL_CTA_POLICY_DEFAULT = 0
+    NCCL_CTA_POLICY_EFFICIENCY = 1
+    NCCL_CTA_POLICY_ZERO = 2
+
+
+def _tell_ignored_variables() -> None:
+    """Logs, once, which of NCCL's variables are set and change nothing."""
+    ignored = sorted(name for name in os.environ if name.startswith(("NCCL_", "TORCH_NCCL_")))
+    if ignored:
+        logger.info(
+            "vccl stands for NCCL and ignores %s. docs/environment.md lists its own.", ", ".join(ignored)
+        )
+
+
+def install() -> None:
+    """Makes the backend ``nccl`` available to ``torch.distributed``."""
+    from torch.distributed import distributed_c10d as c10d
+
+    compiled: Any = torch._C
+    compiled._nccl_version = lambda: VERSION[0] << 32 | VERSION[1] << 16 | VERSION[2]
+    compiled._nccl_version_suffix = lambda: b""
+    if not dist.is_available():
+        return
+    group: Any = ProcessGroupVccl
+    # torch asks NCCL's groups for these. The number names a group in flight records. vccl aborts group by
+    # group.
+    group.uid = property(lambda self: -1)
+    group._group_start = lambda self: None
+    group._group_end = lambda self: None
+    group._add_ephemeral_timeout = lambda self, timeout: None
+    modules: list[Any] = [dist, c10d, compiled._distributed_c10d]
+    for module in modules:
+        module.ProcessGroupNCCL = ProcessGroupNCCL
+    c10d._NCCL_AVAILABLE = True
+    c10d.default_pg_nccl_timeout = _TIMEOUT
+    dist.constants.default_pg_nccl_timeout = _TIMEOUT
+    _tell_ignored_variables()

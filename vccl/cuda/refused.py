@@ -1,0 +1,108 @@
+"""What only a GPU or its libraries have. Each name raises an error that says so."""
+
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import torch
+
+from vccl._no_gpu import NoGpuError
+
+_GRAPHS = "Run the work eagerly: streams of cards cannot be captured."
+_POOLS = "Use the cards' allocator: it has one pool for each stream."
+_ALLOCATORS = (
+    "The allocator of the cards cannot be replaced. VDEV_MEMORY and set_per_process_memory_fraction limit it."
+)
+_HISTORY = "Use torch.cuda.memory_stats() and memory_summary()."
+_KERNELS = "Write the operator with PyTorch's operators."
+_TUNING = "The cards run the CPU's kernels, which cannot be tuned."
+_NCCL = "Use torch.distributed with the backend nccl, or torch.cuda.comm."
+
+# The names of torch._C that torch's Python mentions, with what to do instead.
+NAMES: dict[str, str] = {
+    "_cuda_allocationTraceback": _HISTORY,
+    "_cuda_attach_out_of_memory_observer": _HISTORY,
+    "_cuda_beginAllocateCurrentStreamToPool": _POOLS,
+    "_cuda_beginAllocateCurrentThreadToPool": _POOLS,
+    "_cuda_beginAllocateToPool": _POOLS,
+    "_cuda_changeCurrentAllocator": _ALLOCATORS,
+    "_cuda_checkPoolLiveAllocations": _GRAPHS,
+    "_cuda_cudaCachingAllocator_raw_alloc": "Allocate a tensor, and use its data_ptr().",
+    "_cuda_cudaCachingAllocator_raw_delete": "Allocate a tensor, and use its data_ptr().",
+    "_cuda_cudaCachingAllocator_set_allocator_settings": _ALLOCATORS,
+    "_cuda_cudaHostAllocator": "Use torch.empty(..., pin_memory=True).",
+    "_cuda_customAllocator": _ALLOCATORS,
+    "_cuda_endAllocateToPool": _POOLS,
+    "_cuda_getAllocator": _ALLOCATORS,
+    "_cuda_getCheckpointState": _GRAPHS,
+    "_cuda_getCurrentBlasHandle": _KERNELS,
+    "_cuda_getCurrentSolverHandle": _KERNELS,
+    "_cuda_getHipblasltVersion": _KERNELS,
+    "_cuda_getMemoryMetadata": _HISTORY,
+    "_cuda_isHistoryEnabled": _HISTORY,
+    "_cuda_jiterator_compile_and_launch_kernel": _KERNELS,
+    "_cuda_memorySnapshot": _HISTORY,
+    "_cuda_record_memory_history": _HISTORY,
+    "_cuda_record_memory_history_legacy": _HISTORY,
+    "_cuda_record_untuned_enable": _TUNING,
+    "_cuda_record_untuned_is_enabled": _TUNING,
+    "_cuda_releasePool": _POOLS,
+    "_cuda_setCheckpointPoolState": _GRAPHS,
+    "_cuda_setMemoryMetadata": _HISTORY,
+    "_cuda_tunableop_enable": _TUNING,
+    "_cuda_tunableop_get_filename": _TUNING,
+    "_cuda_tunableop_get_max_tuning_duration": _TUNING,
+    "_cuda_tunableop_get_max_tuning_iterations": _TUNING,
+    "_cuda_tunableop_get_results": _TUNING,
+    "_cuda_tunableop_get_rotating_buffer_size": _TUNING,
+    "_cuda_tunableop_get_validators": _TUNING,
+    "_cuda_tunableop_is_enabled": _TUNING,
+    "_cuda_tunableop_read_file": _TUNING,
+    "_cuda_tunableop_set_filename": _TUNING,
+    "_cuda_tunableop_set_max_tuning_duration": _TUNING,
+    "_cuda_tunableop_set_max_tuning_iterations": _TUNING,
+    "_cuda_tunableop_set_numerical_check_tolerances": _TUNING,
+    "_cuda_tunableop_set_rotating_buffer_size": _TUNING,
+    "_cuda_tunableop_tuning_enable": _TUNING,
+    "_cuda_tunableop_tuning_is_enabled": _TUNING,
+    "_graph_pool_handle": _GRAPHS,
+    "_nccl_all_gather": _NCCL,
+    "_nccl_all_reduce": _NCCL,
+    "_nccl_broadcast": _NCCL,
+    "_nccl_init_rank": _NCCL,
+    "_nccl_reduce": _NCCL,
+    "_nccl_reduce_scatter": _NCCL,
+    "_nccl_unique_id": _NCCL,
+}
+# Classes of torch._C that are empty in a build without CUDA.
+CLASSES: dict[str, str] = {"_CUDAGraph": _GRAPHS, "_MemPool": _POOLS}
+
+
+def _public(name: str) -> str:
+    return f"torch._C.{name}"
+
+
+def refusal(name: str, advice: str) -> Callable[..., NoReturn]:
+    """Returns a function that raises NoGpuError."""
+
+    def refuse(*args: object, **kwargs: object) -> NoReturn:
+        raise NoGpuError(_public(name), advice)
+
+    refuse.__name__ = refuse.__qualname__ = name
+    return refuse
+
+
+def install() -> None:
+    """Puts a refusal in the place of every name, also where torch's modules have taken an empty type."""
+    modules: list[Any] = [sys.modules["torch.cuda.graphs"], sys.modules["torch.cuda.memory"], torch._C]
+    for name, advice in NAMES.items():
+        refuse = refusal(name, advice)
+        setattr(torch._C, name, refuse)
+        for module in modules:
+            if name in vars(module):
+                setattr(module, name, refuse)
+    for name, advice in CLASSES.items():
+        # torch.cuda.CUDAGraph and MemPool are derived from these.
+        empty: Any = getattr(torch._C, name)
+        empty.__new__ = refusal(name, advice)
+        empty.__init__ = refusal(name, advice)

@@ -1,0 +1,147 @@
+"""The base classes of ``torch.cuda.Stream`` and ``torch.cuda.Event``, and the functions of streams."""
+
+import importlib
+import sys
+from typing import Any
+
+import torch
+
+from vccl import _C
+
+__all__ = [
+    "_CudaEventBase",
+    "_CudaStreamBase",
+    "_cuda_getCurrentRawStream",
+    "_cuda_getCurrentStream",
+    "_cuda_getDefaultStream",
+    "_cuda_getStreamFromExternal",
+    "_cuda_isCurrentStreamCapturing",
+    "_cuda_setStream",
+]
+
+# torch names a stream by (id, card, device type).
+StreamName = tuple[int, int, int]
+_CUDA = torch._C._autograd.DeviceType.CUDA.value
+
+
+class _CudaStreamBase(torch.Stream):
+    """A stream of a card. Derived classes are ``torch.cuda.Stream`` and ``torch.cuda.ExternalStream``."""
+
+    def __new__(
+        cls,
+        priority: int = 0,
+        stream_id: int = 0,
+        device_index: int = 0,
+        device_type: int = 0,
+        stream_ptr: int = 0,
+    ) -> "_CudaStreamBase":
+        if stream_ptr:
+            raise RuntimeError(
+                "torch.cuda.ExternalStream: the cards have no streams of other libraries. "
+                "Use torch.cuda.Stream()."
+            )
+        if device_type:
+            return super().__new__(
+                cls, stream_id=stream_id, device_index=device_index, device_type=device_type
+            )
+        torch.cuda._lazy_init()
+        return super().__new__(cls, torch.device("cuda", _C.current_device()), priority=min(priority, 0))
+
+    @property
+    def cuda_stream(self) -> int:
+        """Returns a number that stands for the cudaStream_t. The default stream's is 0, as on CUDA."""
+        handle: Any = super()
+        return handle.native_handle if self.stream_id else 0
+
+    @property
+    def priority(self) -> int:
+        return -1 if 32 < self.stream_id <= 64 else 0
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        return (0, -1)
+
+
+class _CudaEventBase(torch.Event):
+    """An event of a card. The derived class is ``torch.cuda.Event``."""
+
+    def __new__(
+        cls,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+        external: bool = False,
+    ) -> "_CudaEventBase":
+        return super().__new__(
+            cls,
+            torch.device("cuda"),
+            enable_timing=enable_timing,
+            blocking=blocking,
+            interprocess=interprocess,
+        )
+
+    @property
+    def cuda_event(self) -> int:
+        return self.event_id
+
+    def elapsed_time(self, end_event: torch.Event) -> float:
+        return _C._elapsed_time(self, end_event)
+
+    @classmethod
+    def from_ipc_handle(cls, device: torch.device, handle: bytes) -> Any:
+        raise RuntimeError(_NO_IPC)
+
+    def ipc_handle(self) -> bytes:
+        raise RuntimeError(_NO_IPC)
+
+
+_NO_IPC = (
+    "Events of the cards cannot be shared between processes yet. Synchronise the stream, and tell the other "
+    "process through a queue or a pipe."
+)
+
+
+def _cuda_getCurrentStream(index: int) -> StreamName:
+    stream = torch._C._accelerator_getStream(index)
+    return stream.stream_id, stream.device_index, _CUDA
+
+
+def _cuda_getDefaultStream(index: int) -> StreamName:
+    _C.check_device(index)
+    return 0, index, _CUDA
+
+
+def _cuda_getStreamFromExternal(pointer: int, index: int) -> StreamName:
+    raise RuntimeError("torch.cuda.get_stream_from_external: the cards have no streams of other libraries.")
+
+
+def _cuda_getCurrentRawStream(index: int) -> int:
+    return torch.cuda.current_stream(index).cuda_stream
+
+
+def _cuda_setStream(stream_id: int, device_index: int, device_type: int) -> None:
+    torch._C._accelerator_setStream(
+        torch.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type)
+    )
+
+
+def _cuda_isCurrentStreamCapturing() -> bool:
+    return False  # streams of cards cannot be captured
+
+
+def install() -> None:
+    """Makes the classes of ``torch.cuda.streams`` anew over the base classes, and rebinds their names.
+
+    torch made them at its import, over empty base classes whose objects cannot be streams.
+    """
+    streams: Any = sys.modules["torch.cuda.streams"]
+    before = {name: getattr(streams, name) for name in ("Stream", "Event", "ExternalStream")}
+    importlib.reload(streams)
+    cuda: Any = torch.cuda
+    graphs: Any = sys.modules["torch.cuda.graphs"]
+    graphs._cuda_isCurrentStreamCapturing = _cuda_isCurrentStreamCapturing
+    for module in [module for name, module in sys.modules.items() if name.startswith("torch")]:
+        for name, old in before.items():
+            if vars(module).get(name) is old:
+                setattr(module, name, getattr(streams, name))
+    assert cuda.Stream is streams.Stream

@@ -16,7 +16,8 @@ VARIABLE = "VDEV_FIRST_USE_FILE"
 NONE_USED = """\
 vrun: no rank used a card: the job ran on the CPU alone, although --cards asks for cards. The script has to
 move its model and its data to a card (device="vdev"), and a framework that does not find the device by itself
-has to be told its name. See "no rank used a card" in docs/errors.md."""
+has to be told its name. A script for CUDA runs as it is with vrun --as-cuda. See "no rank used a card" in
+docs/errors.md."""
 
 
 @contextlib.contextmanager

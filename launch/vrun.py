@@ -18,6 +18,8 @@ from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+from vccl import _device_type, _torch_version
+
 from . import addresses, card_use, hosts
 
 DESCRIPTION = """\
@@ -27,6 +29,7 @@ Starts a script once per card: torchrun with defaults that suit virtual cards.
   vrun --cards 4 train.py               four ranks, RANK and LOCAL_RANK 0 to 3
   vrun --hosts 2 --cards 2 train.py     two pretended hosts of two ranks each
   vrun --cards 2 -m vccl.bench all_reduce
+  vrun --as-cuda --cards 2 train.py     a script for CUDA and NCCL, as it is
 """
 EPILOG = """\
 Every option of torchrun may be given too, before the script (torchrun --help lists them). Without one that
@@ -35,8 +38,8 @@ OMP_NUM_THREADS is set to cores / ranks, VDEV_DEVICE_COUNT to N where N is more 
 VDEV_MACHINE_RANKS to N x H where H is more than 1, unless they are set already. Ranks start without address
 space randomization (setarch -R) where that is permitted: those that share a core run Python twice as fast
 when their code lies at the same addresses. Where --cards was given and no rank used a card, vrun says so on
-stderr when the job has succeeded. The exit status is that of the first rank that failed, and 128 + n where
-signal n ended it.
+stderr when the job has succeeded. --as-cuda sets VDEV_POSE=cuda (docs/cuda.md). The exit status is that of
+the first rank that failed, and 128 + n where signal n ended it.
 """
 USUAL_CARDS = 8  # what a machine has if VDEV_DEVICE_COUNT is not set
 RENDEZVOUS = ("nnodes", "node_rank", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "master_addr", "master_port")
@@ -47,6 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     args = parse(argv)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // (args.cards * args.hosts))))
+    if args.as_cuda:
+        os.environ["VDEV_POSE"] = "cuda"
+        if _device_type.device_type() != "cuda":  # otherwise this process has passed the check
+            _torch_version.check_pose()
     if args.cards > USUAL_CARDS:
         os.environ.setdefault("VDEV_DEVICE_COUNT", str(args.cards))
     if args.hosts > 1:  # pretended hosts share the memory of this one
@@ -86,6 +93,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         each.add_argument(
             "--hosts", type=positive, default=1, metavar="H", help="pretended hosts, each with N ranks"
         )
+        each.add_argument("--as-cuda", action="store_true", help="let the cards of the ranks pose as CUDA")
         each.add_argument("--host", type=int, help=argparse.SUPPRESS)
         each.add_argument("--port", type=int, help=argparse.SUPPRESS)
     # The forty options of torchrun would bury those of vrun.
@@ -105,7 +113,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if args.cards and given and given != str(args.cards):
         parser.error(f"--cards {args.cards} and --nproc-per-node {given} contradict each other")
     if given:
-        args.cards = torchrun.determine_local_world_size(given)
+        # With --as-cuda, the cards of this process do not pose as CUDA, and torchrun would see no GPU.
+        args.cards = torchrun.determine_local_world_size("auto" if args.as_cuda and given == "gpu" else given)
     elif not args.cards:
         args.cards = default_cards(args.hosts)
     args.nproc_per_node = str(args.cards)
@@ -150,8 +159,7 @@ def default_cards(host_count: int) -> int:
     import torch
 
     share = max(1, cores() // host_count)
-    vdev = getattr(torch, "vdev", None)
-    return min(vdev.device_count(), share) if vdev is not None and vdev.is_available() else share
+    return min(torch.accelerator.device_count(), share) if torch.accelerator.is_available() else share
 
 
 def cores() -> int:

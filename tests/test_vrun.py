@@ -160,6 +160,25 @@ def test_a_job_that_used_no_card_is_told_so(vrun, tmp_path, temporary, options):
     assert list(temporary.iterdir()) == []
 
 
+def test_ranks_can_pose_as_cuda(vrun, tmp_path):
+    script = tmp_path / "nccl.py"
+    script.write_text(
+        "import os, sys, torch, torch.distributed as dist\n"
+        "torch.cuda.set_device(int(os.environ['LOCAL_RANK']))\n"
+        "dist.init_process_group('nccl')\n"
+        "numbers = torch.ones(2, device='cuda')\n"
+        "dist.all_reduce(numbers)\n"
+        "sys.stdout.write(f'sum {numbers.tolist()}\\n')\n"
+        "dist.destroy_process_group()\n"
+    )
+    assert vrun("--as-cuda", "--cards", 2, script).count("sum [2.0, 2.0]\n") == 2
+    # The agent itself has cards in pose, or as many "GPUs" as there are cards.
+    assert vrun("--as-cuda", "--cards", 1, script, env={"VDEV_POSE": "cuda"}).count("sum [1.0, 1.0]\n") == 1
+    gpus = ("--as-cuda", "--nproc-per-node", "gpu", script)
+    assert vrun(*gpus, env={"VDEV_DEVICE_COUNT": "2"}).count("sum [2.0, 2.0]\n") == 2
+    assert vrun("--as-cuda", "--hosts", 2, "--cards", 1, script).count("sum [2.0, 2.0]\n") == 2
+
+
 def test_only_who_asks_for_cards_is_told(vrun, show, tmp_path):
     env = {card_use.VARIABLE: None}
     assert NOTE in vrun("--cards", 1, show, env=env)

@@ -118,6 +118,33 @@ TEST(launch_blocking) {
   CHECK(refusal("VDEV_LAUNCH_BLOCKING", "yes").find("0 or 1") != std::string::npos);
 }
 
+TEST(pose) {
+  CHECK(parse({}).pose == vdev::Pose::vdev);
+  CHECK(parse({{"VDEV_POSE", ""}}).pose == vdev::Pose::vdev);
+  CHECK(parse({{"VDEV_POSE", "cuda"}}).pose == vdev::Pose::cuda);
+  CHECK(refusal("VDEV_POSE", "rocm").find("VDEV_POSE='rocm'") != std::string::npos);
+}
+
+TEST(variables_of_cuda_count_in_pose) {
+  using Cards = std::vector<int>;
+  CHECK(parse({{"VDEV_POSE", "cuda"}, {"CUDA_VISIBLE_DEVICES", "2,0"}}).visible == Cards({2, 0}));
+  CHECK_EQ(parse({{"CUDA_VISIBLE_DEVICES", "2,0"}}).visible.size(), std::size_t{8});
+  CHECK(
+      parse({{"VDEV_POSE", "cuda"}, {"CUDA_VISIBLE_DEVICES", "2"}, {"VDEV_VISIBLE_DEVICES", "1"}}).visible ==
+      Cards({1}));
+  CHECK(parse({{"VDEV_POSE", "cuda"}, {"CUDA_LAUNCH_BLOCKING", "1"}}).launch_blocking);
+  CHECK(!parse({{"CUDA_LAUNCH_BLOCKING", "1"}}).launch_blocking);
+}
+
+TEST(profile) {
+  CHECK(parse({}).profile == nullptr);
+  const auto h100 = parse({{"VDEV_PROFILE", "h100-80g"}});
+  CHECK_EQ(h100.profile->major, 9);
+  CHECK_EQ(h100.memory, h100.profile->memory);
+  CHECK_EQ(parse({{"VDEV_PROFILE", "l4"}, {"VDEV_MEMORY", "4G"}}).memory, 4 * kGiB);
+  CHECK(refusal("VDEV_PROFILE", "h1000").find("expected one of v100-32g, t4") != std::string::npos);
+}
+
 TEST(first_use_file) {
   CHECK_EQ(parse({}).first_use_file, std::string());
   CHECK_EQ(parse({{"VDEV_FIRST_USE_FILE", "/tmp/a b"}}).first_use_file, std::string("/tmp/a b"));

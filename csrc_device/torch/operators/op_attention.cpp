@@ -77,9 +77,10 @@ std::int64_t choice_as_on_cuda(const Tensor& query, const Tensor& key, const Ten
 using FlashResult =
     std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>;
 
-// torch keeps the state of the random numbers for the backward. Without dropout there is none.
+// torch keeps the seed and the offset of the random numbers for the backward. Without dropout nobody reads
+// them; DTensor takes them for scalars.
 Tensor no_random_state(const Tensor& like) {
-  return at::empty({0}, like.options().dtype(at::kLong));
+  return at::empty({}, like.options().dtype(at::kLong));
 }
 
 FlashResult flash_attention(const Tensor& query, const Tensor& key, const Tensor& value, double dropout,

@@ -4,6 +4,8 @@
 #   make test       the whole test suite (SANITIZED=1: without the native tests that make sanitize SHORT=1 has run)
 #   make build      rebuild the compiled module after a change in C++ (seconds, for one file)
 #   make conformance  PyTorch's own suite of torch.distributed against vccl (about ten minutes)
+#   make frameworks  accelerate, transformers, Lightning and DeepSpeed, unmodified, on cards that pose as CUDA, against
+#                   gloo on the CPU (FRAMEWORKS="lightning": some of them; the first time installs them)
 #   make bench      all_reduce, measured beside gloo (and an MPI where there is one): the tables of README and
 #                   docs/measurements.md, and the figure
 #   make bench-check  whether the ratios of docs/bench/baseline.json are still reached
@@ -25,7 +27,7 @@ PLATLIB = $(shell $(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_p
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
-.PHONY: install build test conformance train bench bench-check tune lint format sanitize clean
+.PHONY: install build test conformance frameworks train bench bench-check tune lint format sanitize clean
 
 install: $(VENV)/.vccl
 
@@ -56,6 +58,9 @@ test: build
 # Ends with an error if the outcome is not the one in tests/conformance/expected.toml.
 conformance: build
 	python tests/conformance/run.py $(CONFORMANCE)
+
+frameworks: build
+	python tests/frameworks/run.py $(FRAMEWORKS)
 
 train: build
 	vrun --cards $(RANKS) examples/train_gpt.py

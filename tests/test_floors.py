@@ -161,6 +161,31 @@ def test_every_header_begins_with_what_it_is_for():
     assert [path for path in headers if not (ROOT / path).read_text().startswith("// ")] == []
 
 
+# A device type or a dispatch key of torch by which cards may go, with either name.
+DEVICE_TYPE = re.compile(r"\b\w*PrivateUse1\w*|\b(?:DeviceType|DispatchKey)::\w*CUDA\b|\bk\w*CUDA\b")
+NAMING = {"csrc_device/torch/" + name for name in ("device_type.hpp", "hooks.cpp", "torch_2_13.hpp")}
+
+
+def names_of_device_types(text: str) -> list[str]:
+    return DEVICE_TYPE.findall(re.sub(r"//.*", "", text))
+
+
+def test_one_header_says_which_device_type_cards_have():
+    """The hooks are beside it, because torch has one interface for each device type."""
+    files = [path for path in sources(ROOT) if Path(path).suffix in CPP]
+    found = {path: names_of_device_types((ROOT / path).read_text()) for path in files}
+    assert {path for path, names in found.items() if names} | {"csrc_device/torch/torch_2_13.hpp"} == NAMING
+
+
+@pytest.mark.parametrize(
+    "text", ["c10::DeviceType::CUDA", "DispatchKey::SparseCUDA", "at::kCUDA", "AutogradPrivateUse1"]
+)
+def test_a_device_type_is_found(text):
+    (name,) = names_of_device_types(text)
+    assert text.endswith(name)
+    assert names_of_device_types(f"// {text}") == []
+
+
 def test_the_architecture_page_has_the_same_rooms():
     """Compares the page's table with rooms.json: floors, what a room may include, torch, and its folders."""
     page = (ROOT / "docs" / "architecture.md").read_text()

@@ -8,6 +8,7 @@ a build without CUDA lacks. The modules of this package define them under their 
 - ``streams``: the base classes of streams and events, which take the place of torch's empty ones.
 - ``memory``: figures and limits of the cards' memory.
 - ``libraries``: settings of cuBLAS and of tuning, which are kept, and NVTX, whose ranges nobody records.
+- ``comm``: what passes tensors between the cards of one process.
 - ``refused``: what only a GPU has. Each raises an error that names it.
 - ``tensors``: the legacy tensor types, and storages.
 - ``nccl``: ``ProcessGroupNCCL``.
@@ -26,9 +27,9 @@ def register() -> None:
     """Fills ``torch.cuda``. Call this once, when the compiled module has been loaded."""
     from vccl import _torch_patches
     from vccl._inductor import registration
-    from vccl.cuda import cards, libraries, memory, refused, streams, tensors
+    from vccl.cuda import cards, comm, libraries, memory, refused, streams, tensors
 
-    for module in (cards, streams, memory, libraries):
+    for module in (cards, streams, memory, libraries, comm):
         for name in module.__all__:
             setattr(torch._C, name, getattr(module, name))
     refused.install()

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from vccl._no_gpu import NoGpuError
 from vccl.cuda import cudart
 
 __all__ = [
@@ -17,11 +18,17 @@ __all__ = [
     "_cuda_getCublasWorkspaceSize",
     "_cuda_get_conv_benchmark_empty_cache",
     "_cuda_get_cudnn_benchmark_limit",
+    "_cuda_record_untuned_enable",
+    "_cuda_record_untuned_is_enabled",
     "_cuda_resetCublasLtWorkspaceSize",
     "_cuda_resetCublasWorkspaceSize",
     "_cuda_setCublasLtWorkspaceSize",
     "_cuda_setCublasWorkspaceSize",
     "_cuda_set_cudnn_benchmark_limit",
+    "_cuda_tunableop_enable",
+    "_cuda_tunableop_is_enabled",
+    "_cuda_tunableop_tuning_enable",
+    "_cuda_tunableop_tuning_is_enabled",
     "_cudnn_set_conv_benchmark_empty_cache",
     "_nvtx",
 ]
@@ -77,6 +84,20 @@ def _cuda_get_conv_benchmark_empty_cache() -> bool:
 
 def _cudnn_set_conv_benchmark_empty_cache(enable: bool) -> None:
     _settings["empty"] = enable
+
+
+# TunableOp is off. Only switching it on is refused, because torch and programs ask in passing.
+def _cuda_tunableop_is_enabled() -> bool:
+    return False
+
+
+def _cuda_tunableop_enable(enabled: bool) -> None:
+    if enabled:
+        raise NoGpuError("torch.cuda.tunable", "The cards run the CPU's kernels, which cannot be tuned.")
+
+
+_cuda_tunableop_tuning_is_enabled = _cuda_record_untuned_is_enabled = _cuda_tunableop_is_enabled
+_cuda_tunableop_tuning_enable = _cuda_record_untuned_enable = _cuda_tunableop_enable
 
 
 class _nvtx:

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from vccl import _C
+from vccl._no_gpu import NoGpuError
 
 __all__ = [
     "_cuda_cudaCachingAllocator_enable",
@@ -14,7 +15,10 @@ __all__ = [
     "_cuda_getMemoryFraction",
     "_cuda_hostMemoryStats",
     "_cuda_ipc_collect",
+    "_cuda_isHistoryEnabled",
     "_cuda_memoryStats",
+    "_cuda_record_memory_history",
+    "_cuda_record_memory_history_legacy",
     "_cuda_resetAccumulatedHostMemoryStats",
     "_cuda_resetAccumulatedMemoryStats",
     "_cuda_resetPeakHostMemoryStats",
@@ -82,3 +86,21 @@ def _cuda_resetAccumulatedHostMemoryStats() -> None:
 
 def _cuda_resetPeakHostMemoryStats() -> None:
     _C._reset_peak_pinned_memory_stats()
+
+
+# Nobody records the history of allocations. torch asks whether somebody does, and programs switch it off in
+# passing.
+def _cuda_isHistoryEnabled() -> bool:
+    return False
+
+
+def _cuda_record_memory_history(enabled: str | None, *args: object) -> None:
+    if enabled is not None:
+        raise NoGpuError(
+            "torch.cuda.memory._record_memory_history()",
+            "Use torch.cuda.memory_stats() and memory_summary().",
+        )
+
+
+def _cuda_record_memory_history_legacy(enabled: bool, *args: object) -> None:
+    _cuda_record_memory_history("all" if enabled else None)

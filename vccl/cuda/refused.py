@@ -16,7 +16,9 @@ _ALLOCATORS = (
 _HISTORY = "Use torch.cuda.memory_stats() and memory_summary()."
 _KERNELS = "Write the operator with PyTorch's operators."
 _TUNING = "The cards run the CPU's kernels, which cannot be tuned."
-_NCCL = "Use torch.distributed with the backend nccl, or torch.cuda.comm."
+_NCCL = "Leave out the communicators, or use torch.distributed with the backend nccl."
+_FILES = "Load the file into a CPU tensor, and copy it to the card."
+_SENSORS = "Use torch.cuda.memory_stats() for what the program itself uses."
 
 # The names of torch._C that torch's Python mentions, with what to do instead.
 NAMES: dict[str, str] = {
@@ -39,62 +41,85 @@ NAMES: dict[str, str] = {
     "_cuda_getCurrentSolverHandle": _KERNELS,
     "_cuda_getHipblasltVersion": _KERNELS,
     "_cuda_getMemoryMetadata": _HISTORY,
-    "_cuda_isHistoryEnabled": _HISTORY,
     "_cuda_jiterator_compile_and_launch_kernel": _KERNELS,
     "_cuda_memorySnapshot": _HISTORY,
-    "_cuda_record_memory_history": _HISTORY,
-    "_cuda_record_memory_history_legacy": _HISTORY,
-    "_cuda_record_untuned_enable": _TUNING,
-    "_cuda_record_untuned_is_enabled": _TUNING,
     "_cuda_releasePool": _POOLS,
     "_cuda_setCheckpointPoolState": _GRAPHS,
     "_cuda_setMemoryMetadata": _HISTORY,
-    "_cuda_tunableop_enable": _TUNING,
     "_cuda_tunableop_get_filename": _TUNING,
     "_cuda_tunableop_get_max_tuning_duration": _TUNING,
     "_cuda_tunableop_get_max_tuning_iterations": _TUNING,
     "_cuda_tunableop_get_results": _TUNING,
     "_cuda_tunableop_get_rotating_buffer_size": _TUNING,
     "_cuda_tunableop_get_validators": _TUNING,
-    "_cuda_tunableop_is_enabled": _TUNING,
     "_cuda_tunableop_read_file": _TUNING,
     "_cuda_tunableop_set_filename": _TUNING,
     "_cuda_tunableop_set_max_tuning_duration": _TUNING,
     "_cuda_tunableop_set_max_tuning_iterations": _TUNING,
     "_cuda_tunableop_set_numerical_check_tolerances": _TUNING,
     "_cuda_tunableop_set_rotating_buffer_size": _TUNING,
-    "_cuda_tunableop_tuning_enable": _TUNING,
-    "_cuda_tunableop_tuning_is_enabled": _TUNING,
+    "_gds_deregister_buffer": _FILES,
+    "_gds_deregister_handle": _FILES,
+    "_gds_load_storage": _FILES,
+    "_gds_register_buffer": _FILES,
+    "_gds_register_handle": _FILES,
+    "_gds_save_storage": _FILES,
     "_graph_pool_handle": _GRAPHS,
-    "_nccl_all_gather": _NCCL,
-    "_nccl_all_reduce": _NCCL,
-    "_nccl_broadcast": _NCCL,
+    "_host_emptyCache": _GRAPHS,
     "_nccl_init_rank": _NCCL,
-    "_nccl_reduce": _NCCL,
-    "_nccl_reduce_scatter": _NCCL,
     "_nccl_unique_id": _NCCL,
 }
-# Classes of torch._C that are empty in a build without CUDA.
-CLASSES: dict[str, str] = {"_CUDAGraph": _GRAPHS, "_MemPool": _POOLS}
+# Classes of torch._C that are empty or missing in a build without CUDA.
+CLASSES: dict[str, str] = {
+    "_CUDAGraph": _GRAPHS,
+    "_MemPool": _POOLS,
+    "_cuda_CUDAAllocator_AllocatorState": _GRAPHS,
+}
+# Functions of torch.cuda that ask the GPU's driver, past torch._C.
+SENSORS = (
+    "clock_rate",
+    "device_memory_used",
+    "list_gpu_processes",
+    "memory_usage",
+    "power_draw",
+    "temperature",
+    "utilization",
+)
 
 
-def _public(name: str) -> str:
-    return f"torch._C.{name}"
-
-
-def refusal(name: str, advice: str) -> Callable[..., NoReturn]:
+def refusal(name: str, advice: str, owner: str = "torch._C") -> Callable[..., NoReturn]:
     """Returns a function that raises NoGpuError."""
 
     def refuse(*args: object, **kwargs: object) -> NoReturn:
-        raise NoGpuError(_public(name), advice)
+        raise NoGpuError(f"{owner}.{name}", advice)
 
     refuse.__name__ = refuse.__qualname__ = name
     return refuse
 
 
+def refuse_array_interface(tensor: torch.Tensor) -> Any:
+    """Stands for ``Tensor.__cuda_array_interface__``, by which libraries for GPUs take a tensor's memory.
+
+    Raises:
+        AttributeError: always, as torch does for what it cannot offer, so that hasattr() is False.
+    """
+    if tensor.device.type != "cuda":
+        return _array_interface.__get__(tensor)
+    # Not a NoGpuError: the interface says that an object without it raises AttributeError.
+    raise AttributeError(
+        "Tensor.__cuda_array_interface__ needs a GPU, and the cuda cards are virtual: their memory is the "
+        "host's. Use tensor.cpu().numpy(), or DLPack."
+    )
+
+
+_array_interface: Any = torch.Tensor.__cuda_array_interface__
+
+
 def install() -> None:
     """Puts a refusal in the place of every name, also where torch's modules have taken an empty type."""
-    modules: list[Any] = [sys.modules["torch.cuda.graphs"], sys.modules["torch.cuda.memory"], torch._C]
+    cuda: Any = torch.cuda
+    memory: Any = sys.modules["torch.cuda.memory"]
+    modules: list[Any] = [sys.modules["torch.cuda.graphs"], memory, torch._C]
     for name, advice in NAMES.items():
         refuse = refusal(name, advice)
         setattr(torch._C, name, refuse)
@@ -103,6 +128,14 @@ def install() -> None:
                 setattr(module, name, refuse)
     for name, advice in CLASSES.items():
         # torch.cuda.CUDAGraph and MemPool are derived from these.
-        empty: Any = getattr(torch._C, name)
+        empty: Any = getattr(torch._C, name, None) or type(name, (), {})
         empty.__new__ = refusal(name, advice)
         empty.__init__ = refusal(name, advice)
+        setattr(torch._C, name, empty)
+    for name in SENSORS:
+        setattr(cuda, name, refusal(name, _SENSORS, "torch.cuda"))
+    memory.list_gpu_processes = cuda.list_gpu_processes
+    for name in ("create", "max_workqueue_concurrency"):
+        setattr(cuda.GreenContext, name, refusal(name, _KERNELS, "torch.cuda.GreenContext"))
+    tensor: Any = torch.Tensor
+    tensor.__cuda_array_interface__ = property(refuse_array_interface)

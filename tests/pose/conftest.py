@@ -20,6 +20,7 @@ ENVIRONMENT = {
 
 @pytest.fixture
 def posed_environment():
+    """The variables of a process whose cards pose as CUDA, for the fixture run."""
     return dict(ENVIRONMENT)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from vccl import _C
+from vccl._no_gpu import NoGpuError
 
 __all__ = [
     "_CudaEventBase",
@@ -36,10 +37,7 @@ class _CudaStreamBase(torch.Stream):
         stream_ptr: int = 0,
     ) -> "_CudaStreamBase":
         if stream_ptr:
-            raise RuntimeError(
-                "torch.cuda.ExternalStream: the cards have no streams of other libraries. "
-                "Use torch.cuda.Stream()."
-            )
+            raise NoGpuError("torch.cuda.ExternalStream", "Use torch.cuda.Stream().")
         if device_type:
             return super().__new__(
                 cls, stream_id=stream_id, device_index=device_index, device_type=device_type
@@ -112,7 +110,7 @@ def _cuda_getDefaultStream(index: int) -> StreamName:
 
 
 def _cuda_getStreamFromExternal(pointer: int, index: int) -> StreamName:
-    raise RuntimeError("torch.cuda.get_stream_from_external: the cards have no streams of other libraries.")
+    raise NoGpuError("torch.cuda.get_stream_from_external", "Use torch.cuda.Stream().")
 
 
 def _cuda_getCurrentRawStream(index: int) -> int:

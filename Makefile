@@ -2,6 +2,7 @@
 #
 #   make train      a small GPT, trained with DDP on two virtual cards (about a minute)
 #   make test       the whole test suite (SANITIZED=1: without the native tests that make sanitize SHORT=1 has run)
+#   make test-cuda  the tests of cards and ranks, on cards that pose as CUDA (SHORT=1: some of them, TESTS=: these files)
 #   make build      rebuild the compiled module after a change in C++ (seconds, for one file)
 #   make conformance  PyTorch's own suite of torch.distributed against vccl (about ten minutes)
 #   make frameworks  accelerate, transformers, Lightning and DeepSpeed, unmodified, on cards that pose as CUDA, against
@@ -27,7 +28,7 @@ PLATLIB = $(shell $(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_p
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
-.PHONY: install build test conformance frameworks train bench bench-check tune lint format sanitize clean
+.PHONY: install build test test-cuda conformance frameworks train bench bench-check tune lint format sanitize clean
 
 install: $(VENV)/.vccl
 
@@ -54,6 +55,10 @@ build: install
 # One file is one worker's: tests of a file share started ranks and built executables.
 test: build
 	VCCL_TEST_SANITIZED=$(SANITIZED) python -m pytest --numprocesses $(WORKERS) --dist loadfile
+
+# tests/pose/run.py writes the tests anew for "cuda", into build/cuda.
+test-cuda: build
+	python tests/pose/run.py --numprocesses $(WORKERS) $(if $(SHORT),--short) $(TESTS)
 
 # Ends with an error if the outcome is not the one in tests/conformance/expected.toml.
 conformance: build

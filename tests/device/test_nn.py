@@ -235,3 +235,19 @@ def test_losses_and_layers():
     image = torch.randn(1, 3, 8, 8)
     expected = F.grid_sample(image, grid, align_corners=False)
     assert torch.equal(F.grid_sample(image.to("vdev"), grid.to("vdev"), align_corners=False).cpu(), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("function", [torch.softmax, torch.log_softmax])
+def test_softmax_of_narrow_numbers_to_float32(function, dtype):
+    """Of float16, one operator on CUDA."""
+    values, weights = torch.randn(4, 9, dtype=dtype), torch.randn(4, 9)
+    results = []
+    for device in ("cpu", "vdev"):
+        x = values.to(device, copy=True).requires_grad_()
+        y = function(x, -1, dtype=torch.float32)
+        y.backward(weights.to(device))
+        assert y.dtype == torch.float32 and x.grad.dtype == dtype
+        results.append((y.detach().cpu(), x.grad.cpu()))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])

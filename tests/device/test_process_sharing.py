@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 from vccl import _C
 
 NO_LEAF = "Cowardly refusing to serialize non-leaf tensor"
-BAD_FORK = "Cannot re-initialize vdev in forked subprocess"
+BAD_FORK = "in forked subprocess"
 ENDED = r"cannot be received: the process \d+ that owns the memory has ended"
 
 

@@ -9,6 +9,8 @@ import torch.distributed as dist
 from rank_pool import GROUP_TIMEOUT
 from references import DTYPES, FLOATS, assert_close, part, reduced
 
+from vccl._device_type import backend_name
+
 OPS = ["SUM", "AVG", "PRODUCT", "MIN", "MAX"]
 DEVICES = ["vdev", "cpu"]
 SIZES = [1, 2, 4]
@@ -402,7 +404,7 @@ def introspection(rank, size):
     group = dist.group.WORLD
     backend = group._get_backend(torch.device("vdev"))
     assert backend is group._get_backend(torch.device("cpu"))
-    assert backend._get_backend_name() == "vccl" and dist.get_backend() == "vccl"
+    assert backend._get_backend_name() == backend_name() and dist.get_backend() == "vccl"
     assert backend.options._timeout.total_seconds() == GROUP_TIMEOUT
     assert list(backend.options.global_ranks_in_group) == list(range(size))
     assert backend._get_sequence_number_for_group() == 0

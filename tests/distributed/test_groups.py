@@ -14,6 +14,7 @@ from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 import vccl
+from vccl._device_type import backend_name
 
 everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
 
@@ -193,7 +194,7 @@ def mesh_of_four(rank, size, store, bound):
     assert dist.get_process_group_ranks(rows) == ([0, 2] if rank % 2 == 0 else [1, 3])
     assert tuple(mesh.get_coordinate()) == (rank // 2, rank % 2)
     for group in (rows, columns):
-        assert backend_of(group).name() == "vccl"
+        assert backend_of(group).name() == backend_name()
         assert total(group, "vdev") == total_of(dist.get_process_group_ranks(group))
     flat = mesh["rows", "columns"]._flatten("all")
     assert flat.size() == 4 and total(flat.get_group(), "vdev") == 10

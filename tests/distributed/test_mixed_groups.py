@@ -8,6 +8,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from vccl._device_type import backend_name
+
 BACKENDS = ["cpu:gloo,vdev:vccl", "vdev:vccl,cpu:gloo", "cpu:vccl,vdev:vccl"]
 everywhere = pytest.mark.parametrize("backend", BACKENDS, ids=lambda name: name.replace(":", "_"))
 DEVICES = ("cpu", "vdev")
@@ -58,7 +60,7 @@ def use(group, device: str) -> None:
 
 def check_group(group, backend: str) -> None:
     for device, name in (pair.split(":") for pair in backend.split(",")):
-        assert group._get_backend(torch.device(device)).name() == name
+        assert group._get_backend(torch.device(device)).name() == (backend_name() if name == "vccl" else name)
         use(group, device)
     dist.barrier(group)
     gathered = [None] * dist.get_world_size(group)
@@ -172,7 +174,7 @@ def training(rank, size, store, backend):
         for optimizer in optimizers:
             optimizer.step()
     for device, net in nets.items():
-        assert net._get_ddp_logging_data()["backend_name"] == "vccl"
+        assert net._get_ddp_logging_data()["backend_name"] == backend_name()
         for p, q in zip(net.module.parameters(), reference.parameters(), strict=True):
             torch.testing.assert_close(
                 p.cpu(), q, rtol=1e-12, atol=1e-12, msg=lambda t, d=device: f"{d}: {t}"

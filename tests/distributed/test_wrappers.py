@@ -19,6 +19,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from vccl._device_type import backend_name
+
 everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
 
 
@@ -44,7 +46,7 @@ def collectives(rank, size, store, device, backend):
             for name, case in module.CASES.items():
                 gradients.check(case, rank, size, device, name)
         assert group._get_sequence_number_for_group() > 0
-        assert group._get_backend(torch.device(device)).name() == "vccl"
+        assert group._get_backend(torch.device(device)).name() == backend_name()
 
 
 @everywhere

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -127,6 +128,15 @@ def _cuda_isCurrentStreamCapturing() -> bool:
     return False  # streams of cards cannot be captured
 
 
+def _launch_host_func(function: Callable[[], object]) -> None:
+    """Enqueues a Python function on the current stream, as ``torch.vdev`` can.
+
+    torch.cuda of a GPU has no such function. Tests of streams need it.
+    """
+    torch.cuda._lazy_init()
+    _C.launch_host_func(function)
+
+
 def install() -> None:
     """Makes the classes of ``torch.cuda.streams`` anew over the base classes, and rebinds their names.
 
@@ -143,3 +153,4 @@ def install() -> None:
             if vars(module).get(name) is old:
                 setattr(module, name, getattr(streams, name))
     assert cuda.Stream is streams.Stream
+    cuda._launch_host_func = _launch_host_func

@@ -1,0 +1,65 @@
+// Operators for which torch asks CUDA in a form that it does not ask the CPU for. Used when cards pose as
+// CUDA.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/_log_softmax_backward_data.h>
+#include <ATen/ops/_softmax.h>
+#include <ATen/ops/_softmax_backward_data.h>
+#include <torch/library.h>
+
+#include "csrc_device/torch/device_type.hpp"
+#include "csrc_device/torch/operators/cpu_view.hpp"
+#include "csrc_device/torch/operators/launch.hpp"
+
+namespace vdev {
+namespace {
+
+using at::Tensor;
+
+// Softmax or its logarithm. On CUDA torch makes a softmax of float16 that is to be float32 one operator
+// (`half_to_float`), which the CPU's kernels refuse.
+template <Tensor (*on_cpu)(const Tensor&, std::int64_t, bool)>
+Tensor softmax(const Tensor& input, std::int64_t dim, bool half_to_float) {
+  const int card = card_of_tensor(input);
+  CpuView view(card);
+  const Tensor shown = view.show(input);
+  Tensor result;
+  launch_and_wait(card, {&shown}, {},
+                  [&] { result = on_cpu(half_to_float ? shown.to(at::kFloat) : shown, dim, false); });
+  return view.adopt(result);
+}
+
+// The gradient of softmax(): of the input's dtype, although `grad` and `output` may be float32.
+template <Tensor (*on_cpu)(const Tensor&, const Tensor&, std::int64_t, at::ScalarType)>
+Tensor softmax_backward(const Tensor& grad, const Tensor& output, std::int64_t dim, at::ScalarType type) {
+  const int card = card_of_tensor(grad);
+  CpuView view(card);
+  const Tensor shown_grad = view.show(grad);
+  const Tensor shown_output = view.show(output);
+  Tensor result;
+  launch_and_wait(card, {&shown_grad, &shown_output}, {},
+                  [&] { result = on_cpu(shown_grad, shown_output, dim, shown_grad.scalar_type()).to(type); });
+  return view.adopt(result);
+}
+
+// The lengths are tensors, or numbers.
+template <typename Lengths>
+bool no_library_for_ctc_loss(const Tensor&, const Tensor&, Lengths, Lengths, std::int64_t) {
+  return false;
+}
+
+VDEV_LIBRARY_IMPL(aten, dense_key(), m) {
+  if (pose() == Pose::cuda) {
+    m.impl("_softmax", &softmax<&at::_softmax>);
+    m.impl("_softmax_backward_data", &softmax_backward<&at::_softmax_backward_data>);
+    m.impl("_log_softmax", &softmax<&at::_log_softmax>);
+    m.impl("_log_softmax_backward_data", &softmax_backward<&at::_log_softmax_backward_data>);
+    m.impl("_use_cudnn_ctc_loss.Tensor", &no_library_for_ctc_loss<const Tensor&>);
+    m.impl("_use_miopen_ctc_loss.Tensor", &no_library_for_ctc_loss<const Tensor&>);
+    m.impl("_use_cudnn_ctc_loss", &no_library_for_ctc_loss<at::IntArrayRef>);
+    m.impl("_use_miopen_ctc_loss", &no_library_for_ctc_loss<at::IntArrayRef>);
+  }
+}
+
+}  // namespace
+}  // namespace vdev

@@ -1,0 +1,265 @@
+"""The backend "nccl" of cards that pose as CUDA, on two ranks.
+
+What a script does with it is what the tests of `tests/distributed` do with "vccl". Those of their functions
+that use no CPU tensors are called here by name, in a group of "nccl"; what is NCCL's own follows. `run.py`
+beside this file runs them in pose.
+"""
+
+import copy
+import datetime
+import importlib
+import logging
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+if not torch.cuda.is_available():
+    pytest.skip("needs cards that pose as CUDA: make test-cuda", allow_module_level=True)
+
+from rank_pool import GROUP_TIMEOUT, RankPool
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+TIMEOUT = datetime.timedelta(seconds=GROUP_TIMEOUT)
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    pool = RankPool()
+    yield pool
+    pool.close()
+
+
+def card(rank: int) -> torch.device:
+    return torch.device("cuda", rank)
+
+
+def start(rank, size, store, backend: str | None = "nccl", **options) -> None:
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT, **options)
+
+
+def total(device: torch.device | str, group: dist.ProcessGroup | None = None) -> float:
+    """The sum over the group of the global ranks plus one, by way of all_reduce."""
+    x = torch.full((1000,), dist.get_rank() + 1.0, device=device)
+    dist.all_reduce(x, group=group)
+    assert x.eq(x[0]).all()
+    return x[0].item()
+
+
+def in_a_group_of_nccl(rank, size, store, module: str, function: str, *args) -> None:
+    start(rank, size, store, device_id=card(rank))
+    assert dist.get_backend() == "nccl"
+    getattr(importlib.import_module(module), function)(rank, size, *args)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("test_collectives", "all_reduce_everything", "cuda"),
+        ("test_collectives", "broadcast_everything", "cuda"),
+        ("test_collectives", "all_gather_everything", "cuda"),
+        ("test_collectives", "non_contiguous", "cuda"),
+        ("test_collectives", "functional", "cuda"),
+        ("test_collectives", "futures", "cuda"),
+        ("test_collectives", "objects"),
+        ("test_collectives", "barriers"),
+        ("test_collectives", "streams"),
+        ("test_coalescing", "shuffled_batches", "cuda"),
+        ("test_coalescing", "managed_reductions", "cuda", False),
+        ("test_coalescing", "managed_reductions", "cuda", True),
+        ("test_coalescing", "managed_mixture", "cuda", True),
+        ("test_messages", "exchange_everything", "cuda"),
+        ("test_ddp", "together", "cuda", torch.float32),
+        ("test_ddp", "together", "cuda", torch.float32, "fp16_compress_hook"),
+        ("test_ddp", "together_with_unused", "cuda"),
+        ("test_ddp", "with_power_sgd", "cuda"),
+        ("test_parallelism", "with_fsdp1", "cuda", "FULL_SHARD"),
+        ("test_parallelism", "with_fsdp2", "cuda", (2,)),
+        ("test_parallelism", "with_divide_factor", "cuda", (2,)),
+        ("test_parallelism", "with_mixed_precision", "cuda"),
+        ("test_parallelism", "with_tensor_parallel", "cuda", True),
+        ("test_parallelism", "redistributing", "cuda"),
+        ("test_parallelism", "with_zero", "cuda"),
+    ],
+    ids=lambda case: "-".join(map(str, case[:2] + case[3:])).replace("test_", ""),
+)
+def test_what_vccl_does(ranks, case):
+    ranks.run(2, in_a_group_of_nccl, *case, group=False)
+
+
+def refusing_cpu(rank, size, store):
+    start(rank, size, store)
+    with pytest.raises(RuntimeError, match=r"(?i)cpu"):
+        dist.all_reduce(torch.ones(3))
+    assert total(card(rank)) == 3
+
+
+def test_cpu_tensors_are_refused(ranks):
+    ranks.run(2, refusing_cpu, group=False)
+
+
+def with_options(rank, size, store):
+    options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+    options.config.min_ctas = 2
+    start(rank, size, store, device_id=card(rank), pg_options=options)
+    group = dist.group.WORLD
+    assert isinstance(group._get_backend(card(rank)), dist.ProcessGroupNCCL)
+    assert group._get_backend(card(rank)).options.is_high_priority_stream
+    assert total(card(rank)) == 3
+
+    everybody = dist.new_group([0, 1], pg_options=dist.ProcessGroupNCCL.Options(), timeout=TIMEOUT)
+    assert dist.get_backend(everybody) == "nccl" and total(card(rank), everybody) == 3
+    alone = [dist.new_group([other], backend="nccl") for other in range(size)][rank]
+    assert total(card(rank), alone) == rank + 1
+    split = dist.split_group(split_ranks=[[0], [1]])
+    assert dist.get_backend(split) == "nccl" and total(card(rank), split) == rank + 1
+    both = dist.split_group(split_ranks=[[0, 1]])
+    assert total(card(rank), both) == 3
+
+
+def test_options_and_groups(ranks):
+    ranks.run(2, with_options, group=False)
+
+
+def gloo_beside(rank, size, store):
+    start(rank, size, store, "cpu:gloo,cuda:nccl")
+    assert total(card(rank)) == total("cpu") == 3
+    group = dist.group.WORLD
+    assert isinstance(group._get_backend(card(rank)), dist.ProcessGroupNCCL)
+    assert isinstance(group._get_backend(torch.device("cpu")), dist.ProcessGroupGloo)
+
+
+def test_gloo_beside_it(ranks):
+    ranks.run(2, gloo_beside, group=False)
+
+
+def by_default(rank, size, store):
+    """torch takes the accelerator's backend."""
+    start(rank, size, store, None)
+    assert total(card(rank)) == 3
+    assert isinstance(dist.group.WORLD._get_backend(card(rank)), dist.ProcessGroupNCCL)
+
+
+def test_no_backend_named(ranks):
+    ranks.run(2, by_default, group=False)
+
+
+def aborting(rank, size, store):
+    start(rank, size, store, device_id=card(rank))
+    assert total(card(rank)) == 3
+    store.set(f"read {rank}", "")
+    if rank == 0:  # for which nobody comes
+        store.wait(["read 0", "read 1"], TIMEOUT)
+        work = dist.all_reduce(torch.ones(1000, device=card(rank)), async_op=True)
+        dist.distributed_c10d._abort_process_group()
+        with pytest.raises(RuntimeError, match="abort"):
+            work.wait()
+            torch.cuda.synchronize()
+        store.set("aborted", "")
+    store.wait(["aborted"], TIMEOUT)
+
+
+def test_abort(ranks):
+    ranks.run(2, aborting, group=False)
+
+
+def again(rank, size, store):
+    for attempt in range(2):
+        start(rank, size, dist.PrefixStore(str(attempt), store), device_id=card(rank))
+        assert total(card(rank)) == 3
+        dist.destroy_process_group()
+        assert not dist.is_initialized()
+
+
+def test_destroy_and_begin_again(ranks):
+    ranks.run(2, again, group=False)
+
+
+def checked(rank, size, store):
+    level = dist.get_debug_level()
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    try:
+        start(rank, size, store)
+        assert total(card(rank)) == 3
+        net = DistributedDataParallel(nn.Linear(4, 4, device=card(rank)), device_ids=[rank])
+        net(torch.ones(2, 4, device=card(rank))).sum().backward()
+        assert net.module.weight.grad.eq(2).all()
+        with pytest.raises(RuntimeError, match="collectives"):
+            dist.all_reduce(torch.ones(3 + rank, device=card(rank)))
+        dist.destroy_process_group()
+    finally:
+        dist.set_debug_level(level)
+
+
+def test_debug_level_detail(ranks):
+    ranks.run(2, checked, group=False)
+
+
+def inputs(rank: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(rank)
+    return torch.randn(6, 3, 5, generator=generator)
+
+
+def compressed(rank, size, store, wrapped):
+    """The gradients travel as bfloat16: each rank's is halved and rounded, then their sum is."""
+    start(rank, size, store, device_id=card(rank))
+    torch.manual_seed(3)
+    net = nn.Linear(5, 7)
+    expected = 0
+    for other in range(size):
+        net.zero_grad()
+        net(inputs(other)).square().sum().backward()
+        expected = expected + (net.weight.grad.bfloat16() / size).float()
+    net.zero_grad()
+    net = DistributedDataParallel(net.to(card(rank)), device_ids=[rank])
+    if wrapped:
+        hook = default_hooks.bf16_compress_wrapper(default_hooks.allreduce_hook)
+    else:
+        hook = default_hooks.bf16_compress_hook
+    net.register_comm_hook(None, hook)
+    net(inputs(rank).to(card(rank))).square().sum().backward()
+    got = net.module.weight.grad.cpu()
+    assert torch.equal(got, got.bfloat16().float())  # it came as bfloat16
+    torch.testing.assert_close(got, expected, rtol=2**-7, atol=1e-3)
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["hook", "wrapper"])
+def test_bfloat16_hooks_of_ddp(ranks, wrapped):
+    ranks.run(2, compressed, wrapped, group=False)
+
+
+def normalised(rank, size, store):
+    """SyncBatchNorm on every rank's part equals BatchNorm on the whole."""
+    start(rank, size, store, device_id=card(rank))
+    alone = nn.BatchNorm1d(3)
+    whole = torch.cat([inputs(other) for other in range(size)])
+    expected = alone(whole)
+    weights = torch.linspace(-1, 1, whole.numel()).reshape(whole.shape)
+    (expected * weights).sum().backward()
+
+    net = nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm1d(3)).to(card(rank))
+    assert isinstance(net, nn.SyncBatchNorm)
+    net = DistributedDataParallel(copy.deepcopy(net), device_ids=[rank])
+    got = net(inputs(rank).to(card(rank)))
+    # DDP takes the mean over the ranks.
+    (got * weights.chunk(size)[rank].to(card(rank))).sum().mul(size).backward()
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    torch.testing.assert_close(got.detach().cpu(), expected.detach().chunk(size)[rank], **close)
+    torch.testing.assert_close(net.module.weight.grad.cpu(), alone.weight.grad, **close)
+    torch.testing.assert_close(net.module.running_var.cpu(), alone.running_var, **close)
+
+
+def test_sync_batch_norm(ranks):
+    ranks.run(2, normalised, group=False)
+
+
+def test_variables_of_nccl_are_named(run):
+    code = f"import logging; logging.basicConfig(level={logging.INFO}); import torch"
+    told = run(
+        [sys.executable, "-c", code], env={"NCCL_DEBUG": "INFO", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+    )
+    assert "INFO:vccl.cuda.nccl" in told
+    assert "NCCL_DEBUG, TORCH_NCCL_ASYNC_ERROR_HANDLING" in told

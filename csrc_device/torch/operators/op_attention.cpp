@@ -8,6 +8,8 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include <array>
@@ -77,42 +79,67 @@ std::int64_t choice_as_on_cuda(const Tensor& query, const Tensor& key, const Ten
 using FlashResult =
     std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>;
 
-// torch keeps the seed and the offset of the random numbers for the backward. Without dropout nobody reads
-// them; DTensor takes them for scalars.
-Tensor no_random_state(const Tensor& like) {
-  return at::empty({}, like.options().dtype(at::kLong));
+// torch keeps the state of the random numbers for the backward. Without dropout nobody reads it, but DTensor
+// and torch.compile know its shape: two numbers and a scalar of flash attention, two scalars of efficient
+// attention.
+Tensor no_random_state(const Tensor& like, at::IntArrayRef shape, at::ScalarType type) {
+  return at::zeros(shape, like.options().dtype(type));
+}
+
+// The results have the shapes and strides that CUDA's kernels give them, because code that torch.compile
+// generates relies on those. The next two functions bring the CPU's results into that form.
+Tensor with_strides_of(const Tensor& like, const Tensor& values) {
+  return values.strides() == like.strides() ? values : at::empty_like(like).copy_(values);
+}
+
+// Returns the values, (batch, heads, tokens, size), in the order (batch, tokens, heads, size) in memory.
+Tensor with_heads_inside(const Tensor& values) {
+  return values.transpose(1, 2).contiguous().transpose(1, 2);
 }
 
 FlashResult flash_attention(const Tensor& query, const Tensor& key, const Tensor& value, double dropout,
                             bool causal, bool, std::optional<double> scale) {
   auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout,
                                                                              causal, std::nullopt, scale);
-  return {output,
-          logsumexp,
+  return {with_strides_of(query, output),
+          logsumexp.contiguous(),
           Tensor(),
           Tensor(),
           query.sym_size(2),
           key.sym_size(2),
-          no_random_state(query),
-          no_random_state(query),
-          Tensor()};
+          no_random_state(query, {2}, at::kUInt64),
+          no_random_state(query, {}, at::kUInt64),
+          at::empty({0}, query.options())};
 }
 
 std::tuple<Tensor, Tensor, Tensor> flash_attention_backward(
     const Tensor& grad, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& output,
     const Tensor& logsumexp, const Tensor&, const Tensor&, c10::SymInt, c10::SymInt, double dropout,
     bool causal, const Tensor&, const Tensor&, std::optional<double> scale) {
-  return at::_scaled_dot_product_flash_attention_for_cpu_backward(grad, query, key, value, output, logsumexp,
-                                                                  dropout, causal, std::nullopt, scale);
+  auto [of_query, of_key, of_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      grad, query, key, value, output, logsumexp, dropout, causal, std::nullopt, scale);
+  return {with_strides_of(query, of_query), with_strides_of(key, of_key), with_strides_of(value, of_value)};
+}
+
+// CUDA's efficient kernel rounds the tokens of the logarithms up to a multiple of 32.
+Tensor padded(const Tensor& logsumexp) {
+  const auto tokens = logsumexp.size(2);
+  const auto rounded = (tokens + 31) / 32 * 32;
+  Tensor result = at::zeros({logsumexp.size(0), logsumexp.size(1), rounded}, logsumexp.options());
+  result.narrow(2, 0, tokens).copy_(logsumexp);
+  return result;
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_attention(const Tensor& query, const Tensor& key,
                                                                const Tensor& value, const OptionalMask& mask,
-                                                               bool, double dropout, bool causal,
-                                                               std::optional<double> scale) {
+                                                               bool with_logsumexp, double dropout,
+                                                               bool causal, std::optional<double> scale) {
   auto [output, logsumexp] =
       at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout, causal, mask, scale);
-  return {output, logsumexp, no_random_state(query), no_random_state(query)};
+  Tensor logarithms =
+      with_logsumexp ? padded(logsumexp) : at::empty({query.size(0), query.size(1), 0}, logsumexp.options());
+  return {with_heads_inside(output), std::move(logarithms), no_random_state(query, {}, at::kLong),
+          no_random_state(query, {}, at::kLong)};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_attention_backward(
@@ -121,8 +148,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_attention_backward(
     std::array<bool, 4>, bool causal, std::optional<double> scale) {
   const auto given = mask.defined() ? OptionalMask(mask) : std::nullopt;
   auto [of_query, of_key, of_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-      grad, query, key, value, output, logsumexp, dropout, causal, given, scale);
-  return {of_query, of_key, of_value, Tensor()};
+      grad, query, key, value, output, logsumexp.narrow(2, 0, query.size(2)), dropout, causal, given, scale);
+  return {with_heads_inside(of_query), with_heads_inside(of_key), with_heads_inside(of_value), Tensor()};
 }
 
 // nn.TransformerEncoder calls this before it packs padded sequences into a nested tensor, which cards do not

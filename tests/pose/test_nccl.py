@@ -147,6 +147,19 @@ def test_no_backend_named(ranks):
     ranks.run(2, by_default, group=False)
 
 
+def under_both_names(rank, size, store, backend):
+    """DDP needs the group's default backend, which torch finds by name."""
+    start(rank, size, store, backend)
+    model = DistributedDataParallel(nn.Linear(4, 4).to(card(rank)), device_ids=[rank])
+    model(torch.ones(2, 4, device=card(rank))).sum().backward()
+    assert torch.equal(model.module.weight.grad.cpu(), torch.full((4, 4), 2.0))
+
+
+@pytest.mark.parametrize("backend", ["cuda:vccl", "vccl", "cuda:nccl", "cpu:gloo,cuda:vccl"])
+def test_ddp_under_both_names(ranks, backend):
+    ranks.run(2, under_both_names, backend, group=False)
+
+
 def aborting(rank, size, store):
     start(rank, size, store, device_id=card(rank))
     assert total(card(rank)) == 3

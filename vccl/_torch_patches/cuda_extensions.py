@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from vccl._device_type import device_type
 from vccl._no_gpu import NoGpuError
 from vccl._torch_patches.registry import Patch
 
@@ -17,7 +18,8 @@ PATCH = Patch(
     without="building an extension with CUDA sources ends with the advice to set CUDA_HOME, which does not "
     "help",
     until="torch says that it was built without CUDA",
-    needed=lambda: torch.version.cuda is None,
+    # Cards in pose tell a version of CUDA.
+    needed=lambda: torch.version.cuda is None or device_type() == "cuda",
     after_import_of="torch.utils.cpp_extension",
 )
 

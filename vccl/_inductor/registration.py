@@ -37,7 +37,7 @@ def _say_what_to_trace() -> None:
 
 
 def _register_with_inductor() -> None:
-    from torch._inductor import utils
+    from torch._inductor import config, utils
     from torch._inductor.codegen import common
 
     from vccl._inductor.card_operations import CardOperations
@@ -45,6 +45,8 @@ def _register_with_inductor() -> None:
     from vccl._inductor.card_wrapper import CardWrapper
     from vccl._inductor.graph_pass import MoveScalarsToCards
 
+    if device_type() == "cuda":
+        config.triton_disable_device_detection = True  # Triton would look for CUDA's driver
     # Inductor expects Triton for these types. A card is no GPU, also where it poses as one.
     if device_type() in utils.GPU_TYPES:
         utils.GPU_TYPES.remove(device_type())

@@ -181,6 +181,10 @@ def install() -> None:
     cuda._maybe_exchange_device = _cuda_maybeExchangeDevice
     cuda._is_in_bad_fork = _cuda_isInBadFork
     cuda._get_device_properties = properties
+    # torch.cuda registers kernels in Triton when it is first used. No card can run them.
+    cuda._queued_calls[:] = [
+        queued for queued in cuda._queued_calls if queued[0] is not cuda._register_triton_kernels
+    ]
     # Real GPUs of the machine do not count.
     cuda._device_count_nvml = lambda: -1
     torch._C._has_cuda = True

@@ -330,8 +330,8 @@ TEST(a_forked_child_of_the_owner_is_refused) {
     const auto message = share_range(0, p, kSize);
     const pid_t child = fork();
     if (child == 0) {
-      const bool refused = error_of([&] { share_range(0, p, kSize); }) == kBadForkText &&
-                           error_of([&] { receive_range(message); }) == kBadForkText;
+      const bool refused = error_of([&] { share_range(0, p, kSize); }) == BadFork().what() &&
+                           error_of([&] { receive_range(message); }) == BadFork().what();
       decline_range(message);
       _exit(refused ? 0 : 1);
     }

@@ -39,6 +39,7 @@ def _say_what_to_trace() -> None:
 def _register_with_inductor() -> None:
     from torch._inductor import config, utils
     from torch._inductor.codegen import common
+    from torch.utils import _triton
 
     from vccl._inductor.card_operations import CardOperations
     from vccl._inductor.card_scheduling import CardScheduling
@@ -46,7 +47,9 @@ def _register_with_inductor() -> None:
     from vccl._inductor.graph_pass import MoveScalarsToCards
 
     if device_type() == "cuda":
-        config.triton_disable_device_detection = True  # Triton would look for CUDA's driver
+        # Triton would look for CUDA's driver. Dynamo may have asked before, and torch keeps the answer.
+        config.triton_disable_device_detection = True
+        _triton.has_triton.cache_clear()
     # Inductor expects Triton for these types. A card is no GPU, also where it poses as one.
     if device_type() in utils.GPU_TYPES:
         utils.GPU_TYPES.remove(device_type())

@@ -136,6 +136,19 @@ def test_gloo_beside_it(ranks):
     ranks.run(2, gloo_beside, group=False)
 
 
+def refused_by_gloo(rank, size, store, bound):
+    start(rank, size, store, **({"device_id": card(rank)} if bound else {}))
+    group = dist.new_group([0, 1], backend="gloo")
+    assert total("cpu", group) == 3
+    with pytest.raises(RuntimeError, match="No backend type associated with device type cuda"):
+        total(card(rank), group)
+
+
+@pytest.mark.parametrize("bound", [False, True], ids=["free", "bound"])
+def test_gloo_refuses_cards(ranks, bound):
+    ranks.run(2, refused_by_gloo, bound, group=False)
+
+
 def by_default(rank, size, store):
     """torch takes the accelerator's backend."""
     start(rank, size, store, None)

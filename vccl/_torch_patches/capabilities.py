@@ -32,6 +32,9 @@ def _new_process_group_helper(original: Callable[..., Any], *args: Any, **kwargs
     bound = world.bound_device_id if world is not None and vccl_backends(world) else None
     if bound is None or bound.type != device_type():
         return original(*args, **kwargs)
+    if device_type() == "cuda" and _is_gloo(kwargs["backend"] if "backend" in kwargs else args[3]):
+        # A group of gloo must not serve CUDA, not even in name (vccl/cuda/nccl.py): it is bound to no card.
+        return original(*args, **{**kwargs, "device_id": None})
     tables = Backend.backend_capability
     named: dict[str, list[str]] = {name: tables[name] for name in ("gloo", "fake") if name in tables}
     tables.update({name: [*devices, device_type()] for name, devices in named.items()})
@@ -39,3 +42,7 @@ def _new_process_group_helper(original: Callable[..., Any], *args: Any, **kwargs
         return original(*args, **kwargs)
     finally:
         tables.update(named)
+
+
+def _is_gloo(backend: object) -> bool:
+    return str(backend).lower() in ("gloo", "cpu:gloo")

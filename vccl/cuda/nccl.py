@@ -114,6 +114,8 @@ def install() -> None:
     for module in modules:
         module.ProcessGroupNCCL = ProcessGroupNCCL
     c10d._NCCL_AVAILABLE = True
+    # The gloo of torch's CPU build says that it serves CUDA, and ends in a segmentation fault there.
+    dist.Backend.backend_capability[dist.Backend.GLOO] = ["cpu"]
     c10d.default_pg_nccl_timeout = _TIMEOUT
     dist.constants.default_pg_nccl_timeout = _TIMEOUT
     _tell_ignored_variables()

@@ -32,7 +32,7 @@ def _new_process_group_helper(original: Callable[..., Any], *args: Any, **kwargs
     bound = world.bound_device_id if world is not None and vccl_backends(world) else None
     if bound is None or bound.type != device_type():
         return original(*args, **kwargs)
-    if device_type() == "cuda" and _is_gloo(kwargs["backend"] if "backend" in kwargs else args[3]):
+    if device_type() == "cuda" and new_group.backend_of(args, kwargs) in ("gloo", "cpu:gloo"):
         # A group of gloo must not serve CUDA, not even in name (vccl/cuda/nccl.py): it is bound to no card.
         return original(*args, **{**kwargs, "device_id": None})
     tables = Backend.backend_capability
@@ -42,7 +42,3 @@ def _new_process_group_helper(original: Callable[..., Any], *args: Any, **kwargs
         return original(*args, **kwargs)
     finally:
         tables.update(named)
-
-
-def _is_gloo(backend: object) -> bool:
-    return str(backend).lower() in ("gloo", "cpu:gloo")

@@ -27,12 +27,12 @@ PATCH = Patch(
 @PATCH.replaces(new_group.ATTRIBUTE, new_group.PARAMETERS)
 def _new_process_group_helper(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     group, store = original(*args, **kwargs)
-    backend = kwargs["backend"] if "backend" in kwargs else args[3]
+    backend = new_group.backend_of(args, kwargs)
     if type(group) is c10d.ProcessGroup and vccl_backends(group) and not _torch_chooses(backend):
         group._set_default_backend(c10d.ProcessGroup.BackendType.CUSTOM)
     return group, store
 
 
-def _torch_chooses(backend: object) -> bool:
+def _torch_chooses(backend: str) -> bool:
     """Returns whether torch finds the default by itself. It knows nccl, but not vccl."""
-    return device_type() == "cuda" and "vccl" not in str(backend).lower()
+    return device_type() == "cuda" and "vccl" not in backend

@@ -155,22 +155,17 @@ def _cuda_getCompiledVersion() -> int:
     return int(major) * 1000 + int(minor) * 10
 
 
-_sync_debug_mode = 0
-
-
 def _cuda_get_sync_debug_mode() -> int:
-    return _sync_debug_mode
+    return 0
 
 
 def _cuda_set_sync_debug_mode(mode: int) -> None:
     # Operators run on the host, so every one of them would be a synchronisation.
-    global _sync_debug_mode
     if mode:
         raise RuntimeError(
             "torch.cuda.set_sync_debug_mode: the cards cannot tell which calls wait, because their "
             "operators run on the host. Leave the mode at 'default'."
         )
-    _sync_debug_mode = mode
 
 
 def install() -> None:

@@ -171,9 +171,14 @@ _REDUCTIONS: dict[int, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def _check_communicators(comms: object) -> None:
+@contextlib.contextmanager
+def _collective(what: str, tensors: Sequence[Tensor], streams: Streams, comms: object) -> Iterator[None]:
+    """Checks the arguments of a collective, and makes its streams the current ones."""
     if comms is not None:
         raise NoGpuError("A communicator of torch.cuda.nccl", "Leave out the argument comms.")
+    _check_on_cards(what, tensors)
+    with _current(streams):
+        yield
 
 
 def _reduced(inputs: Sequence[Tensor], op: int, index: int) -> Tensor:
@@ -189,9 +194,7 @@ def _nccl_all_reduce(
     streams: Streams = None,
     comms: object = None,
 ) -> None:
-    _check_communicators(comms)
-    _check_on_cards("all_reduce", inputs)
-    with _current(streams):
+    with _collective("all_reduce", inputs, streams, comms):
         _broadcast_out(_reduced(inputs, op, inputs[0].get_device()), outputs)
 
 
@@ -203,26 +206,21 @@ def _nccl_reduce(
     streams: Streams = None,
     comms: object = None,
 ) -> None:
-    _check_communicators(comms)
-    _check_on_cards("reduce", inputs)
-    with _current(streams):
+    with _collective("reduce", inputs, streams, comms):
         _broadcast_out(_reduced(inputs, op, inputs[root].get_device()), [output])
 
 
 def _nccl_broadcast(
     inputs: Sequence[Tensor], root: int, streams: Streams = None, comms: object = None
 ) -> None:
-    _check_communicators(comms)
-    with _current(streams):
+    with _collective("broadcast", inputs, streams, comms):
         _broadcast_out(inputs[root], inputs)
 
 
 def _nccl_all_gather(
     inputs: Sequence[Tensor], outputs: Sequence[Tensor], streams: Streams = None, comms: object = None
 ) -> None:
-    _check_communicators(comms)
-    _check_on_cards("all_gather", outputs)
-    with _current(streams):
+    with _collective("all_gather", outputs, streams, comms):
         for output in outputs:
             _gather_out([tensor.flatten() for tensor in inputs], output.view(-1), 0)
 
@@ -234,8 +232,6 @@ def _nccl_reduce_scatter(
     streams: Streams = None,
     comms: object = None,
 ) -> None:
-    _check_communicators(comms)
-    _check_on_cards("reduce_scatter", inputs)
-    with _current(streams):
+    with _collective("reduce_scatter", inputs, streams, comms):
         total = _reduced(inputs, op, inputs[0].get_device()).view(-1)
         _scatter_out(total, [output.view(-1) for output in outputs])

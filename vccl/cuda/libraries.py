@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from vccl._no_gpu import NoGpuError
-from vccl.cuda import cudart
+from vccl.cuda import cudart, refused
 
 __all__ = [
     "_cuda_clearCublasWorkspaces",
@@ -93,7 +93,7 @@ def _cuda_tunableop_is_enabled() -> bool:
 
 def _cuda_tunableop_enable(enabled: bool) -> None:
     if enabled:
-        raise NoGpuError("torch.cuda.tunable", "The cards run the CPU's kernels, which cannot be tuned.")
+        raise NoGpuError("torch.cuda.tunable", refused.TUNING)
 
 
 _cuda_tunableop_tuning_is_enabled = _cuda_record_untuned_is_enabled = _cuda_tunableop_is_enabled

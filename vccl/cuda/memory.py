@@ -6,6 +6,7 @@ import torch
 
 from vccl import _C
 from vccl._no_gpu import NoGpuError
+from vccl.cuda import refused
 
 __all__ = [
     "_cuda_cudaCachingAllocator_enable",
@@ -96,10 +97,7 @@ def _cuda_isHistoryEnabled() -> bool:
 
 def _cuda_record_memory_history(enabled: str | None, *args: object) -> None:
     if enabled is not None:
-        raise NoGpuError(
-            "torch.cuda.memory._record_memory_history()",
-            "Use torch.cuda.memory_stats() and memory_summary().",
-        )
+        raise NoGpuError("torch.cuda.memory._record_memory_history()", refused.HISTORY)
 
 
 def _cuda_record_memory_history_legacy(enabled: bool, *args: object) -> None:

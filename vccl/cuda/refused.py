@@ -13,17 +13,17 @@ _POOLS = "Use the cards' allocator: it has one pool for each stream."
 _ALLOCATORS = (
     "The allocator of the cards cannot be replaced. VDEV_MEMORY and set_per_process_memory_fraction limit it."
 )
-_HISTORY = "Use torch.cuda.memory_stats() and memory_summary()."
+HISTORY = "Use torch.cuda.memory_stats() and memory_summary()."
 _KERNELS = "Write the operator with PyTorch's operators."
-_TUNING = "The cards run the CPU's kernels, which cannot be tuned."
+TUNING = "The cards run the CPU's kernels, which cannot be tuned."
 _NCCL = "Leave out the communicators, or use torch.distributed with the backend nccl."
 _FILES = "Load the file into a CPU tensor, and copy it to the card."
 _SENSORS = "Use torch.cuda.memory_stats() for what the program itself uses."
 
 # The names of torch._C that torch's Python mentions, with what to do instead.
 NAMES: dict[str, str] = {
-    "_cuda_allocationTraceback": _HISTORY,
-    "_cuda_attach_out_of_memory_observer": _HISTORY,
+    "_cuda_allocationTraceback": HISTORY,
+    "_cuda_attach_out_of_memory_observer": HISTORY,
     "_cuda_beginAllocateCurrentStreamToPool": _POOLS,
     "_cuda_beginAllocateCurrentThreadToPool": _POOLS,
     "_cuda_beginAllocateToPool": _POOLS,
@@ -40,24 +40,24 @@ NAMES: dict[str, str] = {
     "_cuda_getCurrentBlasHandle": _KERNELS,
     "_cuda_getCurrentSolverHandle": _KERNELS,
     "_cuda_getHipblasltVersion": _KERNELS,
-    "_cuda_getMemoryMetadata": _HISTORY,
+    "_cuda_getMemoryMetadata": HISTORY,
     "_cuda_jiterator_compile_and_launch_kernel": _KERNELS,
-    "_cuda_memorySnapshot": _HISTORY,
+    "_cuda_memorySnapshot": HISTORY,
     "_cuda_releasePool": _POOLS,
     "_cuda_setCheckpointPoolState": _GRAPHS,
-    "_cuda_setMemoryMetadata": _HISTORY,
-    "_cuda_tunableop_get_filename": _TUNING,
-    "_cuda_tunableop_get_max_tuning_duration": _TUNING,
-    "_cuda_tunableop_get_max_tuning_iterations": _TUNING,
-    "_cuda_tunableop_get_results": _TUNING,
-    "_cuda_tunableop_get_rotating_buffer_size": _TUNING,
-    "_cuda_tunableop_get_validators": _TUNING,
-    "_cuda_tunableop_read_file": _TUNING,
-    "_cuda_tunableop_set_filename": _TUNING,
-    "_cuda_tunableop_set_max_tuning_duration": _TUNING,
-    "_cuda_tunableop_set_max_tuning_iterations": _TUNING,
-    "_cuda_tunableop_set_numerical_check_tolerances": _TUNING,
-    "_cuda_tunableop_set_rotating_buffer_size": _TUNING,
+    "_cuda_setMemoryMetadata": HISTORY,
+    "_cuda_tunableop_get_filename": TUNING,
+    "_cuda_tunableop_get_max_tuning_duration": TUNING,
+    "_cuda_tunableop_get_max_tuning_iterations": TUNING,
+    "_cuda_tunableop_get_results": TUNING,
+    "_cuda_tunableop_get_rotating_buffer_size": TUNING,
+    "_cuda_tunableop_get_validators": TUNING,
+    "_cuda_tunableop_read_file": TUNING,
+    "_cuda_tunableop_set_filename": TUNING,
+    "_cuda_tunableop_set_max_tuning_duration": TUNING,
+    "_cuda_tunableop_set_max_tuning_iterations": TUNING,
+    "_cuda_tunableop_set_numerical_check_tolerances": TUNING,
+    "_cuda_tunableop_set_rotating_buffer_size": TUNING,
     "_gds_deregister_buffer": _FILES,
     "_gds_deregister_handle": _FILES,
     "_gds_load_storage": _FILES,
@@ -119,7 +119,7 @@ def install() -> None:
     """Puts a refusal in the place of every name, also where torch's modules have taken an empty type."""
     cuda: Any = torch.cuda
     memory: Any = sys.modules["torch.cuda.memory"]
-    modules: list[Any] = [sys.modules["torch.cuda.graphs"], memory, torch._C]
+    modules: list[Any] = [sys.modules["torch.cuda.graphs"], memory]
     for name, advice in NAMES.items():
         refuse = refusal(name, advice)
         setattr(torch._C, name, refuse)

@@ -1,93 +1,24 @@
-"""Runs frameworks unmodified on two cards that pose as CUDA, and compares them with gloo on the CPU.
+"""Runs frameworks on two cards, most of them unmodified in pose, and compares them with gloo on the CPU.
 
-``make frameworks`` calls it; the arguments name frameworks, and none means all. Each framework is installed
-in a virtual environment of its own (build/frameworks), in pinned versions, over the project's packages. The
-models are tiny and made here, so nothing is downloaded but the frameworks.
+``make frameworks`` calls it; the arguments name frameworks, and none means all. cases.py lists what is run.
+Each framework is installed in a virtual environment of its own (build/frameworks), in pinned versions, over
+the project's packages. The models are tiny and made here, so nothing is downloaded but the frameworks.
 """
 
-import dataclasses
 import json
 import os
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import urllib.request
 from pathlib import Path
 
-HERE = Path(__file__).parent
-ENVIRONMENTS = HERE.parents[1] / "build" / "frameworks"
+from cases import FRAMEWORKS, Case
+
+ENVIRONMENTS = Path(__file__).parents[2] / "build" / "frameworks"
 # Seconds for one run. A framework that hangs is ended with everything that it started.
 PATIENCE = 300
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """One run in pose, and the same run on the CPU. Without the latter only the exit status counts."""
-
-    name: str
-    command: tuple[str, ...]
-    on_cpu: tuple[str, ...] = ()
-    tolerance: float = 1e-4
-
-
-@dataclasses.dataclass(frozen=True)
-class Framework:
-    requirements: tuple[str, ...]
-    cases: tuple[Case, ...]
-
-
-TORCHRUN = ("torchrun", "--standalone", "--nproc_per_node=2")
-
-
-def _torchrun(
-    name: str, script: str, posed: tuple[str, ...], on_cpu: tuple[str, ...], tolerance: float = 1e-4
-) -> Case:
-    path = str(HERE / script)
-    return Case(name, (*TORCHRUN, path, *posed), (*TORCHRUN, path, *on_cpu), tolerance)
-
-
-def _python(
-    name: str, script: str, posed: tuple[str, ...], on_cpu: tuple[str, ...], tolerance: float = 1e-4
-) -> Case:
-    path = str(HERE / script)
-    return Case(name, ("python", path, *posed), ("python", path, *on_cpu), tolerance)
-
-
-def _bundled(script: str) -> Case:
-    module = f"accelerate.test_utils.scripts.{script}"
-    return Case(script, ("accelerate", "launch", "--multi_gpu", "--num_processes=2", "-m", module))
-
-
-FRAMEWORKS = {
-    "accelerate": Framework(
-        ("accelerate==1.15.0",), tuple(_bundled(name) for name in ("test_script", "test_sync", "test_ops"))
-    ),
-    "transformers": Framework(
-        ("accelerate==1.15.0", "transformers==5.23.0"),
-        (
-            _torchrun("ddp", "trainer.py", (), ("cpu",)),
-            _torchrun("bf16", "trainer.py", ("bf16",), ("cpu", "bf16"), tolerance=1e-3),
-            _torchrun("fsdp", "trainer.py", ("fsdp",), ("cpu",)),
-        ),
-    ),
-    "lightning": Framework(
-        ("lightning==2.6.6",),
-        (
-            _python("ddp", "lightning_fit.py", ("gpu", "ddp", "32-true"), ("cpu", "ddp", "32-true")),
-            _python(
-                "bf16", "lightning_fit.py", ("gpu", "ddp", "bf16-mixed"), ("cpu", "ddp", "bf16-mixed"), 1e-2
-            ),
-            _python("fsdp", "lightning_fit.py", ("gpu", "fsdp", "32-true"), ("cpu", "ddp", "32-true")),
-        ),
-    ),
-    "deepspeed": Framework(
-        ("deepspeed==0.19.8",),
-        tuple(
-            _torchrun(f"zero{stage}", "deepspeed_zero.py", (str(stage),), (str(stage),))
-            for stage in (1, 2, 3)
-        ),
-    ),
-}
 
 
 def environment_of(name: str, requirements: tuple[str, ...]) -> Path:
@@ -105,6 +36,23 @@ def environment_of(name: str, requirements: tuple[str, ...]) -> Path:
         subprocess.run([python, "-m", "pip", "install", "--quiet", *requirements], check=True)
         done.write_text("\n".join(requirements))
     return folder / "bin"
+
+
+def sources_of(name: str, addresses: tuple[str, ...]) -> Path:
+    """Returns the folder of the framework's single source files, which are downloaded at first."""
+    folder = ENVIRONMENTS / "sources" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for address in addresses:
+        file = folder / address.rpartition("/")[2]
+        if not file.exists():
+            try:
+                with urllib.request.urlopen(address, timeout=60) as answer:
+                    file.write_bytes(answer.read())
+            except OSError as error:
+                raise RuntimeError(
+                    f"{address} cannot be downloaded: {error}. Put it into {folder}."
+                ) from error
+    return folder
 
 
 def run(programs: Path, command: tuple[str, ...], variables: dict[str, str]) -> str:
@@ -147,18 +95,24 @@ def result(text: str) -> dict[str, object]:
     return json.loads(lines[-1].partition("RESULT ")[2])
 
 
-def check(programs: Path, case: Case) -> str:
+def check(programs: Path, sources: Path, case: Case) -> str:
     """Runs a case. Returns what was found; raises RuntimeError if it is not what was expected."""
-    cuda = {"VDEV_POSE": "cuda", "VDEV_DEVICE_COUNT": "2"}
-    text = run(programs, case.command, cuda)
-    if not case.on_cpu:
+    command, on_cpu = (
+        tuple(part.replace("{sources}", str(sources)) for part in parts)
+        for parts in (case.command, case.on_cpu)
+    )
+    cards = {"VDEV_DEVICE_COUNT": "2"}
+    if case.device == "cuda":
+        cards["VDEV_POSE"] = "cuda"
+    text = run(programs, command, cards)
+    if not on_cpu:
         return "passed"
     plain = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "DS_ACCELERATOR": "cpu"}
-    found, expected = result(text), result(run(programs, case.on_cpu, plain))
+    found, expected = result(text), result(run(programs, on_cpu, plain))
     losses = list(zip(found["losses"], expected["losses"], strict=True))  # type: ignore[call-overload]
     difference = max(abs(one - other) for one, other in losses)
-    if found["device"] != "cuda" or expected["device"] != "cpu" or difference > case.tolerance:
-        raise RuntimeError(f"in pose {found}, on the CPU {expected}")
+    if found["device"] != case.device or expected["device"] != "cpu" or difference > case.tolerance:
+        raise RuntimeError(f"on cards {found}, on the CPU {expected}")
     return f"same losses as gloo's on the CPU, within {difference:.1e}"
 
 
@@ -170,7 +124,7 @@ def main(names: list[str]) -> int:
         programs = environment_of(name, framework.requirements)
         for case in framework.cases:
             try:
-                outcome = check(programs, case)
+                outcome = check(programs, sources_of(name, framework.sources), case)
             except RuntimeError as error:
                 failed += 1
                 outcome = f"FAILED: {error}"

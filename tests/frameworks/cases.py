@@ -1,0 +1,108 @@
+"""The frameworks that run.py runs, and what it runs of each."""
+
+import dataclasses
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One run on cards, and the same run on the CPU. Without the latter only the exit status counts.
+
+    The cards pose as CUDA if ``device`` is "cuda". In the commands, {sources} stands for the folder of the
+    framework's source files.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    on_cpu: tuple[str, ...] = ()
+    tolerance: float = 1e-4
+    device: str = "cuda"
+
+
+@dataclasses.dataclass(frozen=True)
+class Framework:
+    """What is installed with pip, single source files that are downloaded, and the cases."""
+
+    requirements: tuple[str, ...]
+    cases: tuple[Case, ...]
+    sources: tuple[str, ...] = ()
+
+
+def compare(
+    name: str,
+    start: tuple[str, ...],
+    posed: str = "",
+    on_cpu: str = "cpu",
+    tolerance: float = 1e-4,
+    device: str = "cuda",
+) -> Case:
+    """Returns the case that starts a script with the arguments ``posed``, and with ``on_cpu`` on the CPU."""
+    return Case(name, (*start, *posed.split()), (*start, *on_cpu.split()), tolerance, device)
+
+
+def _torchrun(script: str, *arguments: str) -> tuple[str, ...]:
+    return ("torchrun", "--standalone", "--nproc_per_node=2", str(HERE / script), *arguments)
+
+
+def _python(script: str, *arguments: str) -> tuple[str, ...]:
+    return ("python", str(HERE / script), *arguments)
+
+
+def _bundled(script: str) -> Case:
+    module = f"accelerate.test_utils.scripts.{script}"
+    return Case(script, ("accelerate", "launch", "--multi_gpu", "--num_processes=2", "-m", module))
+
+
+_TRAINER = _torchrun("trainer.py")
+_LIGHTNING = _python("lightning_fit.py")
+_MINGPT = _torchrun("mingpt.py", "{sources}")
+_EXAMPLES = "https://raw.githubusercontent.com/pytorch/examples/77f55b912142e11fcfdf5b530231fb9c52f181e8"
+
+FRAMEWORKS = {
+    "accelerate": Framework(
+        ("accelerate==1.15.0",), tuple(_bundled(name) for name in ("test_script", "test_sync", "test_ops"))
+    ),
+    "transformers": Framework(
+        ("accelerate==1.15.0", "transformers==5.23.0"),
+        (
+            compare("ddp", _TRAINER),
+            compare("bf16", _TRAINER, "bf16", "cpu bf16", tolerance=1e-3),
+            compare("fsdp", _TRAINER, "fsdp"),
+        ),
+    ),
+    "lightning": Framework(
+        ("lightning==2.6.6",),
+        (
+            compare("ddp", _LIGHTNING, "gpu ddp 32-true", "cpu ddp 32-true"),
+            compare("bf16", _LIGHTNING, "gpu ddp bf16-mixed", "cpu ddp bf16-mixed", tolerance=1e-2),
+            compare("fsdp", _LIGHTNING, "gpu fsdp 32-true", "cpu ddp 32-true"),
+        ),
+    ),
+    "deepspeed": Framework(
+        ("deepspeed==0.19.8",),
+        tuple(
+            compare(f"zero{stage}", _torchrun("deepspeed_zero.py", str(stage)), on_cpu="")
+            for stage in (1, 2, 3)
+        ),
+    ),
+    "torchtitan": Framework(
+        # Its models import Triton, whose kernels are for mixtures of experts alone.
+        ("torchtitan==0.2.2", "triton==3.9.0"),
+        (
+            *(compare(name, _python("titan.py", name)) for name in ("fsdp", "tp", "pp")),
+            compare("fsdp on vdev", _python("titan.py", "fsdp"), device="vdev"),
+        ),
+    ),
+    "ray": Framework(("ray[train]==2.60.0",), (compare("ddp", _python("ray_train.py")),)),
+    "torchft": Framework(("torchft==0.2.0",), (compare("recovery", _python("torchft_train.py")),)),
+    "mingpt": Framework(
+        ("hydra-core==1.3.8", "boto3==1.44.5"),
+        (compare("ddp", _MINGPT), compare("ddp on vdev", _MINGPT, device="vdev")),
+        tuple(
+            f"{_EXAMPLES}/distributed/minGPT-ddp/mingpt/{name}"
+            for name in ("main.py", "model.py", "trainer.py", "char_dataset.py", "gpt2_train_cfg.yaml")
+        ),
+    ),
+}

@@ -9,6 +9,7 @@
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 
+#include "csrc_device/runtime/environment.hpp"
 #include "csrc_pg/collectives/algorithm.hpp"
 #include "csrc_pg/collectives/selector.hpp"
 #include "csrc_pg/communicators/blocked_threads.hpp"
@@ -69,6 +70,7 @@ void pass(vccl::HostBarrier& barrier, double look, double timeout) {
 void init_process_group_bindings(py::module_& module) {
   vccl::let_interruptions_reach_transport();
   vccl::let_watch_ask_for_blocked_threads();
+  if (vdev::pose() == vdev::Pose::cuda) vccl::also_read_nccl_variables();
   const auto without_gil = py::call_guard<py::gil_scoped_release>();
 
   auto group = py::class_<ProcessGroupVccl, c10d::Backend, c10::intrusive_ptr<ProcessGroupVccl>>(
@@ -86,6 +88,9 @@ void init_process_group_bindings(py::module_& module) {
            py::arg("is_high_priority_stream") = false)
       .def_readwrite("is_high_priority_stream", &vccl::Options::is_high_priority_stream,
                      "Whether the communicator's stream is one of high priority.")
+      .def_readwrite(
+          "blocking_wait", &vccl::Options::blocking_wait,
+          "Whether wait(), and calls without a Work, block the host until the operation has ended.")
       .def_property(
           "group_desc", [](const vccl::Options& self) { return self.group_desc; },
           [](vccl::Options& self, const std::string& description) { self.group_desc = description; },

@@ -16,6 +16,10 @@ struct Options : c10d::Backend::Options {
   /// Gives the communicator's stream high priority, as in ProcessGroupNCCL.Options.
   bool is_high_priority_stream = false;
 
+  /// Makes wait(), and calls without a Work, block the host until the operation on cards has ended, so that
+  /// they raise its error. ProcessGroupNCCL does this under TORCH_NCCL_BLOCKING_WAIT.
+  bool blocking_wait = false;
+
   c10::intrusive_ptr<Options> copy() const { return c10::make_intrusive<Options>(*this); }
 };
 

@@ -212,6 +212,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
     auto body = [task = std::move(task)] { task->run(); };
     if (on_card && !request.async) {
       where->launch_on_current_stream(std::move(body));
+      if (options_->blocking_wait) vdev::current_stream(request.device.index())->synchronize();
       return nullptr;  // the caller's stream runs the task, so there is nothing to wait for
     }
     const auto start = request.async ? vdev::Start::kAtOnce : vdev::Start::kByWaiter;
@@ -225,8 +226,8 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
     }
     return c10::make_intrusive<WorkVccl>(
         WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
-                              std::move(request.outputs), sequence, request.blocks_host,
-                              group_for_profiler()},
+                              std::move(request.outputs), sequence,
+                              request.blocks_host || options_->blocking_wait, group_for_profiler()},
         WorkVccl::Place(*where, failures_), end, outcome);
   });
 }

@@ -21,6 +21,11 @@ struct Environment {
   LogLevel debug = LogLevel::none;  // VCCL_DEBUG: WARN or INFO
 };
 
+/// Makes read_environment() read NCCL_HOSTID, NCCL_SOCKET_IFNAME and NCCL_DEBUG where the variable of the
+/// same name with VCCL_ is unset. Call this once, before the first group, in a process whose cards stand for
+/// CUDA.
+void also_read_nccl_variables();
+
 /// Reads the variables anew. Throws Error(invalid), which names the variable, its value and what is allowed.
 Environment read_environment();
 

@@ -212,6 +212,8 @@ class ProcessGroupVccl(Backend):
 
         is_high_priority_stream: bool
         """Whether the stream of the communicator has high priority."""
+        blocking_wait: bool
+        """Whether wait(), and calls without a Work, block the host until the operation has ended."""
         group_desc: str
         """The description of the group. Errors call the group by it if it is not empty."""
 

@@ -37,8 +37,8 @@ MessageCall message_call(const at::Tensor& tensor, bool sends, int peer, int tag
 // With VDEV_LAUNCH_BLOCKING=1, errors should appear where they are caused. The call of a message cannot wait
 // for its end, because two ranks may both send to each other before they receive. So the message's wait()
 // blocks the host.
-bool wait_blocks_host() {
-  return vdev::environment().launch_blocking;
+bool wait_blocks_host(const Options& options) {
+  return options.blocking_wait || vdev::environment().launch_blocking;
 }
 
 }  // namespace
@@ -100,8 +100,8 @@ WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
         begin_messages(*lane, request.name, std::move(calls), 0, request.timeout, outcome)->event();
     return c10::make_intrusive<WorkVccl>(
         WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
-                              std::move(request.outputs), sequence, request.blocks_host || wait_blocks_host(),
-                              group_for_profiler()},
+                              std::move(request.outputs), sequence,
+                              request.blocks_host || wait_blocks_host(*options_), group_for_profiler()},
         WorkVccl::Place(*lane, failures_), end, outcome);
   });
 }
@@ -173,10 +173,11 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
       if (!joint) end = ran;
     }
     return c10::make_intrusive<WorkVccl>(
-        WorkVccl::Description{rank_, c10d::OpType::COALESCED, name,
-                              all_of(batch.requests, [](const Request& request) { return request.inputs; }),
-                              all_of(batch.requests, [](const Request& request) { return request.outputs; }),
-                              sequence, has_messages && wait_blocks_host(), group_for_profiler()},
+        WorkVccl::Description{
+            rank_, c10d::OpType::COALESCED, name,
+            all_of(batch.requests, [](const Request& request) { return request.inputs; }),
+            all_of(batch.requests, [](const Request& request) { return request.outputs; }), sequence,
+            options_->blocking_wait || (has_messages && wait_blocks_host(*options_)), group_for_profiler()},
         has_messages ? WorkVccl::Place(*lane, failures_) : WorkVccl::Place(*where, failures_), end, outcome);
   });
 }

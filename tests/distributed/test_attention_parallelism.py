@@ -195,15 +195,24 @@ def without_communication(rank, size, device):
                 )
                 assert found == (placement,)
         attend_both_ways(mesh, [Shard(2)], shapes(2, 2, 2), is_causal=causal)
-    # Sharded in parts of 2 heads and 1 head, the second rank's queries would meet other keys.
-    found = attend_both_ways(mesh, [Shard(1)], shapes(2, 6, 3), enable_gqa=True)
-    assert found == (Replicate(),)
 
 
 @everywhere
 @pytest.mark.parametrize("size", [2, 4])
 def test_attention_without_mask(ranks, size, device):
     ranks.run(size, without_communication, device)
+
+
+def with_uneven_heads(rank, size, device):
+    """Sharded in parts of 2 heads and 1 head, the second rank's queries would meet other keys."""
+    mesh = init_device_mesh(device, (size,))
+    found = attend_both_ways(mesh, [Shard(1)], shapes(2, 6, 3), enable_gqa=True)
+    assert found == (Replicate(),)
+
+
+@everywhere
+def test_attention_of_uneven_heads(ranks, device):
+    ranks.run(2, with_uneven_heads, device)
 
 
 def with_masks(rank, size, device):
@@ -222,6 +231,15 @@ def with_masks(rank, size, device):
                 assert found == (placement,)
                 # A mask that is whole where it could be sharded costs communication, and is right.
                 attend_both_ways(mesh, [placement], shapes(size, size, size), mask, [Replicate()])
+
+
+@everywhere
+def test_attention_with_masks(ranks, device):
+    ranks.run(2, with_masks, device)
+
+
+def with_a_mask_that_does_not_fit(rank, size, device):
+    mesh = init_device_mesh(device, (size,))
     with pytest.raises(NotImplementedError, match=r"shape \(6, 12\).*Shard\(dim=0\).*Redistribute"):
         query, key = torch.ones(2, 2, 6, 4), torch.ones(2, 2, 12, 4)
         q, k, mask = (
@@ -231,8 +249,8 @@ def with_masks(rank, size, device):
 
 
 @everywhere
-def test_attention_with_masks(ranks, device):
-    ranks.run(2, with_masks, device)
+def test_attention_with_a_mask_that_does_not_fit(ranks, device):
+    ranks.run(2, with_a_mask_that_does_not_fit, device)
 
 
 def in_two_dimensions(rank, size, device):

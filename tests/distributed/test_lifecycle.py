@@ -20,10 +20,12 @@ CYCLES = int(os.environ.get("VCCL_TEST_CYCLES", "25"))
 def footprint() -> dict[str, int]:
     gc.collect()
     self = pathlib.Path("/proc/self")
+    mapped = [line.split(maxsplit=5)[5:] for line in (self / "maps").read_text().splitlines()]
     return {
         "descriptors": len(os.listdir(self / "fd")),
         "threads": len(os.listdir(self / "task")),
-        "mappings": len((self / "maps").read_text().splitlines()),
+        "mappings of files": sum(name != [] for name in mapped),
+        "mappings": sum(name == [] for name in mapped),
         "shared memory files": sum("vccl" in name for name in os.listdir("/dev/shm")),
     }
 
@@ -66,8 +68,9 @@ def cycles(rank, size, store, count):
     before, resident = footprint(), resident_kib()
     for _ in range(count):
         cycle()
-    # The C library and the other rank's exit may shift single mappings about; what leaks, leaks every cycle.
-    assert grown_since(before, {"mappings": 5}) == {}
+    # The C library keeps the stacks and the arenas of as many threads as ever ran at once, and how many did
+    # depends on when they ran. What leaks, leaks every cycle.
+    assert grown_since(before, {"mappings": count // 2}) == {}
     return (resident_kib() - resident) / count
 
 
@@ -270,11 +273,11 @@ def test_torchrun(tmp_path, run, count, variables):
     assert "rank 0 done" in output and "rank 1 done" in output
 
 
-def use_ddp(device):
-    """DDP asks the group for its default backend."""
+def use_ddp(device, name="custom"):
+    """DDP asks the group for its default backend, which has this name."""
     net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 3).to(device))
     net(torch.ones(2, 3, device=device)).sum().backward()
-    assert dist.group.WORLD.name() == "custom"
+    assert dist.group.WORLD.name() == name
 
 
 def no_arguments(rank, size, store):
@@ -284,7 +287,7 @@ def no_arguments(rank, size, store):
     dist.all_reduce(x)
     assert x.eq(size).all().item()
     assert dist.group.WORLD._get_backend(torch.device("vdev"))._get_backend_name() == backend_name()
-    use_ddp("vdev")
+    use_ddp("vdev", "nccl" if backend_name() == "nccl" else "custom")
     dist.destroy_process_group()
 
 

@@ -245,18 +245,13 @@ def hooked(rank, size, store, backend):
             # Eight bits of a mantissa.
             torch.testing.assert_close(p.grad.cpu(), q.grad / size, rtol=2**-7, atol=0)
     data = net._get_ddp_logging_data()
-    assert data["backend_name"] == backend_name()
+    assert data["backend_name"] == ("vccl" if backend else backend_name())
     assert data["comm_hook"].endswith("bf16_compress_wrapper_hook")
     # Its other checks are made as before.
     with pytest.raises(TypeError, match="callable"):
         DistributedDataParallel(nn.Linear(3, 2).to(device)).register_comm_hook(None, 1)
     with pytest.raises(ValueError, match="bucket annotation"):
         DistributedDataParallel(nn.Linear(3, 2).to(device)).register_comm_hook(None, wrongly_annotated)
-    # gloo's groups are refused as before.
-    gloo = DistributedDataParallel(nn.Linear(3, 2), process_group=dist.new_group(backend="gloo"))
-    assert gloo._get_ddp_logging_data()["backend_name"] == "gloo"
-    with pytest.raises(TypeError, match="BF16 all reduce communication hook required"):
-        gloo.register_comm_hook(None, default_hooks.bf16_compress_hook)
 
 
 def wrongly_annotated(state, bucket: int):
@@ -266,6 +261,19 @@ def wrongly_annotated(state, bucket: int):
 @every_backend
 def test_ddp(ranks, backend):
     ranks.run(2, hooked, backend, group=False)
+
+
+def hooked_by_gloo(rank, size, store):
+    """gloo's groups are refused as before."""
+    init(rank, size, store, "vccl")
+    gloo = DistributedDataParallel(nn.Linear(3, 2), process_group=dist.new_group(backend="gloo"))
+    assert gloo._get_ddp_logging_data()["backend_name"] == "gloo"
+    with pytest.raises(TypeError, match="BF16 all reduce communication hook required"):
+        gloo.register_comm_hook(None, default_hooks.bf16_compress_hook)
+
+
+def test_ddp_of_gloo(ranks):
+    ranks.run(2, hooked_by_gloo, group=False)
 
 
 def without_communication(state, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -5,6 +5,7 @@ import io
 import pickle
 import warnings
 
+import numpy
 import torch
 import torch.multiprocessing as mp
 import torch.nn.functional as F
@@ -87,6 +88,18 @@ def probe_arguments_on_two_devices_are_refused():
     raises(AttributeError, lambda: x.__cuda_array_interface__, "needs a GPU", ".cpu()")
     assert not hasattr(x, "__cuda_array_interface__")
     assert (x + torch.tensor(1.0)).is_cuda
+
+
+def probe_dlpack_serves_torch_and_refuses_others():
+    x = torch.arange(6.0, device="cuda").view(2, 3).t()
+    shared = torch.from_dlpack(x)
+    shared.add_(1)
+    assert shared.is_cuda and x.tolist() == [[1, 4], [2, 5], [3, 6]] and shared.stride() == x.stride()
+    assert numpy.from_dlpack(x, device="cpu").tolist() == x.tolist()
+    for function in (lambda: numpy.from_dlpack(x), x.__dlpack__, lambda: torch.utils.dlpack.to_dlpack(x)):
+        raises(BufferError, function, "DLPack capsule of a tensor on cuda:0 needs a GPU", "tensor.cpu()")
+    assert torch.from_dlpack(numpy.ones(3)).tolist() == [1, 1, 1]
+    raises(BufferError, x.__dlpack__, "needs a GPU")  # as before, after others have been read
 
 
 # ---- devices

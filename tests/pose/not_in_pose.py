@@ -3,7 +3,13 @@
 import pytest
 
 _PATCH = "torch knows CUDA where a device and a backend from outside need a patch"
-# By file, or by file and function.
+_STRATEGY = "DTensor has rules of its own for CUDA's attention; test_nccl has what they lead to"
+_GRADIENT = "torch's formula of the gradient has single precision for CUDA, and double for other devices"
+_DEVICE = "tests/device/test_torch_holes_of_device.py::test_hole_of_"
+_DISTRIBUTED = "tests/distributed/test_torch_holes_of_distributed.py::test_hole_of_"
+_PATCHES = "tests/distributed/test_torch_patches.py::"
+_ATTENTION = "tests/distributed/test_attention_parallelism.py::test_attention_"
+# By file, or by file and function, with or without parameters.
 REASONS: dict[str, str] = {
     "tests/device/test_fork.py::test_a_child_of_a_process_that_used_none": "set_device uses CUDA",
     "tests/device/test_import.py::test_import_without_autoload": "torch.cuda is always there",
@@ -13,6 +19,8 @@ REASONS: dict[str, str] = {
     "tests/device/test_device.py::test_a_card_that_does_not_exist": "torch.cuda has its own words",
     "tests/device/test_device.py::test_dlpack": "torch refuses cards that are not current",
     "tests/device/test_memory.py::test_stats": "torch.cuda writes the summary",
+    "tests/device/test_opinfo.py::test_same_bits_as_cpu[renorm-float32]": _GRADIENT,
+    "tests/device/test_opinfo.py::test_same_bits_as_cpu[renorm-complex64]": _GRADIENT,
     "tests/device/test_streams.py::test_current_stream": "a torch.cuda.Stream does not equal a torch.Stream",
     "tests/device/test_streams.py::test_stream_context_on_another_card": "torch.cuda's does not nest",
     "tests/device/test_streams.py::test_events_take_the_arguments_of_cuda": "CUDA's takes no device",
@@ -20,24 +28,40 @@ REASONS: dict[str, str] = {
     "tests/device/test_compile.py::test_questions_about_cards_inside_of_a_graph": "Dynamo puts "
     "torch.cuda.device_count() into the graph, and raises",
     "tests/device/test_profiling.py::test_a_profile_of_the_cards_says_that_it_has_none": _PATCH,
-    "tests/device/test_torch_holes_of_device.py": _PATCH,
-    "tests/distributed/test_torch_holes_of_distributed.py": _PATCH,
-    "tests/distributed/test_torch_patches.py": _PATCH,
+    f"{_DEVICE}dlpack_device": _PATCH,
+    f"{_DEVICE}process_sharing": _PATCH,
+    f"{_DEVICE}flex_attention": _PATCH,
+    f"{_DISTRIBUTED}capabilities": _PATCH,
+    f"{_DISTRIBUTED}timeouts": _PATCH,
+    f"{_DISTRIBUTED}shrink_group": _PATCH,
+    f"{_DISTRIBUTED}ddp": _PATCH,
+    f"{_PATCHES}test_sequence_numbers[None]": _PATCH,
+    f"{_PATCHES}test_capabilities": "gloo refuses cards by another text; test_nccl has it",
+    f"{_PATCHES}test_set_pg_timeout[vccl]": _PATCH,
+    f"{_PATCHES}test_set_pg_timeout[None]": _PATCH,
+    f"{_PATCHES}test_ddp_of_gloo": "with CUDA, torch leaves the check of bfloat16 to gloo",
+    f"{_PATCHES}test_groups_of_another_make": "such groups have CUDA among their devices",
+    f"{_ATTENTION}of_uneven_heads[cuda]": _STRATEGY,
+    f"{_ATTENTION}with_a_mask_that_does_not_fit[cuda]": _STRATEGY,
+    "tests/distributed/test_matrix.py::test_the_page_says_what_was_found": "the page says vdev",
     "tests/distributed/test_ddp.py::test_power_sgd": "PowerSGD waits for CUDA whatever the tensors are on; "
     "tests/pose/test_nccl.py has it for cards",
 }
 
 
+def names_of(item: pytest.Item) -> list[str]:
+    """Returns the names under which REASONS may have a test: its own, its function's and its file's."""
+    return [item.nodeid, item.nodeid.split("[")[0], item.nodeid.split("::")[0]]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skips the tests of REASONS, and ends the run if REASONS names a test that its file does not have."""
-    functions = {item.nodeid.split("[")[0] for item in items}
-    collected = functions | {name.split("::")[0] for name in functions}
+    collected = {part for item in items for part in names_of(item)}
     missing = [name for name in REASONS if name.split("::")[0] in collected and name not in collected]
     if missing:
         raise pytest.UsageError(f"{__file__} names tests that do not exist: {', '.join(missing)}")
     for item in items:
-        function = item.nodeid.split("[")[0]
-        reason = REASONS.get(function) or REASONS.get(function.split("::")[0])
+        reason = next(filter(None, map(REASONS.get, names_of(item))), None)
         if reason:
             item.add_marker(pytest.mark.skip(reason=reason))

@@ -9,6 +9,7 @@ import copy
 import datetime
 import importlib
 import logging
+import os
 import sys
 
 import pytest
@@ -21,6 +22,8 @@ if not torch.cuda.is_available():
 
 from rank_pool import GROUP_TIMEOUT, RankPool
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 TIMEOUT = datetime.timedelta(seconds=GROUP_TIMEOUT)
@@ -282,10 +285,120 @@ def test_sync_batch_norm(ranks):
     ranks.run(2, normalised, group=False)
 
 
+def attending_with_uneven_heads(rank, size, store) -> None:
+    start(rank, size, store, device_id=card(rank))
+    mesh = init_device_mesh("cuda", (size,))
+    query, key = torch.ones(2, 6, 6, 4), torch.ones(2, 3, 6, 4)
+    q, k = (distribute_tensor(x.cuda(), mesh, [Shard(1)]) for x in (query, key))
+    # torch shards the 3 heads of the keys into 2 and 1, which CUDA's kernel refuses too.
+    if rank == 0:
+        with pytest.raises(RuntimeError, match="2 heads of keys and values do not divide 3 heads of queries"):
+            nn.functional.scaled_dot_product_attention(q, k, k, enable_gqa=True)
+
+
+def test_attention_of_uneven_heads_in_pose(ranks):
+    ranks.run(2, attending_with_uneven_heads, group=False)
+
+
+def attending_with_a_sharded_mask(rank, size, store) -> None:
+    start(rank, size, store, device_id=card(rank))
+    mesh = init_device_mesh("cuda", (size,))
+    plain = [
+        torch.randn(2, 2, tokens, 4, generator=torch.Generator().manual_seed(9)) for tokens in (6, 12, 12)
+    ]
+    mask = torch.randn(6, 12, generator=torch.Generator().manual_seed(9))
+    q, k, v, sharded = (distribute_tensor(x.cuda(), mesh, [Shard(0)]) for x in (*plain, mask))
+    found = nn.functional.scaled_dot_product_attention(q, k, v, sharded)
+    expected = nn.functional.scaled_dot_product_attention(*plain, mask)
+    torch.testing.assert_close(found.full_tensor().cpu(), expected)
+
+
+def test_attention_with_a_sharded_mask_in_pose(ranks):
+    ranks.run(2, attending_with_a_sharded_mask, group=False)
+
+
+def waiting_on_the_host(rank, size, store, async_op: bool) -> None:
+    os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "1"
+    try:
+        start(rank, size, store)
+    finally:
+        del os.environ["TORCH_NCCL_BLOCKING_WAIT"]
+    x = torch.full((3,), rank + 1.0, device=card(rank))
+    if rank == 0:
+        # The other rank's card is busy until this rank has sent the word.
+        store.set("released", "")
+    else:
+        torch.cuda._launch_host_func(lambda: store.wait(["released"], TIMEOUT))
+    work = dist.all_reduce(x, async_op=async_op)
+    if work is not None:
+        work.wait()
+    assert torch.cuda.current_stream().query()
+    assert x.tolist() == [3.0, 3.0, 3.0]
+    # A mismatch is raised by the call itself, and not by a later synchronization.
+    with pytest.raises(RuntimeError, match="all_reduce"):
+        dist.all_reduce(torch.ones(3 + rank, device=card(rank)))
+
+
+@pytest.mark.parametrize("async_op", [False, True])
+def test_blocking_wait(ranks, async_op):
+    ranks.run(2, waiting_on_the_host, async_op, group=False)
+
+
+def of_high_priority(rank, size, store) -> None:
+    os.environ["TORCH_NCCL_HIGH_PRIORITY"] = "true"
+    os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "perhaps"
+    try:
+        with pytest.raises(ValueError, match="TORCH_NCCL_BLOCKING_WAIT is 'perhaps'; allowed are y, yes, 1"):
+            start(rank, size, store)
+        del os.environ["TORCH_NCCL_BLOCKING_WAIT"]
+        start(rank, size, dist.PrefixStore("again", store))
+    finally:
+        del os.environ["TORCH_NCCL_HIGH_PRIORITY"]
+    options = dist.group.WORLD._get_backend(card(rank)).options
+    assert options.is_high_priority_stream
+    assert not options.blocking_wait
+
+
+def test_high_priority(ranks):
+    ranks.run(2, of_high_priority, group=False)
+
+
+def on_hosts_of_nccl(rank, size, store, interface: str, refused: bool) -> None:
+    os.environ["NCCL_HOSTID"] = f"host{rank}"
+    os.environ["NCCL_SOCKET_IFNAME"] = interface
+    try:
+        if refused:
+            with pytest.raises(dist.DistBackendError, match="matches no network interface"):
+                start(rank, size, store)
+        else:
+            start(rank, size, store)
+            assert total(card(rank)) == 3
+    finally:
+        del os.environ["NCCL_HOSTID"], os.environ["NCCL_SOCKET_IFNAME"]
+
+
+@pytest.mark.parametrize("interface, refused", [("=lo", False), ("nosuchcard", True)])
+def test_hosts_and_interfaces_of_nccl(ranks, interface, refused):
+    ranks.run(2, on_hosts_of_nccl, interface, refused, group=False)
+
+
+def test_debug_texts_of_nccl(run):
+    code = """if True:
+        import torch, torch.distributed as dist
+        dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+        dist.all_reduce(torch.ones(3, device="cuda"))
+        dist.destroy_process_group()
+    """
+    told = "[vccl] rank 0 (default_pg): joined 1 ranks"
+    assert told in run([sys.executable, "-c", code], env={"NCCL_DEBUG": "info"})
+    for level in ("VERSION", "nothing"):
+        assert told not in run([sys.executable, "-c", code], env={"NCCL_DEBUG": level})
+
+
 def test_variables_of_nccl_are_named(run):
     code = f"import logging; logging.basicConfig(level={logging.INFO}); import torch"
-    told = run(
-        [sys.executable, "-c", code], env={"NCCL_DEBUG": "INFO", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
-    )
+    variables = {"NCCL_ALGO": "Ring", "NCCL_DEBUG": "WARN", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+    told = run([sys.executable, "-c", code], env=variables)
     assert "INFO:vccl.cuda.nccl" in told
-    assert "NCCL_DEBUG, TORCH_NCCL_ASYNC_ERROR_HANDLING" in told
+    assert "NCCL_ALGO, TORCH_NCCL_ASYNC_ERROR_HANDLING" in told
+    assert "NCCL_DEBUG" not in told

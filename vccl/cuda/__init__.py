@@ -10,6 +10,7 @@ a build without CUDA lacks. The modules of this package define them under their 
 - ``libraries``: settings of cuBLAS and of tuning, which are kept, and NVTX, whose ranges nobody records.
 - ``comm``: what passes tensors between the cards of one process.
 - ``refused``: what only a GPU has. Each raises an error that names it.
+- ``dlpack``: what refuses tensors of cards to other libraries.
 - ``tensors``: the legacy tensor types, and storages.
 - ``nccl``: ``ProcessGroupNCCL``.
 
@@ -27,7 +28,7 @@ def register() -> None:
     """Fills ``torch.cuda``. Call this once, when the compiled module has been loaded."""
     from vccl import _torch_patches
     from vccl._inductor import registration
-    from vccl.cuda import cards, comm, libraries, memory, refused, streams, tensors
+    from vccl.cuda import cards, comm, dlpack, libraries, memory, refused, streams, tensors
 
     for module in (cards, streams, memory, libraries, comm):
         for name in module.__all__:
@@ -37,6 +38,7 @@ def register() -> None:
     streams.install()
     libraries.install()
     tensors.install()
+    dlpack.install()
     _torch_patches.apply_to_device()
     registration.register()
     # The threads of streams must stop while the interpreter is still whole.

@@ -17,6 +17,27 @@ VERSION = (2, 27, 5)
 _TIMEOUT = datetime.timedelta(minutes=10)
 
 
+# The compiled module reads these (transport/environment.hpp).
+_READ_BY_TRANSPORT = {"NCCL_DEBUG", "NCCL_HOSTID", "NCCL_SOCKET_IFNAME"}
+# These become options of every group.
+_BLOCKING_WAIT = "TORCH_NCCL_BLOCKING_WAIT"
+_HIGH_PRIORITY = "TORCH_NCCL_HIGH_PRIORITY"
+_READ = _READ_BY_TRANSPORT | {_BLOCKING_WAIT, _HIGH_PRIORITY}
+# The texts that torch takes for yes and for no, in either case.
+_FLAGS = {
+    **dict.fromkeys(("y", "yes", "1", "t", "true"), True),
+    **dict.fromkeys(("n", "no", "0", "f", "false"), False),
+}
+
+
+def _is_set(name: str) -> bool:
+    """Returns whether the variable says yes. Raises ValueError for a text that torch does not take either."""
+    text = os.environ.get(name, "0")
+    if text.lower() not in _FLAGS:
+        raise ValueError(f"{name} is {text!r}; allowed are {', '.join(_FLAGS)}")
+    return _FLAGS[text.lower()]
+
+
 class NCCLConfig:
     """The fields of ``ProcessGroupNCCL.Options.config``. They are kept, and change nothing here."""
 
@@ -72,6 +93,8 @@ class _Type(type):
         if options is None:
             options = Options()
             options._timeout = timeout
+        options.blocking_wait |= _is_set(_BLOCKING_WAIT)
+        options.is_high_priority_stream |= _is_set(_HIGH_PRIORITY)
         return make_group(store, rank, size, options)
 
 
@@ -87,10 +110,12 @@ class ProcessGroupNCCL(metaclass=_Type):
 
 def _tell_ignored_variables() -> None:
     """Logs, once, which of NCCL's variables are set and change nothing."""
-    ignored = sorted(name for name in os.environ if name.startswith(("NCCL_", "TORCH_NCCL_")))
+    nccls = {name for name in os.environ if name.startswith(("NCCL_", "TORCH_NCCL_"))}
+    ignored = sorted(nccls - _READ)
     if ignored:
         logger.info(
-            "vccl stands for NCCL and ignores %s. docs/environment.md lists its own.", ", ".join(ignored)
+            "vccl stands for NCCL and ignores %s. docs/environment.md lists what it reads.",
+            ", ".join(ignored),
         )
 
 

@@ -97,8 +97,17 @@ Tensor with_heads_inside(const Tensor& values) {
   return values.transpose(1, 2).contiguous().transpose(1, 2);
 }
 
+// DTensor can ask for this: it shards the heads of queries and of keys by themselves.
+void check_heads(const Tensor& query, const Tensor& key) {
+  TORCH_CHECK(query.size(1) % key.size(1) == 0, "Flash attention on ", query.device(), ": ", key.size(1),
+              " heads of keys and values do not divide ", query.size(1),
+              " heads of queries. Where the tensors are sharded by heads, each rank needs the same number of "
+              "heads of keys.");
+}
+
 FlashResult flash_attention(const Tensor& query, const Tensor& key, const Tensor& value, double dropout,
                             bool causal, bool, std::optional<double> scale) {
+  check_heads(query, key);
   auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout,
                                                                              causal, std::nullopt, scale);
   return {with_strides_of(query, output),

@@ -7,6 +7,8 @@ import lightning
 import torch
 
 accelerator, strategy, precision = sys.argv[1:4]
+if accelerator == "vdev":
+    import vccl.integrations.lightning  # noqa: F401
 
 
 class Model(lightning.LightningModule):

@@ -1,4 +1,4 @@
-"""Trains a small network with DeepSpeed. Argument: the stage of ZeRO."""
+"""Trains a small network with DeepSpeed. Arguments: the stage of ZeRO; vdev, for cards under their name."""
 
 import json
 import os
@@ -6,6 +6,9 @@ import sys
 
 import deepspeed
 import torch
+
+if "vdev" in sys.argv:
+    import vccl.integrations.deepspeed  # noqa: F401
 
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))

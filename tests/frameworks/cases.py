@@ -62,7 +62,11 @@ _EXAMPLES = "https://raw.githubusercontent.com/pytorch/examples/77f55b912142e11f
 
 FRAMEWORKS = {
     "accelerate": Framework(
-        ("accelerate==1.15.0",), tuple(_bundled(name) for name in ("test_script", "test_sync", "test_ops"))
+        ("accelerate==1.15.0",),
+        (
+            *(_bundled(name) for name in ("test_script", "test_sync", "test_ops")),
+            compare("ddp on vdev", _torchrun("accelerate_train.py"), device="vdev"),
+        ),
     ),
     "transformers": Framework(
         ("accelerate==1.15.0", "transformers==5.23.0"),
@@ -70,6 +74,9 @@ FRAMEWORKS = {
             compare("ddp", _TRAINER),
             compare("bf16", _TRAINER, "bf16", "cpu bf16", tolerance=1e-3),
             compare("fsdp", _TRAINER, "fsdp"),
+            compare("ddp on vdev", _TRAINER, "vdev", device="vdev"),
+            compare("fsdp on vdev", _TRAINER, "vdev fsdp", device="vdev"),
+            compare("test suite on vdev", _python("transformers_testing.py"), device="vdev"),
         ),
     ),
     "lightning": Framework(
@@ -78,13 +85,21 @@ FRAMEWORKS = {
             compare("ddp", _LIGHTNING, "gpu ddp 32-true", "cpu ddp 32-true"),
             compare("bf16", _LIGHTNING, "gpu ddp bf16-mixed", "cpu ddp bf16-mixed", tolerance=1e-2),
             compare("fsdp", _LIGHTNING, "gpu fsdp 32-true", "cpu ddp 32-true"),
+            compare("ddp on vdev", _LIGHTNING, "vdev ddp 32-true", "cpu ddp 32-true", device="vdev"),
+            compare("bf16 on vdev", _LIGHTNING, "vdev ddp bf16-mixed", "cpu ddp bf16-mixed", 1e-2, "vdev"),
+            compare("fsdp on vdev", _LIGHTNING, "vdev fsdp_vdev 32-true", "cpu ddp 32-true", device="vdev"),
         ),
     ),
     "deepspeed": Framework(
         ("deepspeed==0.19.8",),
-        tuple(
-            compare(f"zero{stage}", _torchrun("deepspeed_zero.py", str(stage)), on_cpu="")
-            for stage in (1, 2, 3)
+        (
+            *(compare(f"zero{stage}", _torchrun("deepspeed_zero.py", stage), on_cpu="") for stage in "123"),
+            *(
+                compare(
+                    f"zero{stage} on vdev", _torchrun("deepspeed_zero.py", stage), "vdev", "", device="vdev"
+                )
+                for stage in "123"
+            ),
         ),
     ),
     "torchtitan": Framework(

@@ -1,4 +1,4 @@
-"""Trains a tiny GPT-2 with transformers' Trainer, and prints the losses. Arguments: bf16, fsdp, cpu."""
+"""Trains a tiny GPT-2 with transformers' Trainer, and prints the losses. Arguments: bf16, fsdp, cpu, vdev."""
 
 import json
 import sys
@@ -13,7 +13,12 @@ config = GPT2Config(
 )
 generator = torch.Generator().manual_seed(1)
 tokens = torch.randint(0, 64, (32, 16), generator=generator)
-options = {}
+options: dict[str, object] = {}
+if "vdev" in sys.argv:
+    from vccl.integrations.accelerate import use_cards
+
+    use_cards()
+    options["accelerator_config"] = {"use_configured_state": True}
 if "fsdp" in sys.argv:
     options["fsdp"] = "full_shard auto_wrap"
     options["fsdp_config"] = {"transformer_layer_cls_to_wrap": ["GPT2Block"]}

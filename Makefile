@@ -4,7 +4,7 @@
 #   make test       the whole test suite (SANITIZED=1: without the native tests that make sanitize SHORT=1 has run)
 #   make test-cuda  the tests of cards and ranks, on cards that pose as CUDA (SHORT=1: some of them, TESTS=: these files)
 #   make build      rebuild the compiled module after a change in C++ (seconds, for one file)
-#   make conformance  PyTorch's own suite of torch.distributed against vccl (about ten minutes)
+#   make conformance  PyTorch's own suite of torch.distributed against vccl (about twenty minutes)
 #   make frameworks  accelerate, transformers, Lightning, DeepSpeed and others on cards, most of them in pose, against
 #                   gloo on the CPU (FRAMEWORKS="lightning": some of them; the first time installs them)
 #   make bench      all_reduce, measured beside gloo (and an MPI where there is one): the tables of README and

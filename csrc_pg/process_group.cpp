@@ -15,6 +15,7 @@
 #include "csrc_pg/arguments/torch_types.hpp"
 #include "csrc_pg/errors.hpp"
 #include "csrc_pg/handles/callback_pool.hpp"
+#include "csrc_pg/handles/profiler_names.hpp"
 #include "csrc_pg/tasks/collective_task.hpp"
 #include "transport/deadlock_watch.hpp"
 
@@ -163,7 +164,7 @@ void ProcessGroupVccl::record_for_profiler(const Request& request, std::uint64_t
   const int rank = request.is_message() ? request.peer : rank_;
   RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
       std::make_tuple(static_cast<std::int64_t>(sequence), request.is_message()),
-      std::make_tuple(pg_uid_, pg_desc_), request.inputs, request.outputs, rank, request.name,
+      std::make_tuple(pg_uid_, pg_desc_), request.inputs, request.outputs, rank, record_of(request.name),
       elements(request.inputs), elements(request.outputs),
       moved.empty() ? at::kByte : moved.front().scalar_type(), request.input_splits, request.output_splits,
       first, stride, size_, request.async);

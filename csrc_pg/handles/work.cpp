@@ -12,6 +12,7 @@
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_device/torch/streams.hpp"
 #include "csrc_pg/handles/callback_pool.hpp"
+#include "csrc_pg/handles/profiler_names.hpp"
 
 namespace vccl {
 
@@ -24,11 +25,6 @@ namespace {
 std::optional<std::vector<at::Tensor>> profiled(const std::vector<at::Tensor>& inputs,
                                                 const std::vector<at::Tensor>& outputs) {
   return at::hasCallbacks() ? std::make_optional(inputs.empty() ? outputs : inputs) : std::nullopt;
-}
-
-// Returns the name that the profiler shows for an operation.
-std::string title_of(const std::string& name) {
-  return base::text("vccl:", name);
 }
 
 // Opens the profiler's range as a handle does, and ends the range.

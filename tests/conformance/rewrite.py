@@ -11,7 +11,8 @@ import ast
 from collections.abc import Callable, Iterable
 
 # A test that upstream runs with one of these, on such a device, is for a complete backend too.
-STAND_INS = {"cpu": ("gloo", "mpi"), "vdev": ("gloo", "mpi", "nccl")}
+# With cards that pose as CUDA, the suite meets "nccl" and chooses by itself.
+STAND_INS = {"cpu": ("gloo", "mpi"), "vdev": ("gloo", "mpi", "nccl"), "cuda": ()}
 # Called in place of the condition of a skip, and of the backends that a test requires.
 SKIPPED_FOR_ALL = "_conformance_skipped_for_all"
 WIDENED = "_conformance_widened"
@@ -25,16 +26,15 @@ _ACTIVITIES = ("ProfilerActivity", "DeviceType")
 
 # Variables of single tests: a convolution over images of 1000 x 1000 takes a GPU, or an hour.
 _SIZES = {"test_ddp_uneven_inputs": {"dim": 40}}
-# Sentences of NCCL's watchdog and gloo, and their names for operations in the profiler: vccl's instead.
+# Sentences of NCCL's watchdog and gloo: vccl's instead.
 _TEXTS = {
     "caught collective operation timeout": "did not end within the 100 ms",
     " (Timed out|closed|timeout) ": r"to begin barrier|within the timeout of",
     # The others leave the group meanwhile: which of the two comes first is open.
     "Timed out waiting 1ms": r"waited 1 ms for|within the timeout of 1 ms|left group .* while rank 0 waited",
-    ":recvAnySource": ":recv",
-    "_all_gather_base": "all_gather_into_tensor",
-    "allreduce": "all_reduce",
 }
+# Their names for operations in the profiler: vccl's, which in pose are NCCL's.
+_EVENTS = {":recvAnySource": ":recv", "_all_gather_base": "all_gather_into_tensor", "allreduce": "all_reduce"}
 # Of a text that is put together, by a part of it: the whole.
 _FORMATTED_TEXTS = {
     # gloo says on each rank what that rank saw; vccl raises on every rank the error that names the missing.
@@ -58,11 +58,15 @@ def selectors(device: str) -> dict[str, Callable]:
 
 
 def rewrite(source: str, filename: str, device: str) -> ast.Module:
-    """The suite's syntax tree for backend vccl and tensors on `device`, "cpu" or "vdev"."""
+    """The suite's syntax tree for backend vccl and tensors on `device`.
+
+    On cards that pose as CUDA ("cuda") vccl has the name that the suite knows, so little is changed.
+    """
     tree = ast.parse(source, filename)
-    tree = _Selection().visit(tree)
-    tree = _Branches("nccl" if device == "vdev" else "gloo").visit(tree)
-    tree = _Texts().visit(tree)
+    tree = _Selection(by_stand_ins=device != "cuda").visit(tree)
+    if device != "cuda":
+        tree = _Branches("nccl" if device == "vdev" else "gloo").visit(tree)
+    tree = _Texts(_TEXTS if device == "cuda" else _TEXTS | _EVENTS).visit(tree)
     if device == "vdev":
         tree = _Device().visit(tree)
     return ast.fix_missing_locations(tree)
@@ -88,7 +92,10 @@ def _is_disabled(decorator: ast.expr) -> bool:
 
 
 class _Selection(ast.NodeTransformer):
-    """Which tests run: those that upstream runs with any of the stand-ins."""
+    """Which tests run: those that upstream runs with any of the stand-ins, or as upstream says."""
+
+    def __init__(self, by_stand_ins: bool) -> None:
+        self._by_stand_ins = by_stand_ins
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         enabled = (decorator for decorator in node.decorator_list if not _is_disabled(decorator))
@@ -101,7 +108,7 @@ class _Selection(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def _decorator(self, node: ast.expr) -> ast.expr:
-        if not isinstance(node, ast.Call) or not node.args:
+        if not self._by_stand_ins or not isinstance(node, ast.Call) or not node.args:
             return node
         condition = node.args[0]
         if _name(node.func) == "require_backend_is_available":
@@ -136,9 +143,12 @@ class _Branches(ast.NodeTransformer):
 class _Texts(ast.NodeTransformer):
     """What an error or the profiler says."""
 
+    def __init__(self, replaced: dict[str, str]) -> None:
+        self._replaced = replaced
+
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
         if isinstance(node.value, str):
-            node.value = _TEXTS.get(node.value, node.value)
+            node.value = self._replaced.get(node.value, node.value)
         return node
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:

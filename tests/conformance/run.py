@@ -1,6 +1,6 @@
 """Runs PyTorch's own test suite of torch.distributed with vccl, and compares the outcome with expected.toml.
 
-    python tests/conformance/run.py                              # everything: cpu and vdev, 2, 3 and 4 ranks
+    python tests/conformance/run.py                              # everything: every device, 2, 3 and 4 ranks
     python tests/conformance/run.py --devices vdev --worlds 2    # a part of it
     python tests/conformance/run.py --tests test_all_reduce_sum  # single tests
     python tests/conformance/run.py --backend gloo --worlds 2    # another backend, for comparison: no list
@@ -21,6 +21,8 @@ from collections.abc import Iterator, Sequence
 
 import expected
 
+# "cuda": cards that pose as CUDA, and the backend nccl.
+DEVICES = ["cpu", "vdev", "cuda"]
 HERE = pathlib.Path(__file__).parent
 # Bounds: of a test (upstream has longer ones for some), and of all tests on one device with one number of
 # ranks. The first is longer than the 60 seconds that upstream gives a group: the backend's own error is seen.
@@ -54,6 +56,8 @@ def results(
         "OPENBLAS_NUM_THREADS": "1",
         "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(TEST_SECONDS),
     }
+    if device == "cuda":
+        environment["VDEV_POSE"] = "cuda"
     with open(log, "w") as output:
         worker = subprocess.Popen(
             ["timeout", "--kill-after=10", str(RUN_SECONDS), *map(str, command)],
@@ -114,14 +118,14 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--backend", default="vccl")
-    parser.add_argument("--devices", nargs="+", choices=["cpu", "vdev"])
+    parser.add_argument("--devices", nargs="+", choices=DEVICES)
     parser.add_argument("--worlds", nargs="+", type=int, default=[2, 3, 4])
     parser.add_argument("--tests", nargs="+", default=[])
     parser.add_argument("--logs", type=pathlib.Path, help="folder for results and for what the ranks print")
     parser.add_argument("--verbose", action="store_true", help="print each test's outcome")
     options = parser.parse_args()
     if options.devices is None:
-        options.devices = ["cpu", "vdev"] if options.backend == "vccl" else ["cpu"]
+        options.devices = DEVICES if options.backend == "vccl" else ["cpu"]
     logs = options.logs or pathlib.Path(tempfile.mkdtemp(prefix="conformance-"))
     logs.mkdir(parents=True, exist_ok=True)
     agreed = run(options, expected.read(), logs)

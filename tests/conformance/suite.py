@@ -18,10 +18,12 @@ def load(backend: str, device: str, world_size: int, init_method: str) -> types.
 
     Args:
         backend: "vccl", or another that the suite then meets as it is.
-        device: "cpu": as it stands, or "vdev": with vdev wherever it says CUDA.
+        device: "cpu": as it stands, "vdev": with vdev wherever it says CUDA, or "cuda": in a process whose
+            cards pose as CUDA, with the backend nccl.
         init_method: a "file://" address; tests that make the default group anew use it.
     """
-    os.environ.update(BACKEND=backend, WORLD_SIZE=str(world_size), INIT_METHOD=init_method)
+    suites_name = "nccl" if device == "cuda" else backend
+    os.environ.update(BACKEND=suites_name, WORLD_SIZE=str(world_size), INIT_METHOD=init_method)
     spec = importlib.util.find_spec(NAME)
     if backend != "vccl":
         return importlib.import_module(NAME)
@@ -43,8 +45,9 @@ def _prepare_helpers(device: str) -> None:
     """What the suite imports from its neighbour: must know the backend and the device before it is loaded."""
     from torch.testing._internal import common_distributed
 
-    for backends in common_distributed.DistTestCases.backend_feature.values():
-        backends.add("vccl")
+    if device != "cuda":
+        for backends in common_distributed.DistTestCases.backend_feature.values():
+            backends.add("vccl")
     common_distributed.skip_if_small_worldsize = skip_if_small_worldsize
     if device == "vdev":
         for replacement in (skip_if_no_gpu, skip_if_lt_x_gpu, init_multigpu_helper):

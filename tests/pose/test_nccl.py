@@ -213,6 +213,10 @@ def checked(rank, size, store):
     try:
         start(rank, size, store)
         assert total(card(rank)) == 3
+        # torch logs a hash of each object.
+        objects = [None] * size
+        dist.all_gather_object(objects, {"rank": rank})
+        assert objects == [{"rank": 0}, {"rank": 1}]
         net = DistributedDataParallel(nn.Linear(4, 4, device=card(rank)), device_ids=[rank])
         net(torch.ones(2, 4, device=card(rank))).sum().backward()
         assert net.module.weight.grad.eq(2).all()
@@ -315,6 +319,22 @@ def attending_with_a_sharded_mask(rank, size, store) -> None:
 
 def test_attention_with_a_sharded_mask_in_pose(ranks):
     ranks.run(2, attending_with_a_sharded_mask, group=False)
+
+
+def profiled(rank, size, store) -> None:
+    start(rank, size, store, device_id=card(rank))
+    x, parts = torch.ones(2, device=card(rank)), torch.empty(2 * size, device=card(rank))
+    with torch.profiler.profile(record_shapes=True) as profile:
+        dist.all_reduce(x)
+        dist.all_gather_into_tensor(parts, x)
+        dist.barrier()
+    found = {event.name for event in profile.events()}
+    assert found >= {"nccl:all_reduce", "nccl:_all_gather_base", "nccl:all_reduce_barrier"}
+    assert not [name for name in found if name.startswith("vccl:")]
+
+
+def test_names_in_profiles_are_those_of_nccl(ranks):
+    ranks.run(2, profiled, group=False)
 
 
 def waiting_on_the_host(rank, size, store, async_op: bool) -> None:

@@ -1,6 +1,7 @@
 """``ProcessGroupNCCL``, made of vccl's process group, and the backend ``nccl``."""
 
 import datetime
+import hashlib
 import logging
 import os
 from typing import Any
@@ -108,6 +109,14 @@ class ProcessGroupNCCL(metaclass=_Type):
     NCCL_CTA_POLICY_ZERO = 2
 
 
+def _hash_tensors(tensors: list[torch.Tensor]) -> int:
+    """Returns a number that tells contents apart. torch logs it with TORCH_DISTRIBUTED_DEBUG=DETAIL."""
+    hashed = hashlib.blake2b(digest_size=8)
+    for tensor in tensors:
+        hashed.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return int.from_bytes(hashed.digest(), "little")
+
+
 def _tell_ignored_variables() -> None:
     """Logs, once, which of NCCL's variables are set and change nothing."""
     nccls = {name for name in os.environ if name.startswith(("NCCL_", "TORCH_NCCL_"))}
@@ -138,6 +147,7 @@ def install() -> None:
     modules: list[Any] = [dist, c10d, compiled._distributed_c10d]
     for module in modules:
         module.ProcessGroupNCCL = ProcessGroupNCCL
+    compiled._distributed_c10d._hash_tensors = _hash_tensors
     c10d._NCCL_AVAILABLE = True
     # The gloo of torch's CPU build says that it serves CUDA, and ends in a segmentation fault there.
     dist.Backend.backend_capability[dist.Backend.GLOO] = ["cpu"]

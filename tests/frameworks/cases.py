@@ -111,7 +111,13 @@ FRAMEWORKS = {
         ),
     ),
     "ray": Framework(("ray[train]==2.60.0",), (compare("ddp", _python("ray_train.py")),)),
-    "torchft": Framework(("torchft==0.2.0",), (compare("recovery", _python("torchft_train.py")),)),
+    "torchft": Framework(
+        ("torchft==0.2.0",),
+        (
+            compare("recovery", _python("torchft_train.py")),
+            compare("recovery on vdev", _python("torchft_train.py"), "vdev", device="vdev"),
+        ),
+    ),
     "mingpt": Framework(
         ("hydra-core==1.3.8", "boto3==1.44.5"),
         (compare("ddp", _MINGPT), compare("ddp on vdev", _MINGPT, device="vdev")),

@@ -1,7 +1,8 @@
-"""Trains two replicas with torchft, one of which dies after three steps and comes back. Argument: cpu.
+"""Trains two replicas with torchft, one of which dies after three steps and comes back. Argument: cpu, vdev.
 
 Each replica is a process of its own. When the second one is back, torchft makes a new group, and the newcomer
-gets the survivor's weights. So the losses are those of a run without a death.
+gets the survivor's weights. So the losses are those of a run without a death. On vdev the replica dies later
+in its step, and the survivor's collective fails.
 """
 
 import json
@@ -15,22 +16,32 @@ import torch
 from torch.distributed import TCPStore
 from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo, ProcessGroupNCCL
 from torchft.coordination import LighthouseServer
+from torchft.process_group import ProcessGroup
 
 STEPS, FATAL_STEP = 6, 3
 
 
-def train(replica: int, life: int, on_cpu: bool) -> dict[str, object]:
+def group_for(kind: str) -> ProcessGroup:
+    """Returns torchft's process group for a device."""
+    timeout = timedelta(seconds=20)
+    if kind == "vdev":
+        from vccl.integrations.torchft import ProcessGroupVccl
+
+        return ProcessGroupVccl(timeout)
+    return (ProcessGroupGloo if kind == "cpu" else ProcessGroupNCCL)(timeout)
+
+
+def train(replica: int, life: int, kind: str) -> dict[str, object]:
     """Trains a replica to the end. Returns its device and losses."""
-    device = torch.device("cpu") if on_cpu else torch.device("cuda", replica)
-    if not on_cpu:
-        torch.cuda.set_device(device)
+    device = torch.device(kind) if kind == "cpu" else torch.device(kind, replica)
+    if kind != "cpu":
+        torch.accelerator.set_device_index(replica)
     torch.manual_seed(replica + 10 * life)  # torchft has to bring the weights
     network = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8)).to(device)
     inner = torch.optim.SGD(network.parameters(), 0.1)
     store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    group = (ProcessGroupGloo if on_cpu else ProcessGroupNCCL)(timeout=timedelta(seconds=20))
     manager = Manager(
-        pg=group,
+        pg=group_for(kind),
         min_replica_size=2,
         state_dict=lambda: {"network": network.state_dict(), "optimizer": inner.state_dict()},
         load_state_dict=lambda state: (
@@ -47,12 +58,15 @@ def train(replica: int, life: int, on_cpu: bool) -> dict[str, object]:
     model, optimizer = DistributedDataParallel(manager, network), Optimizer(manager, inner)
     losses: dict[int, float] = {}
     while (step := manager.current_step()) < STEPS:
-        if replica == 1 and life == 0 and step == FATAL_STEP:
+        last = replica == 1 and life == 0 and step == FATAL_STEP
+        if last and kind != "vdev":
             os.kill(os.getpid(), signal.SIGKILL)
         generator = torch.Generator().manual_seed(100 * step + replica)
         inputs = torch.randn(4, 8, generator=generator).to(device)
         optimizer.zero_grad()
         loss = (model(inputs) - inputs).square().mean()
+        if last:
+            os.kill(os.getpid(), signal.SIGKILL)
         loss.backward()
         losses[step] = loss.item()
         optimizer.step()
@@ -66,7 +80,7 @@ def start(replica: int, life: int) -> subprocess.Popen[bytes]:
 
 if sys.argv[-1].isdigit():
     replica, life = int(sys.argv[-2]), int(sys.argv[-1])
-    result = train(replica, life, "cpu" in sys.argv)
+    result = train(replica, life, sys.argv[1] if len(sys.argv) > 3 else "cuda")
     if replica == 0:
         print("RESULT", json.dumps(result), flush=True)
     os._exit(0)

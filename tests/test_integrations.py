@@ -14,6 +14,7 @@ PACKAGES = {
     "accelerate": "accelerate",
     "deepspeed": "deepspeed",
     "lightning": "lightning",
+    "ray": "ray",
     "torchft": "torchft",
     "transformers_spec": "transformers",
 }

@@ -110,7 +110,13 @@ FRAMEWORKS = {
             compare("fsdp on vdev", _python("titan.py", "fsdp"), device="vdev"),
         ),
     ),
-    "ray": Framework(("ray[train]==2.60.0",), (compare("ddp", _python("ray_train.py")),)),
+    "ray": Framework(
+        ("ray[train]==2.60.0",),
+        (
+            compare("ddp", _python("ray_train.py")),
+            compare("ddp on vdev", _python("ray_train.py"), "vdev", device="vdev"),
+        ),
+    ),
     "torchft": Framework(
         ("torchft==0.2.0",),
         (

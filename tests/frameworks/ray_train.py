@@ -1,4 +1,4 @@
-"""Trains a small network with Ray Train's TorchTrainer on two workers. Argument: cpu.
+"""Trains a small network with Ray Train's TorchTrainer on two workers. Argument: cpu or vdev.
 
 Ray counts cards with NVIDIA's driver library, which finds none: num_gpus tells it. Its ``prepare_model`` then
 moves the model to the worker's card and wraps it in DDP.
@@ -32,12 +32,17 @@ def train() -> dict[str, object]:
     return {"device": ray.train.torch.get_device().type, "losses": losses}
 
 
-use_gpu = "cpu" not in sys.argv
+use_gpu, config = len(sys.argv) == 1, None
+if "vdev" in sys.argv:
+    from vccl.integrations.ray import VdevConfig
+
+    config = VdevConfig()
 os.environ["RAY_AUTH_MODE"] = "disabled"  # Ray would write a token into the user's home
 ray.init(num_cpus=2, num_gpus=2 if use_gpu else 0, include_dashboard=False)
 with tempfile.TemporaryDirectory() as folder:
     trainer = ray.train.torch.TorchTrainer(
         train,
+        torch_config=config,
         scaling_config=ScalingConfig(num_workers=2, use_gpu=use_gpu),
         run_config=RunConfig(storage_path=folder),
     )

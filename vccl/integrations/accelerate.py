@@ -9,7 +9,7 @@ transformers' Trainer forgets the configuration, unless it is told to keep it:
 
 accelerate knows a list of devices. If it finds none of them it takes the CPU, every rank trains alone, and
 nothing says so. ``use_cards`` configures it for this rank's card. ``refuse_the_cpu`` makes an error of the
-silence. Mixed precision and ``accelerate launch`` ask for devices of the list, and need the pose.
+silence. float16, the Trainer's bf16 and ``accelerate launch`` ask for devices of the list, and need the pose.
 """
 
 from __future__ import annotations

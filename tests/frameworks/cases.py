@@ -57,6 +57,7 @@ def _bundled(script: str) -> Case:
 
 _TRAINER = _torchrun("trainer.py")
 _LIGHTNING = _python("lightning_fit.py")
+_ZERO = _torchrun("deepspeed_zero.py")
 _MINGPT = _torchrun("mingpt.py", "{sources}")
 _EXAMPLES = "https://raw.githubusercontent.com/pytorch/examples/77f55b912142e11fcfdf5b530231fb9c52f181e8"
 
@@ -93,13 +94,10 @@ FRAMEWORKS = {
     "deepspeed": Framework(
         ("deepspeed==0.19.8",),
         (
-            *(compare(f"zero{stage}", _torchrun("deepspeed_zero.py", stage), on_cpu="") for stage in "123"),
-            *(
-                compare(
-                    f"zero{stage} on vdev", _torchrun("deepspeed_zero.py", stage), "vdev", "", device="vdev"
-                )
-                for stage in "123"
-            ),
+            # On the CPU, processes with gloo and stage 3 sometimes abort at their exit. Stage 1 has the same
+            # losses.
+            *(compare(f"zero{stage}", _ZERO, stage, "1") for stage in "123"),
+            *(compare(f"zero{n} on vdev", _ZERO, f"{n} vdev", "1", device="vdev") for n in "123"),
         ),
     ),
     "torchtitan": Framework(

@@ -4,11 +4,11 @@ import json
 import os
 import sys
 
+if "vdev" in sys.argv:
+    import vccl.integrations.deepspeed  # noqa: F401  # before deepspeed
+
 import deepspeed
 import torch
-
-if "vdev" in sys.argv:
-    import vccl.integrations.deepspeed  # noqa: F401
 
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))

@@ -64,6 +64,8 @@ class VdevHooks final : public Hooks<at::PrivateUse1HooksInterface> {
   }
 };
 
+constexpr const char* kConfig = "  - CUDA: virtual cards of vccl (VDEV_POSE=cuda)\n";
+
 // cuDNN, MAGMA and the other libraries of CUDA are not there, and torch then chooses its own kernels.
 class CudaHooks final : public Hooks<at::CUDAHooksInterface> {
  public:
@@ -72,6 +74,8 @@ class CudaHooks final : public Hooks<at::CUDAHooksInterface> {
   c10::DeviceIndex current_device() const override { return static_cast<c10::DeviceIndex>(current_card()); }
   c10::Allocator* getCUDADeviceAllocator() const override { return device_allocator(); }
   int getNumGPUs() const override { return card_count(); }
+  /// Returns the line about CUDA of torch.__config__.show().
+  std::string showConfig() const override { return kConfig; }
   void deviceSynchronize(c10::DeviceIndex index) const override {
     with_torch_errors([&] { synchronize_card(index); });
   }
@@ -89,7 +93,8 @@ void replace_cuda_hooks() {
       "VDEV_POSE=cuda: this torch was built with CUDA and finds a GPU, so cards cannot take CUDA's place. "
       "Unset VDEV_POSE, or install torch's CPU build.");
   ::new (static_cast<void*>(place)) CudaHooks;
-  TORCH_INTERNAL_ASSERT(at::detail::getCUDAHooks().getNumGPUs() == card_count());
+  // The number of cards would be another proof, but the program may still set the variables that decide it.
+  TORCH_INTERNAL_ASSERT(at::detail::getCUDAHooks().showConfig() == kConfig);
 }
 
 }  // namespace

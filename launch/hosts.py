@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from . import addresses
+
 # torchrun gives its ranks 30 s between SIGTERM and SIGKILL; an agent that takes longer is stuck itself.
 GRACE_SECONDS = 40.0
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -34,7 +36,9 @@ def run(argv: Sequence[str], host_count: int) -> int:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     group = AgentGroup([agent_command(argv, host, store.port) for host in range(host_count)])
     with group.forwarding_signals():
-        group.start()
+        # Each agent forks its ranks, which have its addresses.
+        with addresses.alike():
+            group.start()
         return group.wait()
 
 

@@ -1,6 +1,7 @@
 """Reads the command line of vrun, and runs it on one host.
 
-vrun is torchrun: the same agent starts the ranks, and vrun accepts every option of torchrun. It adds
+vrun is torchrun: the same agent watches the ranks, and vrun accepts every option of torchrun. It forks the
+ranks from a process that has imported torch (launch/template.py). It adds
 ``--cards``, ``--hosts`` (launch/hosts.py), a note if no card was used (launch/card_use.py), and ranks at
 the same addresses (launch/addresses.py). Its defaults choose the rendezvous and OMP_NUM_THREADS.
 """
@@ -13,6 +14,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
 from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing import SignalException
@@ -21,6 +23,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from vccl import _device_type, _torch_version
 
 from . import addresses, card_use, hosts
+from .starting import PreloadError, Template, forking_from
 
 DESCRIPTION = """\
 Starts a script once per card: torchrun with defaults that suit virtual cards.
@@ -35,11 +38,13 @@ EPILOG = """\
 Every option of torchrun may be given too, before the script (torchrun --help lists them). Without one that
 concerns the rendezvous (--nnodes, --rdzv-*, --master-*, --node-rank) the run is a standalone one.
 OMP_NUM_THREADS is set to cores / ranks, VDEV_DEVICE_COUNT to N where N is more than 8, and
-VDEV_MACHINE_RANKS to N x H where H is more than 1, unless they are set already. Ranks start without address
-space randomization (setarch -R) where that is permitted: those that share a core run Python twice as fast
-when their code lies at the same addresses. Where --cards was given and no rank used a card, vrun says so on
-stderr when the job has succeeded. --as-cuda sets VDEV_POSE=cuda (docs/cuda.md). The exit status is that of
-the first rank that failed, and 128 + n where signal n ended it.
+VDEV_MACHINE_RANKS to N x H where H is more than 1, unless they are set already. Ranks are forked from a
+process that has imported torch and what --preload names. With --no-preload each rank is a Python of its own,
+as with torchrun; its ranks start without address space randomization (setarch -R) where that is permitted,
+because ranks that share a core run Python twice as fast when their code lies at the same addresses. Where
+--cards was given and no rank used a card, vrun says so on stderr when the job has succeeded. --as-cuda sets
+VDEV_POSE=cuda (docs/cuda.md). The exit status is that of the first rank that failed, and 128 + n where
+signal n ended it.
 """
 USUAL_CARDS = 8  # what a machine has if VDEV_DEVICE_COUNT is not set
 RENDEZVOUS = ("nnodes", "node_rank", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "master_addr", "master_port")
@@ -49,20 +54,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line (default: the process's own) and returns the exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     args = parse(argv)
+    if args.as_cuda and _device_type.device_type() != "cuda":
+        _begin_again_in_pose(argv)
+    if not (args.preload_torch and (args.hosts == 1 or args.host is not None)):
+        return run(argv, args, None)
+    # Now, before anything asks about cards or starts a thread: see launch/template.py.
+    template = Template(args.preload)
+    try:
+        return run(argv, args, template)
+    finally:
+        template.close()
+
+
+def _begin_again_in_pose(argv: Sequence[str]) -> NoReturn:
+    """Runs the command line in a process whose cards pose as CUDA, which they learn when they are loaded."""
+    os.environ["VDEV_POSE"] = "cuda"
+    _torch_version.check_pose()
+    os.execv(sys.executable, [sys.executable, "-m", "vccl.launch.vrun", *argv])
+
+
+def run(argv: Sequence[str], args: argparse.Namespace, template: Template | None) -> int:
+    """Runs the command line, which has been parsed, and returns the exit status."""
+    count_ranks(args)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // (args.cards * args.hosts))))
-    if args.as_cuda:
-        os.environ["VDEV_POSE"] = "cuda"
-        if _device_type.device_type() != "cuda":  # otherwise this process has passed the check
-            _torch_version.check_pose()
     if args.cards > USUAL_CARDS:
         os.environ.setdefault("VDEV_DEVICE_COUNT", str(args.cards))
     if args.hosts > 1:  # pretended hosts share the memory of this one
         os.environ.setdefault("VDEV_MACHINE_RANKS", str(args.cards * args.hosts))
     if args.host is not None:
         hosts.become(args)
-        return run_agent(args)
+        return run_agent(args, template)
     with card_use.watched() as used:
-        status = run_agent(args) if args.hosts == 1 else hosts.run(argv, args.hosts)
+        status = run_agent(args, template) if args.hosts == 1 else hosts.run(argv, args.hosts)
         # A job that failed has printed more important things, and may have failed before it used a card.
         if args.asked_for_cards and status == 0 and not used():
             print(card_use.NONE_USED, file=sys.stderr)
@@ -72,8 +95,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Returns torchrun's namespace with the defaults of vrun, and with these attributes.
 
-    ``cards`` is the number of ranks of a host, ``hosts`` that of hosts, and ``asked_for_cards`` tells whether
-    --cards was given. ``host`` and ``port`` are set in the agent of a pretended host only.
+    ``hosts`` is the number of hosts, and ``asked_for_cards`` tells whether --cards was given.
+    ``preload_torch`` tells whether ranks are forked, and ``preload`` which modules they find imported.
+    ``host`` and ``port`` are set in the agent of a pretended host only. ``count_ranks`` sets the rest.
     """
     parser = torchrun.get_args_parser()
     parser.prog = "vrun"
@@ -93,6 +117,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         each.add_argument(
             "--hosts", type=positive, default=1, metavar="H", help="pretended hosts, each with N ranks"
         )
+        each.add_argument(
+            "--preload", action="append", default=[], metavar="M", help="module that ranks find imported"
+        )
+        each.add_argument("--no-preload", action="store_true", help="let every rank import torch by itself")
         each.add_argument("--as-cuda", action="store_true", help="let the cards of the ranks pose as CUDA")
         each.add_argument("--host", type=int, help=argparse.SUPPRESS)
         each.add_argument("--port", type=int, help=argparse.SUPPRESS)
@@ -109,23 +137,35 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         args.standalone = args.hosts == 1
 
     args.asked_for_cards = args.cards is not None
-    given = args.nproc_per_node if args.nproc_per_node != parser.get_default("nproc_per_node") else None
-    if args.cards and given and given != str(args.cards):
-        parser.error(f"--cards {args.cards} and --nproc-per-node {given} contradict each other")
-    if given:
-        # With --as-cuda, the cards of this process do not pose as CUDA, and torchrun would see no GPU.
-        args.cards = torchrun.determine_local_world_size("auto" if args.as_cuda and given == "gpu" else given)
-    elif not args.cards:
-        args.cards = default_cards(args.hosts)
-    args.nproc_per_node = str(args.cards)
+    args.given = args.nproc_per_node if args.nproc_per_node != parser.get_default("nproc_per_node") else None
+    if args.cards and args.given and args.given != str(args.cards):
+        parser.error(f"--cards {args.cards} and --nproc-per-node {args.given} contradict each other")
+    if args.no_preload and args.preload:
+        parser.error("--preload and --no-preload contradict each other")
+    # Without autoload a script finds no cards unless it imports vccl. This process has imported it.
+    autoload = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "1"
+    args.preload_torch = autoload and not args.no_preload
     return args
 
 
-def run_agent(args: argparse.Namespace) -> int:
+def count_ranks(args: argparse.Namespace) -> None:
+    """Sets ``cards``, the number of ranks of a host. This may ask about cards."""
+    if args.given:
+        args.cards = torchrun.determine_local_world_size(args.given)
+    elif not args.cards:
+        args.cards = default_cards(args.hosts)
+    args.nproc_per_node = str(args.cards)
+
+
+def run_agent(args: argparse.Namespace, template: Template | None) -> int:
     """Runs one torchrun agent in this process. Returns the exit status."""
+    starting = forking_from(template) if template else contextlib.nullcontext()
     try:
-        with log_folder(args), addresses.alike():
+        with log_folder(args), addresses.alike(), starting:
             torchrun.run(args)
+    except PreloadError as error:
+        print(f"vrun: {error}", file=sys.stderr)
+        return 1
     except ChildFailedError as error:
         print(error, file=sys.stderr)
         _, failure = error.get_first_failure()

@@ -197,6 +197,7 @@ def test_help_is_short_and_ours(run):
 
 def test_defaults_and_contradictions(capsys):
     args = command.parse(["script.py", "-x"])
+    command.count_ranks(args)
     assert args.standalone and args.cards == command.default_cards(1) >= 1
     assert args.training_script_args == ["-x"]
     args = command.parse(["--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1", "script.py"])

@@ -1,0 +1,149 @@
+"""Makes a forked process what a new one would be that Python starts with a script, and runs the script."""
+
+import ctypes
+import dataclasses
+import importlib.machinery
+import io
+import os
+import runpy
+import sys
+import types
+from typing import NoReturn
+
+# OpenBLAS's, in the wheels of numpy and elsewhere.
+_SET_BLAS_THREADS = (
+    "scipy_openblas_set_num_threads64_",
+    "openblas_set_num_threads64_",
+    "openblas_set_num_threads",
+)
+# vrun's own main module. With its last reference its globals would be cleared, and functions of it still run.
+_kept: list[types.ModuleType] = []
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What a rank runs. ``module`` and ``script`` exclude each other."""
+
+    script: str | None
+    module: str | None
+    arguments: tuple[str, ...]
+    environment: dict[str, str]
+    # Files that take the descriptors 1 and 2, or None for vrun's own.
+    stdout: str | None
+    stderr: str | None
+
+    @classmethod
+    def of(
+        cls, command: tuple[str, ...], environment: dict[str, str], stdout: str | None, stderr: str | None
+    ) -> "Job | None":
+        """Returns the job for a command line, or None if it is none of Python that a fork could run."""
+        if command[:2] != (sys.executable, "-u") or len(command) < 3:
+            return None
+        if command[2] == "-m":
+            return cls(None, command[3], command[4:], environment, stdout, stderr)
+        # Python also takes folders, archives and compiled files, which are left to it.
+        if not command[2].endswith(".py") or not os.path.isfile(command[2]):
+            return None
+        return cls(command[2], None, command[3:], environment, stdout, stderr)
+
+    @property
+    def argv(self) -> list[str]:
+        return [self.script or "-m", *self.arguments]
+
+
+def run(job: Job) -> NoReturn:
+    """Runs the job in this process, which has just been forked, and ends the process as Python would."""
+    _take_descriptors(job)
+    _take_environment(job)
+    sys.argv = job.argv
+    named = ["-m", job.module] if job.module else [job.script]
+    sys.orig_argv = [sys.executable, "-u", *map(str, named), *job.arguments]
+    # Python puts the script's folder there, and the current one for a module. vrun's own is there now.
+    if not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(os.path.realpath(job.script)) if job.script else os.getcwd()
+    try:
+        if job.module:
+            # Python runs -m by this function.
+            runpy._run_module_as_main(job.module, alter_argv=True)  # type: ignore[attr-defined]
+        else:
+            _run_script(str(job.script))
+    except SystemExit:
+        raise
+    except BaseException as error:
+        # The frames of vrun say nothing about the script.
+        error.__traceback__ = _without_own_frames(error.__traceback__)
+        sys.excepthook(type(error), error, error.__traceback__)
+        raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None
+    raise SystemExit(0)
+
+
+def _take_descriptors(job: Job) -> None:
+    for descriptor, path in ((1, job.stdout), (2, job.stderr)):
+        if path is not None:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            os.dup2(file, descriptor)
+            os.close(file)
+    # As Python's option -u does, with which torchrun starts ranks.
+    for name, old in (("stdout", sys.__stdout__), ("stderr", sys.__stderr__)):
+        assert old is not None
+        raw = io.FileIO(old.fileno(), "w", closefd=False)
+        new = io.TextIOWrapper(
+            raw,
+            encoding=old.encoding,
+            errors=old.errors,
+            line_buffering=old.line_buffering,
+            write_through=True,
+        )
+        setattr(sys, name, new)
+        setattr(sys, f"__{name}__", new)
+
+
+def _take_environment(job: Job) -> None:
+    """Sets the variables, and what libraries have read from them when they were loaded."""
+    import torch
+
+    for name in set(os.environ) - set(job.environment):
+        del os.environ[name]
+    os.environ.update(job.environment)
+    threads = job.environment.get("OMP_NUM_THREADS", "").split(",")[0]
+    if threads.isdigit() and int(threads) > 0:
+        # MKL gives a new process no more threads than there are cores, as it has given the template.
+        torch.set_num_threads(min(int(threads), torch.get_num_threads()))
+        if "OPENBLAS_NUM_THREADS" not in job.environment:
+            _set_blas_threads(int(threads))
+    # Python's own generator is seeded anew after a fork. numpy's is not, and all ranks would draw the same.
+    if random := sys.modules.get("numpy.random"):
+        random.seed()
+
+
+def _set_blas_threads(threads: int) -> None:
+    with open("/proc/self/maps") as maps:
+        libraries = {line.split()[-1] for line in maps if "openblas" in line}
+    for path in libraries:
+        library = ctypes.CDLL(path)
+        for name in _SET_BLAS_THREADS:
+            if function := getattr(library, name, None):
+                function(ctypes.c_int(threads))
+                break
+
+
+def _run_script(path: str) -> None:
+    """Runs a file as the module ``__main__``, which knows its absolute path."""
+    path = os.path.abspath(path)
+    module = types.ModuleType("__main__")
+    module.__file__ = path
+    module.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    module.__dict__.update(__builtins__=__builtins__, __cached__=None, __annotations__={})
+    _kept.append(sys.modules["__main__"])
+    sys.modules["__main__"] = module
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec")
+    exec(code, module.__dict__)
+
+
+def _without_own_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    """Returns the part of a traceback that begins with the script."""
+    own = {__file__, runpy.__file__, "<frozen runpy>"}
+    while traceback is not None and traceback.tb_frame.f_code.co_filename in own:
+        traceback = traceback.tb_next
+    return traceback

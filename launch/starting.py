@@ -1,0 +1,125 @@
+"""Starts the ranks of a torchrun agent as forks of the template, or as torchrun does where that cannot be."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch.distributed.elastic.multiprocessing import api
+from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
+
+from . import template
+from .forked_rank import Job
+
+# Seconds for the answer of the template. It imports what --preload names before it answers.
+_PATIENCE = 600.0
+
+
+class PreloadError(Exception):
+    """A module that --preload names cannot be imported."""
+
+
+class Template:
+    """The agent's end of the pipe to the template."""
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        """Forks the template. See ``template.start`` for when and for its argument."""
+        self._pid, self._pipe = template.start(modules)
+        self._ended: dict[int, int] = {}
+        self._running: set[int] = set()
+        self._told = False
+
+    def start(self, job: Job) -> "ForkedRank | None":
+        """Starts a rank. Returns None if the template cannot, of which it tells once on stderr.
+
+        Raises:
+            PreloadError: a module that --preload names cannot be imported.
+        """
+        try:
+            self._pipe.send(job)
+            until = time.monotonic() + _PATIENCE
+            while (answer := self._receive(until)) is None:
+                pass
+        except (EOFError, OSError, TimeoutError) as error:
+            answer = template.Refused(f"the process that should fork them does not answer ({error!r})")
+        if isinstance(answer, template.Started):
+            self._running.add(answer.pid)
+            return ForkedRank(answer.pid, self)
+        if answer.fatal:
+            raise PreloadError(answer.reason)
+        if not self._told:
+            print(f"vrun: every rank imports torch by itself: {answer.reason}.", file=sys.stderr)
+            self._told = True
+        return None
+
+    def status_of(self, pid: int) -> int | None:
+        """Returns the exit status of a rank, as Popen has it, or None while it runs. Does not wait."""
+        try:
+            while self._pipe.poll():
+                self._receive(time.monotonic())
+        except (EOFError, OSError):
+            # The kernel has ended the ranks with the template.
+            self._ended.update(dict.fromkeys(self._running, -signal.SIGKILL))
+            self._running.clear()
+        return self._ended.get(pid)
+
+    def close(self) -> None:
+        """Ends the template, and with it the ranks that still run. Further calls do nothing."""
+        if self._pipe.closed:
+            return
+        self._pipe.close()
+        os.waitpid(self._pid, 0)
+
+    def _receive(self, until: float) -> "template.Started | template.Refused | None":
+        """Reads one message. Keeps the end of a rank and returns None for it; returns what answers a job."""
+        if not self._pipe.poll(max(0.0, until - time.monotonic())):
+            raise TimeoutError
+        message = self._pipe.recv()
+        if not isinstance(message, template.Ended):
+            return message
+        self._ended[message.pid] = message.status
+        self._running.discard(message.pid)
+        return None
+
+
+class ForkedRank:
+    """A rank, as much of subprocess.Popen as torchrun uses."""
+
+    def __init__(self, pid: int, template: Template) -> None:
+        self.pid = pid
+        self._template = template
+
+    def poll(self) -> int | None:
+        return self._template.status_of(self.pid)
+
+    def wait(self, timeout: float | None = None) -> int:
+        until = None if timeout is None else time.monotonic() + timeout
+        while (status := self.poll()) is None:
+            if until is not None and time.monotonic() > until:
+                raise subprocess.TimeoutExpired(f"rank with pid {self.pid}", timeout or 0.0)
+            time.sleep(0.005)
+        return status
+
+
+@contextlib.contextmanager
+def forking_from(source: Template) -> Iterator[None]:
+    """Makes torchrun's agents fork their ranks from the template, inside a ``with`` block."""
+
+    class Handler(SubprocessHandler):
+        def _popen(self, args: tuple, env: dict[str, str]) -> Any:
+            files = (self._stdout, self._stderr)
+            stdout, stderr = (file.name if file else None for file in files)
+            job = Job.of(args, env, stdout, stderr)
+            return (job and source.start(job)) or super()._popen(args, env)
+
+    hooked: Any = api
+    original = hooked.get_subprocess_handler
+    hooked.get_subprocess_handler = Handler
+    try:
+        yield
+    finally:
+        hooked.get_subprocess_handler = original

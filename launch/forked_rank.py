@@ -1,12 +1,16 @@
 """Makes a forked process what a new one would be that Python starts with a script, and runs the script."""
 
+import atexit
 import ctypes
 import dataclasses
+import gc
 import importlib.machinery
 import io
 import os
 import runpy
+import signal
 import sys
+import threading
 import types
 from typing import NoReturn
 
@@ -18,6 +22,7 @@ _SET_BLAS_THREADS = (
 )
 # vrun's own main module. With its last reference its globals would be cleared, and functions of it still run.
 _kept: list[types.ModuleType] = []
+_of_template: set[str] = set()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +58,7 @@ class Job:
 
 def run(job: Job) -> NoReturn:
     """Runs the job in this process, which has just been forked, and ends the process as Python would."""
+    _of_template.update(sys.modules)
     _take_descriptors(job)
     _take_environment(job)
     sys.argv = job.argv
@@ -61,20 +67,75 @@ def run(job: Job) -> NoReturn:
     # Python puts the script's folder there, and the current one for a module. vrun's own is there now.
     if not sys.flags.safe_path:
         sys.path[0] = os.path.dirname(os.path.realpath(job.script)) if job.script else os.getcwd()
+    _end(_status_of(job))
+
+
+def _status_of(job: Job) -> int:
+    """Runs the script. Returns the exit status, and has printed what Python prints of an exception."""
     try:
         if job.module:
             # Python runs -m by this function.
             runpy._run_module_as_main(job.module, alter_argv=True)  # type: ignore[attr-defined]
         else:
             _run_script(str(job.script))
-    except SystemExit:
-        raise
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
     except BaseException as error:
         # The frames of vrun say nothing about the script.
         error.__traceback__ = _without_own_frames(error.__traceback__)
         sys.excepthook(type(error), error, error.__traceback__)
-        raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None
-    raise SystemExit(0)
+        return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def _end(status: int) -> NoReturn:
+    """Ends the process as Python does, but leaves what the template has imported as it is."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    if threading.active_count() > 1:
+        sys.exit(status)  # Python stops daemon threads before it takes anything from under them
+    status = _flushed(status)
+    _clear_modules_of_script()
+    leave(status)
+
+
+def leave(status: int) -> NoReturn:
+    """Ends the process once everything is done that a program may rely on.
+
+    Python would take apart every module of torch. That takes 0.2 seconds, and more in a fork, whose memory it
+    unshares. multiprocessing ends its forks without it, too.
+    """
+    status = _flushed(status)
+    ctypes.CDLL(None).fflush(None)
+    os._exit(status & 0xFF)
+
+
+def _clear_modules_of_script() -> None:
+    """Empties ``__main__`` and what it has imported, name by name as Python does: open files are written so.
+
+    The collector alone might close a file before it closes the buffer in front of it.
+    """
+    names = [name for name in sys.modules if name not in _of_template]
+    for name in ("__main__", *reversed(names)):
+        module = sys.modules.pop(name)
+        values = getattr(module, "__dict__", {})
+        for value in [key for key in values if key != "__builtins__"]:
+            values[value] = None
+    gc.collect()
+
+
+def _flushed(status: int) -> int:
+    """Writes out what is printed. Returns the status, or 120 as Python does if the output cannot take it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except Exception:
+            status = status or 120
+    return status
 
 
 def _take_descriptors(job: Job) -> None:

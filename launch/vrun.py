@@ -7,6 +7,7 @@ the same addresses (launch/addresses.py). Its defaults choose the rendezvous and
 """
 
 import argparse
+import atexit
 import contextlib
 import os
 import shutil
@@ -23,6 +24,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from vccl import _device_type, _torch_version
 
 from . import addresses, card_use, hosts
+from .forked_rank import leave
 from .starting import PreloadError, Template, forking_from
 
 DESCRIPTION = """\
@@ -47,6 +49,8 @@ VDEV_POSE=cuda (docs/cuda.md). The exit status is that of the first rank that fa
 signal n ended it.
 """
 USUAL_CARDS = 8  # what a machine has if VDEV_DEVICE_COUNT is not set
+# How often the agent looks after its ranks. torchrun's tenth of a second is much of a short test.
+MONITOR_SECONDS = 0.02
 RENDEZVOUS = ("nnodes", "node_rank", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "master_addr", "master_port")
 
 
@@ -129,6 +133,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.usage = own.usage
     args = parser.parse_args(argv)
 
+    if args.monitor_interval == parser.get_default("monitor_interval"):
+        args.monitor_interval = MONITOR_SECONDS
     chosen = [name for name in RENDEZVOUS if getattr(args, name) != parser.get_default(name)]
     if args.hosts > 1 and (chosen or args.standalone):
         option = "--" + (chosen or ["standalone"])[0].replace("_", "-")
@@ -215,5 +221,12 @@ def positive(text: str) -> int:
     return value
 
 
+def command() -> NoReturn:
+    """Runs the command line of this process, and ends it."""
+    status = main()
+    atexit._run_exitfuncs()
+    leave(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

@@ -57,7 +57,18 @@ atexit.register(print, "atexit")
 how = sys.argv[1]
 def inner():
     raise ValueError("of the script")
+class Leaving:
+    def __del__(self): print("deleted")
+if how == "returns":
+    kept = [Leaving()]; kept.append(kept)
+    file = open("written", "w"); file.write("what was buffered")
+    sys.modules["made"] = made = type(sys)("made")
+    made.file = open("also_written", "w"); made.file.write("too")
 if how == "returns": threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
+if how == "daemon":
+    def work():
+        while True: os.getpid()
+    threading.Thread(target=work, daemon=True).start()
 if how == "raises": inner()
 if how == "text": sys.exit("a text")
 if how == "interrupt": raise KeyboardInterrupt
@@ -71,7 +82,8 @@ if how == "hook":
 @pytest.mark.parametrize(
     ("how", "status", "printed", "not_printed"),
     [
-        ("returns", 0, ["thread", "atexit"], ["Traceback"]),
+        ("returns", 0, ["thread", "atexit", "deleted"], ["Traceback"]),
+        ("daemon", 0, ["atexit"], ["Traceback", "Exception"]),
         ("raises", 1, ["in inner", "ValueError: of the script", "atexit"], ["forked_rank.py", "vrun.py"]),
         ("text", 1, ["a text", "atexit"], ["Traceback"]),
         ("interrupt", 130, ["KeyboardInterrupt", "atexit"], ["forked_rank.py"]),
@@ -85,6 +97,10 @@ def test_a_forked_rank_ends_as_a_new_one(vrun, tmp_path, how, status, printed, n
     output = vrun("--cards", 1, script, how, status=status)
     for text in printed:
         assert text in output, output
+    if how == "returns":
+        assert output.index("thread") < output.index("atexit") < output.index("deleted")
+        assert (tmp_path / "also_written").read_text() == "too"
+        assert (tmp_path / "written").read_text() == "what was buffered"
     # torchrun's report has a traceback of the launcher, after what the rank has printed.
     rank, _, _ = output.partition("ChildFailedError")
     rank, _, _ = rank.partition("failed (exitcode")

@@ -3,8 +3,8 @@
 The kernel places the libraries and the heap of each process at random addresses. Processors keep branch
 predictions by virtual address, so ranks that share a core evict the predictions of each other at every
 switch: with 4 ranks on 2 cores a call of ``dist.all_reduce`` costs 25 microseconds of Python instead of 8.
-At the same addresses the ranks, which run the same code, train one predictor. An address that a debugger
-shows in one rank is then also valid in the others, and in the next run.
+At the same addresses the ranks, which run the same code, train one predictor. Forks of one process have its
+addresses anyway; this is for ranks that are started in another way, and for the agents of pretended hosts.
 """
 
 import contextlib

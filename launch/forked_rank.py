@@ -1,6 +1,8 @@
 """Makes a forked process what a new one would be that Python starts with a script, and runs the script."""
 
 import atexit
+import builtins
+import contextlib
 import ctypes
 import dataclasses
 import gc
@@ -12,6 +14,7 @@ import signal
 import sys
 import threading
 import types
+import weakref
 from typing import NoReturn
 
 # OpenBLAS's, in the wheels of numpy and elsewhere.
@@ -22,7 +25,8 @@ _SET_BLAS_THREADS = (
 )
 # vrun's own main module. With its last reference its globals would be cleared, and functions of it still run.
 _kept: list[types.ModuleType] = []
-_of_template: set[str] = set()
+_modules_of_template: set[str] = set()
+_files_of_template: list[io.IOBase] = []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +62,6 @@ class Job:
 
 def run(job: Job) -> NoReturn:
     """Runs the job in this process, which has just been forked, and ends the process as Python would."""
-    _of_template.update(sys.modules)
     _take_descriptors(job)
     _take_environment(job)
     sys.argv = job.argv
@@ -74,31 +77,40 @@ def _status_of(job: Job) -> int:
     """Runs the script. Returns the exit status, and has printed what Python prints of an exception."""
     try:
         if job.module:
+            _new_main()
             # Python runs -m by this function.
             runpy._run_module_as_main(job.module, alter_argv=True)  # type: ignore[attr-defined]
         else:
             _run_script(str(job.script))
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
-            return end.code or 0
+            return (end.code or 0) & 0xFF
         print(end.code, file=sys.stderr)
         return 1
     except BaseException as error:
         # The frames of vrun say nothing about the script.
         error.__traceback__ = _without_own_frames(error.__traceback__)
         sys.excepthook(type(error), error, error.__traceback__)
-        return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+        return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
     return 0
 
 
 def _end(status: int) -> NoReturn:
-    """Ends the process as Python does, but leaves what the template has imported as it is."""
+    """Ends the process as Python does, but leaves what the template has imported as it is.
+
+    Args:
+        status: the exit status, or -n if signal n is to end the process.
+    """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    if threading.active_count() > 1:
+    if threading.active_count() > 1 and status >= 0:
         sys.exit(status)  # Python stops daemon threads before it takes anything from under them
     status = _flushed(status)
-    _clear_modules_of_script()
+    # The script's own streams may need its modules.
+    sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
+    _write_open_files()
+    _drop_modules_of_script()
+    _write_open_files()
     leave(status)
 
 
@@ -110,20 +122,45 @@ def leave(status: int) -> NoReturn:
     """
     status = _flushed(status)
     ctypes.CDLL(None).fflush(None)
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
     os._exit(status & 0xFF)
 
 
-def _clear_modules_of_script() -> None:
-    """Empties ``__main__`` and what it has imported, name by name as Python does: open files are written so.
+def remember_template() -> None:
+    """Notes what there is before the script runs. Call this before ``gc.freeze``, which hides objects."""
+    _modules_of_template.update(sys.modules)
+    _files_of_template.extend(_open_files())
 
-    The collector alone might close a file before it closes the buffer in front of it.
+
+def _open_files() -> list[io.IOBase]:
+    # The type is asked and not the object: a proxy could answer with another object's class.
+    return [file for file in gc.get_objects() if issubclass(type(file), io.IOBase)]
+
+
+def _write_open_files() -> None:
+    """Writes out what is buffered in files that are still open.
+
+    Python's finalizers do so as well, but the collector may close a file before the buffer in front of it.
     """
-    names = [name for name in sys.modules if name not in _of_template]
-    for name in ("__main__", *reversed(names)):
-        module = sys.modules.pop(name)
-        values = getattr(module, "__dict__", {})
-        for value in [key for key in values if key != "__builtins__"]:
-            values[value] = None
+    for file in (*_files_of_template, *_open_files()):
+        with contextlib.suppress(Exception):
+            if not file.closed:
+                file.flush()
+
+
+def _drop_modules_of_script() -> None:
+    """Lets the objects of ``__main__`` and of what it has imported go, in the order of Python."""
+    names = ["__main__", *(name for name in sys.modules if name not in _modules_of_template)]
+    modules = [sys.modules.pop(name, None) for name in names]
+    left = [weakref.ref(module) for module in modules if isinstance(module, types.ModuleType)]
+    modules.clear()
+    gc.collect()
+    for reference in reversed(left):
+        if module := reference():
+            values = vars(module)
+            values.update(dict.fromkeys(set(values) - {"__builtins__"}))
     gc.collect()
 
 
@@ -131,7 +168,7 @@ def _flushed(status: int) -> int:
     """Writes out what is printed. Returns the status, or 120 as Python does if the output cannot take it."""
     for stream in (sys.stdout, sys.stderr):
         try:
-            if stream is not None and not stream.closed:
+            if stream is not None and not getattr(stream, "closed", False):
                 stream.flush()
         except Exception:
             status = status or 120
@@ -146,8 +183,10 @@ def _take_descriptors(job: Job) -> None:
             os.close(file)
     # As Python's option -u does, with which torchrun starts ranks.
     for name, old in (("stdout", sys.__stdout__), ("stderr", sys.__stderr__)):
-        assert old is not None
+        if old is None:
+            continue  # vrun was started without it
         raw = io.FileIO(old.fileno(), "w", closefd=False)
+        raw.name = old.name
         new = io.TextIOWrapper(
             raw,
             encoding=old.encoding,
@@ -188,15 +227,21 @@ def _set_blas_threads(threads: int) -> None:
                 break
 
 
-def _run_script(path: str) -> None:
-    """Runs a file as the module ``__main__``, which knows its absolute path."""
-    path = os.path.abspath(path)
+def _new_main() -> types.ModuleType:
+    """Puts an empty module ``__main__`` in the place of vrun's own."""
     module = types.ModuleType("__main__")
-    module.__file__ = path
-    module.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
-    module.__dict__.update(__builtins__=__builtins__, __cached__=None, __annotations__={})
+    module.__dict__.update(__builtins__=builtins, __annotations__={})
     _kept.append(sys.modules["__main__"])
     sys.modules["__main__"] = module
+    return module
+
+
+def _run_script(path: str) -> None:
+    """Runs a file as the module ``__main__``, which knows its absolute path."""
+    path = os.path.join(os.getcwd(), path)
+    module = _new_main()
+    module.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    module.__dict__.update(__file__=path, __cached__=None)
     with io.open_code(path) as file:
         code = compile(file.read(), path, "exec")
     exec(code, module.__dict__)

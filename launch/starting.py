@@ -17,6 +17,8 @@ from .forked_rank import Job
 
 # Seconds for the answer of the template. It imports what --preload names before it answers.
 _PATIENCE = 600.0
+# Seconds that the template has to end its ranks and itself.
+_SECONDS_TO_END = 1.0
 
 
 class PreloadError(Exception):
@@ -26,9 +28,9 @@ class PreloadError(Exception):
 class Template:
     """The agent's end of the pipe to the template."""
 
-    def __init__(self, modules: Sequence[str]) -> None:
-        """Forks the template. See ``template.start`` for when and for its argument."""
-        self._pid, self._pipe = template.start(modules)
+    def __init__(self, modules: Sequence[str], folder: str) -> None:
+        """Forks the template. See ``template.start`` for when and for its arguments."""
+        self._pid, self._pipe = template.start(modules, folder)
         self._ended: dict[int, int] = {}
         self._running: set[int] = set()
         self._told = False
@@ -39,14 +41,18 @@ class Template:
         Raises:
             PreloadError: a module that --preload names cannot be imported.
         """
+        if self._pipe.closed:
+            return None
         try:
             self._pipe.send(job)
             until = time.monotonic() + _PATIENCE
             while (answer := self._receive(until)) is None:
                 pass
         except (EOFError, OSError, TimeoutError) as error:
+            self.close()  # or it would fork the rank later
             answer = template.Refused(f"the process that should fork them does not answer ({error!r})")
         if isinstance(answer, template.Started):
+            self._ended.pop(answer.pid, None)  # of an earlier rank, whose pid is used again
             self._running.add(answer.pid)
             return ForkedRank(answer.pid, self)
         if answer.fatal:
@@ -59,7 +65,7 @@ class Template:
     def status_of(self, pid: int) -> int | None:
         """Returns the exit status of a rank, as Popen has it, or None while it runs. Does not wait."""
         try:
-            while self._pipe.poll():
+            while not self._pipe.closed and self._pipe.poll():
                 self._receive(time.monotonic())
         except (EOFError, OSError):
             # The kernel has ended the ranks with the template.
@@ -72,18 +78,31 @@ class Template:
         if self._pipe.closed:
             return
         self._pipe.close()
-        os.waitpid(self._pid, 0)
+        until = time.monotonic() + _SECONDS_TO_END
+        while os.waitpid(self._pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() > until:  # it is in the middle of a long import, and has no ranks
+                os.kill(self._pid, signal.SIGKILL)
+                os.waitpid(self._pid, 0)
+                break
+            time.sleep(0.002)
+        self._ended.update(dict.fromkeys(self._running, -signal.SIGKILL))
+        self._running.clear()
 
     def _receive(self, until: float) -> "template.Started | template.Refused | None":
         """Reads one message. Keeps the end of a rank and returns None for it; returns what answers a job."""
         if not self._pipe.poll(max(0.0, until - time.monotonic())):
             raise TimeoutError
-        message = self._pipe.recv()
-        if not isinstance(message, template.Ended):
-            return message
-        self._ended[message.pid] = message.status
-        self._running.discard(message.pid)
-        return None
+        # torchrun's handlers raise. Half a message that was read would be lost, and with it the next ones.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, template.SIGNALS)
+        try:
+            message = self._pipe.recv()
+            if not isinstance(message, template.Ended):
+                return message
+            self._ended[message.pid] = message.status
+            self._running.discard(message.pid)
+            return None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class ForkedRank:

@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not (args.preload_torch and (args.hosts == 1 or args.host is not None)):
         return run(argv, args, None)
     # Now, before anything asks about cards or starts a thread: see launch/template.py.
-    template = Template(args.preload)
+    template = Template(args.preload, folder_of_script(args))
     try:
         return run(argv, args, template)
     finally:
@@ -131,10 +131,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     # The forty options of torchrun would bury those of vrun.
     parser.print_help = own.print_help  # type: ignore[method-assign]
     parser.usage = own.usage
+    # What is given counts, even if it is what torchrun takes by default. torchrun also reads PET_* variables.
+    given = {"nproc_per_node": None, "monitor_interval": MONITOR_SECONDS}
+    parser.set_defaults(
+        **{name: value for name, value in given.items() if f"PET_{name.upper()}" not in os.environ}
+    )
     args = parser.parse_args(argv)
 
-    if args.monitor_interval == parser.get_default("monitor_interval"):
-        args.monitor_interval = MONITOR_SECONDS
     chosen = [name for name in RENDEZVOUS if getattr(args, name) != parser.get_default(name)]
     if args.hosts > 1 and (chosen or args.standalone):
         option = "--" + (chosen or ["standalone"])[0].replace("_", "-")
@@ -143,21 +146,27 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         args.standalone = args.hosts == 1
 
     args.asked_for_cards = args.cards is not None
-    args.given = args.nproc_per_node if args.nproc_per_node != parser.get_default("nproc_per_node") else None
-    if args.cards and args.given and args.given != str(args.cards):
-        parser.error(f"--cards {args.cards} and --nproc-per-node {args.given} contradict each other")
+    if args.cards and args.nproc_per_node not in (None, str(args.cards)):
+        parser.error(f"--cards {args.cards} and --nproc-per-node {args.nproc_per_node} contradict each other")
     if args.no_preload and args.preload:
         parser.error("--preload and --no-preload contradict each other")
     # Without autoload a script finds no cards unless it imports vccl. This process has imported it.
     autoload = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "1"
-    args.preload_torch = autoload and not args.no_preload
+    # Options of Python, such as -O, are this process's alone.
+    options = sys.orig_argv[1:2] not in ([], ["-m"]) and sys.orig_argv[1].startswith("-")
+    args.preload_torch = autoload and not options and not args.no_preload
     return args
+
+
+def folder_of_script(args: argparse.Namespace) -> str:
+    """Returns where Python would look for the modules of the script first."""
+    return os.getcwd() if args.module else os.path.dirname(os.path.realpath(args.training_script))
 
 
 def count_ranks(args: argparse.Namespace) -> None:
     """Sets ``cards``, the number of ranks of a host. This may ask about cards."""
-    if args.given:
-        args.cards = torchrun.determine_local_world_size(args.given)
+    if args.nproc_per_node is not None:
+        args.cards = torchrun.determine_local_world_size(args.nproc_per_node)
     elif not args.cards:
         args.cards = default_cards(args.hosts)
     args.nproc_per_node = str(args.cards)

@@ -32,7 +32,7 @@ def test_torch_finds_the_backend_by_its_entry_point():
 
 def test_vrun_is_a_command():
     found = {entry.name: entry.value for entry in metadata.entry_points(group="console_scripts")}
-    assert found["vrun"] == "vccl.launch.vrun:main"
+    assert found["vrun"] == "vccl.launch.vrun:command"
 
 
 def test_importing_torch_brings_the_device(run):

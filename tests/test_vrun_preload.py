@@ -58,13 +58,21 @@ how = sys.argv[1]
 def inner():
     raise ValueError("of the script")
 class Leaving:
-    def __del__(self): print("deleted")
+    def __del__(self): print("deleted", os.getpid() == self.pid)
 if how == "returns":
-    kept = [Leaving()]; kept.append(kept)
+    kept = [Leaving()]; kept[0].pid = os.getpid(); kept.append(kept)
     file = open("written", "w"); file.write("what was buffered")
     sys.modules["made"] = made = type(sys)("made")
     made.file = open("also_written", "w"); made.file.write("too")
 if how == "returns": threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
+if how == "tee":
+    class Tee:
+        def write(self, text): sys.__stdout__.write(text)
+        def flush(self): sys.__stdout__.flush()
+    sys.stdout = Tee()
+    sys.modules["no_module"] = Leaving
+    import builtins
+    builtins.journal = open("written", "w"); journal.write("what was buffered")
 if how == "daemon":
     def work():
         while True: os.getpid()
@@ -82,11 +90,12 @@ if how == "hook":
 @pytest.mark.parametrize(
     ("how", "status", "printed", "not_printed"),
     [
-        ("returns", 0, ["thread", "atexit", "deleted"], ["Traceback"]),
+        ("returns", 0, ["thread", "atexit", "deleted True"], ["Traceback"]),
+        ("tee", 0, ["atexit"], ["Traceback", "Exception"]),
         ("daemon", 0, ["atexit"], ["Traceback", "Exception"]),
         ("raises", 1, ["in inner", "ValueError: of the script", "atexit"], ["forked_rank.py", "vrun.py"]),
         ("text", 1, ["a text", "atexit"], ["Traceback"]),
-        ("interrupt", 130, ["KeyboardInterrupt", "atexit"], ["forked_rank.py"]),
+        ("interrupt", 130, ["KeyboardInterrupt", "atexit", "Signal 2 (SIGINT)"], ["forked_rank.py"]),
         ("signal", 139, ["Signal 11 (SIGSEGV)"], ["atexit"]),
         ("hook", 1, ["hooked ValueError", "atexit"], ["of the script"]),
     ],
@@ -100,6 +109,7 @@ def test_a_forked_rank_ends_as_a_new_one(vrun, tmp_path, how, status, printed, n
     if how == "returns":
         assert output.index("thread") < output.index("atexit") < output.index("deleted")
         assert (tmp_path / "also_written").read_text() == "too"
+    if how in ("returns", "tee"):
         assert (tmp_path / "written").read_text() == "what was buffered"
     # torchrun's report has a traceback of the launcher, after what the rank has printed.
     rank, _, _ = output.partition("ChildFailedError")
@@ -111,11 +121,13 @@ def test_a_forked_rank_ends_as_a_new_one(vrun, tmp_path, how, status, printed, n
 def test_restarts_logs_and_processes_of_a_rank(vrun, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "import multiprocessing, os, sys\n"
+        "import multiprocessing, os, sys, time\n"
         "def work(n): return n + 1\n"
         "if __name__ == '__main__':\n"
         "    with multiprocessing.get_context('spawn').Pool(1) as pool: print(pool.map(work, [1, 2]))\n"
         "    print('attempt', os.environ['TORCHELASTIC_RESTART_COUNT'], file=sys.stderr)\n"
+        "    open(f\"there{os.environ['RANK']}\", 'w')\n"
+        "    while not (os.path.exists('there0') and os.path.exists('there1')): time.sleep(0.01)\n"
         "    if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': sys.exit(3)\n"
     )
     logs = tmp_path / "logs"
@@ -148,6 +160,7 @@ def test_modules_are_preloaded(vrun, tmp_path):
 
 
 REFUSED = "vrun: every rank imports torch by itself: a preloaded module has"
+ASKING = "import torch\ntorch.vdev.is_available()"
 
 
 @pytest.mark.parametrize(
@@ -155,9 +168,9 @@ REFUSED = "vrun: every rank imports torch by itself: a preloaded module has"
     [
         (
             "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()",
-            "1 threads",
+            "started a thread (1 run)",
         ),
-        ("import torch\ntorch.ones(1, device='vdev')", "used a card"),
+        (ASKING, "asked about cards"),
     ],
     ids=["thread", "card"],
 )
@@ -203,6 +216,27 @@ def test_nothing_outlives_vrun(start, tmp_path, whom):
     assert child.returncode == (-9 if whom == "vrun" else 137), output
     until = time.monotonic() + 300
     while any(Path("/proc", str(pid)).exists() for pid in (*ranks, template)):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_module_is_imported(start, tmp_path, number):
+    (tmp_path / "slow.py").write_text(
+        "import os, time\nopen('pid.part', 'w').write(f'{os.getpid()}')\nos.rename('pid.part', 'pid')\n"
+        "time.sleep(3600)\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text("")
+    line = [sys.executable, "-m", "vccl.launch.vrun", "--preload", "slow", "--cards", 2, script]
+    child = start(line, env={"PYTHONPATH": str(tmp_path)})
+    (template,) = wait_for([tmp_path / "pid"], child)
+    child.send_signal(number)
+    output = child.output(300)
+    # vrun may have been on the way to torchrun's handlers, or behind them.
+    assert child.returncode in (128 + number, -number), output
+    until = time.monotonic() + 300
+    while Path("/proc", str(template)).exists():  # the kernel kills it where vrun could not
         assert time.monotonic() < until
         time.sleep(0.02)
 

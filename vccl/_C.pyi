@@ -73,6 +73,9 @@ def exchange_device(index: int, /) -> int:
 def is_initialized() -> bool:
     """Returns whether any card was used in this process."""
 
+def environment_was_read() -> bool:
+    """Returns whether the VDEV_* variables have been read, which is done once in a process."""
+
 def check_device(index: int, /) -> None:
     """Raises RuntimeError unless there is such a card."""
 

@@ -1,6 +1,7 @@
 #include "csrc_device/runtime/environment.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -179,11 +180,22 @@ Environment parse_environment(const VariableLookup& lookup) {
   return result;
 }
 
+namespace {
+// Relaxed: whoever asks has no other thread that reads the variables.
+std::atomic<bool> was_read{false};
+}  // namespace
+
+bool environment_was_read() noexcept {
+  return was_read.load(std::memory_order_relaxed);
+}
+
 const Environment& environment() {
   // The object is leaked, because workers may still read it while the process exits. A bad value throws again
   // at each call.
-  static const auto* parsed =
-      new Environment(parse_environment([](const char* name) { return std::getenv(name); }));
+  static const auto* parsed = [] {
+    was_read.store(true, std::memory_order_relaxed);
+    return new Environment(parse_environment([](const char* name) { return std::getenv(name); }));
+  }();
   return *parsed;
 }
 

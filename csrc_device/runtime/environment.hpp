@@ -46,6 +46,9 @@ struct Environment {
 
 const Environment& environment();
 
+/// Returns whether environment() has read the variables, which it does once in a process.
+bool environment_was_read() noexcept;
+
 /// Returns the value of a variable, or null when it is not set.
 using VariableLookup = std::function<const char*(const char* name)>;
 /// Does what environment() does, with variables from any source.

@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/runtime/failure.hpp"
 #include "csrc_device/runtime/host_sharing.hpp"
 #include "csrc_device/runtime/process_sharing.hpp"
@@ -58,6 +59,7 @@ void bind_cards(py::module_& m) {
   m.def("set_device", [](int index) { set_current_card(index); });
   m.def("exchange_device", [](int index) { return index < 0 ? -1 : set_current_card(index); });
   m.def("is_initialized", &any_card_used);
+  m.def("environment_was_read", &environment_was_read);
   m.def("check_device", &check_card);
   m.def("is_device_used", &card_used);
   m.def("is_in_bad_fork", &in_bad_fork);

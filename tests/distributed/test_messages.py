@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 from groups import PATIENCE, meet
 
+from vccl._device_type import backend_name
+
 HOSTS = {
     2: [(), ("a", "b")],
     3: [(), ("a", "a", "b")],
@@ -398,7 +400,7 @@ def profiled(rank, size, device):
     with open(path) as file:
         text = file.read()
     os.unlink(path)
-    assert any(name == ("vccl:send" if rank == 0 else "vccl:recv") for name in names), names
+    assert any(name == f"{backend_name()}:{'send' if rank == 0 else 'recv'}" for name in names), names
     return text
 
 

@@ -43,6 +43,7 @@ REASONS: dict[str, str] = {
     f"{_PATCHES}test_groups_of_another_make": "such groups have CUDA among their devices",
     f"{_ATTENTION}of_uneven_heads[cuda]": _STRATEGY,
     f"{_ATTENTION}with_a_mask_that_does_not_fit[cuda]": _STRATEGY,
+    "tests/distributed/test_profiler.py": "profiles have NCCL's names; test_nccl looks for those",
     "tests/distributed/test_matrix.py::test_the_page_says_what_was_found": "the page says vdev",
     "tests/distributed/test_ddp.py::test_power_sgd": "PowerSGD waits for CUDA whatever the tensors are on; "
     "tests/pose/test_nccl.py has it for cards",

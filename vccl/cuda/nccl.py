@@ -113,7 +113,7 @@ def _hash_tensors(tensors: list[torch.Tensor]) -> int:
     """Returns a number that tells contents apart. torch logs it with TORCH_DISTRIBUTED_DEBUG=DETAIL."""
     hashed = hashlib.blake2b(digest_size=8)
     for tensor in tensors:
-        hashed.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        hashed.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return int.from_bytes(hashed.digest(), "little")
 
 

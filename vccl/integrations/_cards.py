@@ -10,13 +10,15 @@ def cards_of(devices: int | str | list[int]) -> list[int]:
         devices: a number of cards, or -1 for all; their indices, in a list or as "0,1"; a number as a string.
 
     Raises:
-        ValueError: there is no such card.
+        ValueError: there is no such card, or the number is neither positive nor -1.
     """
     if isinstance(devices, str):
         # Lightning takes "2" for two devices, and "2," for the device 2.
         devices = [int(part) for part in devices.split(",") if part] if "," in devices else int(devices)
     count = vdev.device_count()
     if isinstance(devices, int):
+        if devices < -1 or devices == 0:
+            raise ValueError(f"devices={devices} asks for no cards. Give a number above 0, or -1 for all.")
         devices = list(range(count if devices == -1 else devices))
     for index in devices:
         if not 0 <= index < count:

@@ -81,7 +81,7 @@ def check() -> None:
 def refuse_the_cpu() -> None:
     """Makes accelerate raise ``check``'s errors when it configures itself, unless it is told ``cpu=True``."""
     original = PartialState.__init__
-    if hasattr(original, "__wrapped__"):
+    if getattr(original, "refuses_the_cpu", False):
         return
 
     @functools.wraps(original)
@@ -95,4 +95,5 @@ def refuse_the_cpu() -> None:
                 PartialState._shared_state.clear()  # or the next call would find it configured
                 raise
 
+    configure.refuses_the_cpu = True  # type: ignore[attr-defined]
     PartialState.__init__ = configure

@@ -73,6 +73,11 @@ def _accelerator(pl: Any) -> Any:
     return VdevAccelerator
 
 
+def _on_cards(scaler: Any, kind: Any) -> Any:
+    """Returns the scaler, or one of that kind if it is for CUDA: torch has switched it off then."""
+    return scaler if scaler is None or scaler._device == "vdev" else kind("vdev")
+
+
 def _adapt_precision(plugin: Any) -> None:
     """Makes a plugin of mixed precision autocast on the cards. Lightning has made it for CUDA."""
     precision = str(getattr(plugin, "precision", ""))
@@ -81,11 +86,11 @@ def _adapt_precision(plugin: Any) -> None:
     if hasattr(plugin, "device"):
         if plugin.device == "cuda":
             plugin.device = "vdev"
-            plugin.scaler = plugin.scaler and torch.amp.GradScaler("vdev")
+            plugin.scaler = _on_cards(plugin.scaler, torch.amp.GradScaler)
     else:  # FSDP's names CUDA in its method
         dtype = torch.bfloat16 if precision == "bf16-mixed" else torch.float16
         plugin.forward_context = functools.partial(torch.autocast, "vdev", dtype=dtype)
-        plugin.scaler = plugin.scaler and ShardedGradScaler("vdev")
+        plugin.scaler = _on_cards(plugin.scaler, ShardedGradScaler)
 
 
 def _with_precision(strategy: Any) -> Any:

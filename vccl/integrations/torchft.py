@@ -35,7 +35,10 @@ class _Work(dist.Work):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         try:
-            self._work.wait()
+            if timeout is None:
+                self._work.wait()
+            else:
+                self._work.wait(timeout)
             vdev.current_stream().synchronize()
         except RuntimeError as error:
             self._group.fail(error)

@@ -5,6 +5,7 @@ import pytest
 _PATCH = "torch knows CUDA where a device and a backend from outside need a patch"
 _STRATEGY = "DTensor has rules of its own for CUDA's attention; test_nccl has what they lead to"
 _GRADIENT = "torch's formula of the gradient has single precision for CUDA, and double for other devices"
+_NAMES = "operations have NCCL's names in profiles; test_nccl and the conformance run look for those"
 _DEVICE = "tests/device/test_torch_holes_of_device.py::test_hole_of_"
 _DISTRIBUTED = "tests/distributed/test_torch_holes_of_distributed.py::test_hole_of_"
 _PATCHES = "tests/distributed/test_torch_patches.py::"
@@ -43,7 +44,8 @@ REASONS: dict[str, str] = {
     f"{_PATCHES}test_groups_of_another_make": "such groups have CUDA among their devices",
     f"{_ATTENTION}of_uneven_heads[cuda]": _STRATEGY,
     f"{_ATTENTION}with_a_mask_that_does_not_fit[cuda]": _STRATEGY,
-    "tests/distributed/test_profiler.py": "profiles have NCCL's names; test_nccl looks for those",
+    "tests/distributed/test_collective_forms.py::test_profiler_gets_sizes": _NAMES,
+    "tests/distributed/test_profiler.py": _NAMES,
     "tests/distributed/test_matrix.py::test_the_page_says_what_was_found": "the page says vdev",
     "tests/distributed/test_ddp.py::test_power_sgd": "PowerSGD waits for CUDA whatever the tensors are on; "
     "tests/pose/test_nccl.py has it for cards",

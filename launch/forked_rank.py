@@ -60,6 +60,11 @@ class Job:
         return [self.script or "-m", *self.arguments]
 
 
+def folder_of(script: str | None) -> str:
+    """Returns where Python looks for modules first: beside the script, or in the current folder."""
+    return os.path.dirname(os.path.realpath(script)) if script else os.getcwd()
+
+
 def run(job: Job) -> NoReturn:
     """Runs the job in this process, which has just been forked, and ends the process as Python would."""
     _take_descriptors(job)
@@ -67,9 +72,9 @@ def run(job: Job) -> NoReturn:
     sys.argv = job.argv
     named = ["-m", job.module] if job.module else [job.script]
     sys.orig_argv = [sys.executable, "-u", *map(str, named), *job.arguments]
-    # Python puts the script's folder there, and the current one for a module. vrun's own is there now.
+    # vrun's own is there now.
     if not sys.flags.safe_path:
-        sys.path[0] = os.path.dirname(os.path.realpath(job.script)) if job.script else os.getcwd()
+        sys.path[0] = folder_of(job.script)
     _end(_status_of(job))
 
 

@@ -6,7 +6,6 @@ fails.
 """
 
 import argparse
-import ctypes
 import os
 import signal
 import subprocess
@@ -17,11 +16,11 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from . import addresses
+from .parent_death import signal_at_death_of_parent
 
 # torchrun gives its ranks 30 s between SIGTERM and SIGKILL; an agent that takes longer is stuck itself.
 GRACE_SECONDS = 40.0
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-PR_SET_PDEATHSIG = 1
 
 
 def run(argv: Sequence[str], host_count: int) -> int:
@@ -49,8 +48,7 @@ def agent_command(argv: Sequence[str], host: int, port: int) -> list[str]:
 
 def become(args: argparse.Namespace) -> None:
     """Fills in the rendezvous and the identity of host ``args.host``. Its agent calls this."""
-    # A parent that gets SIGKILL cannot end its agents, so the kernel does.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    signal_at_death_of_parent(signal.SIGTERM)
     os.environ["VCCL_HOSTID"] = f"host{args.host}"
     args.nnodes = str(args.hosts)
     args.rdzv_backend = "c10d"

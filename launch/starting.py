@@ -68,9 +68,7 @@ class Template:
             while not self._pipe.closed and self._pipe.poll():
                 self._receive(time.monotonic())
         except (EOFError, OSError):
-            # The kernel has ended the ranks with the template.
-            self._ended.update(dict.fromkeys(self._running, -signal.SIGKILL))
-            self._running.clear()
+            self.close()  # the kernel has ended the ranks with the template
         return self._ended.get(pid)
 
     def close(self) -> None:

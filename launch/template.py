@@ -10,7 +10,6 @@ vrun and the template speak over a pipe. vrun sends a ``Job``, and the template 
 """
 
 import contextlib
-import ctypes
 import dataclasses
 import gc
 import importlib
@@ -23,8 +22,8 @@ from multiprocessing.connection import Connection, Pipe, wait
 
 from . import forked_rank
 from .forked_rank import Job
+from .parent_death import signal_at_death_of_parent
 
-_PR_SET_PDEATHSIG = 1
 # The template leaves them to vrun. Schedulers send SIGTERM to every process of a job. Ranks that then save
 # their state need the template for as long as vrun waits for them.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -72,7 +71,7 @@ def start(modules: Sequence[str], folder: str) -> tuple[int, Connection]:
         return pid, ours
     try:
         os.setsid()
-        end_with_parent(parent)
+        _end_with_parent(parent)
         ours.close()
         _close_inherited()
         job = _serve(its, _import(modules, folder), before)
@@ -84,9 +83,9 @@ def start(modules: Sequence[str], folder: str) -> tuple[int, Connection]:
     forked_rank.run(job)
 
 
-def end_with_parent(parent: int) -> None:
+def _end_with_parent(parent: int) -> None:
     """Has the kernel kill this process when its parent ends, in whatever way."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal_at_death_of_parent(signal.SIGKILL)
     if os.getppid() != parent:  # it has ended before the call
         os._exit(1)
 
@@ -193,7 +192,7 @@ def _fork(mask: set[int | signal.Signals]) -> tuple[int, int]:
     pid = os.fork()
     if pid == 0:
         os.close(read)
-        end_with_parent(template)
+        _end_with_parent(template)
         os.setsid()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(write)

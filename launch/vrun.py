@@ -24,7 +24,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from vccl import _device_type, _torch_version
 
 from . import addresses, card_use, hosts
-from .forked_rank import leave
+from .forked_rank import folder_of, leave
 from .starting import PreloadError, Template, forking_from
 
 DESCRIPTION = """\
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not (args.preload_torch and (args.hosts == 1 or args.host is not None)):
         return run(argv, args, None)
     # Now, before anything asks about cards or starts a thread: see launch/template.py.
-    template = Template(args.preload, folder_of_script(args))
+    template = Template(args.preload, folder_of(None if args.module else args.training_script))
     try:
         return run(argv, args, template)
     finally:
@@ -156,11 +156,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     options = sys.orig_argv[1:2] not in ([], ["-m"]) and sys.orig_argv[1].startswith("-")
     args.preload_torch = autoload and not options and not args.no_preload
     return args
-
-
-def folder_of_script(args: argparse.Namespace) -> str:
-    """Returns where Python would look for the modules of the script first."""
-    return os.getcwd() if args.module else os.path.dirname(os.path.realpath(args.training_script))
 
 
 def count_ranks(args: argparse.Namespace) -> None:

@@ -37,8 +37,8 @@ MessageCall message_call(const at::Tensor& tensor, bool sends, int peer, int tag
 // With VDEV_LAUNCH_BLOCKING=1, errors should appear where they are caused. The call of a message cannot wait
 // for its end, because two ranks may both send to each other before they receive. So the message's wait()
 // blocks the host.
-bool wait_blocks_host(const Options& options) {
-  return options.blocking_wait || vdev::environment().launch_blocking;
+bool wait_blocks_host(const Options& options, bool has_messages) {
+  return options.blocking_wait || (has_messages && vdev::environment().launch_blocking);
 }
 
 }  // namespace
@@ -101,7 +101,7 @@ WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
     return c10::make_intrusive<WorkVccl>(
         WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
                               std::move(request.outputs), sequence,
-                              request.blocks_host || wait_blocks_host(*options_), group_for_profiler()},
+                              request.blocks_host || wait_blocks_host(*options_, true), group_for_profiler()},
         WorkVccl::Place(*lane, failures_), end, outcome);
   });
 }
@@ -173,11 +173,10 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
       if (!joint) end = ran;
     }
     return c10::make_intrusive<WorkVccl>(
-        WorkVccl::Description{
-            rank_, c10d::OpType::COALESCED, name,
-            all_of(batch.requests, [](const Request& request) { return request.inputs; }),
-            all_of(batch.requests, [](const Request& request) { return request.outputs; }), sequence,
-            options_->blocking_wait || (has_messages && wait_blocks_host(*options_)), group_for_profiler()},
+        WorkVccl::Description{rank_, c10d::OpType::COALESCED, name,
+                              all_of(batch.requests, [](const Request& request) { return request.inputs; }),
+                              all_of(batch.requests, [](const Request& request) { return request.outputs; }),
+                              sequence, wait_blocks_host(*options_, has_messages), group_for_profiler()},
         has_messages ? WorkVccl::Place(*lane, failures_) : WorkVccl::Place(*where, failures_), end, outcome);
   });
 }

@@ -34,6 +34,11 @@ def _no_kernels_builder() -> Any:
     return NoKernelsBuilder
 
 
+def _tensor_type(dtype: torch.dtype) -> property:
+    """Returns the property for a legacy tensor type: a function that makes tensors on a card."""
+    return property(lambda self: functools.partial(torch.tensor, dtype=dtype, device="vdev"))
+
+
 class VdevAccelerator(DeepSpeedAccelerator):
     """Tells DeepSpeed about the cards. They are asynchronous, as GPUs are."""
 
@@ -174,33 +179,13 @@ class VdevAccelerator(DeepSpeedAccelerator):
     def supported_dtypes(self) -> list[torch.dtype]:
         return [torch.float32, torch.float16, torch.bfloat16]
 
-    @property
-    def BFloat16Tensor(self) -> Any:
-        return functools.partial(torch.tensor, dtype=torch.bfloat16, device="vdev")
-
-    @property
-    def ByteTensor(self) -> Any:
-        return functools.partial(torch.tensor, dtype=torch.uint8, device="vdev")
-
-    @property
-    def DoubleTensor(self) -> Any:
-        return functools.partial(torch.tensor, dtype=torch.float64, device="vdev")
-
-    @property
-    def FloatTensor(self) -> Any:
-        return functools.partial(torch.tensor, dtype=torch.float32, device="vdev")
-
-    @property
-    def HalfTensor(self) -> Any:
-        return functools.partial(torch.tensor, dtype=torch.float16, device="vdev")
-
-    @property
-    def IntTensor(self) -> Any:
-        return functools.partial(torch.tensor, dtype=torch.int32, device="vdev")
-
-    @property
-    def LongTensor(self) -> Any:
-        return functools.partial(torch.tensor, dtype=torch.int64, device="vdev")
+    BFloat16Tensor = _tensor_type(torch.bfloat16)
+    ByteTensor = _tensor_type(torch.uint8)
+    DoubleTensor = _tensor_type(torch.float64)
+    FloatTensor = _tensor_type(torch.float32)
+    HalfTensor = _tensor_type(torch.float16)
+    IntTensor = _tensor_type(torch.int32)
+    LongTensor = _tensor_type(torch.int64)
 
     # Graphs, which only a GPU has.
 

@@ -12,7 +12,7 @@ from typing import Any
 from torch.distributed.elastic.multiprocessing import api
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
-from . import template
+from . import forks, template
 from .forked_rank import Job
 
 # Seconds for the answer of the template. It imports what --preload names before it answers.
@@ -91,7 +91,7 @@ class Template:
         if not self._pipe.poll(max(0.0, until - time.monotonic())):
             raise TimeoutError
         # torchrun's handlers raise. Half a message that was read would be lost, and with it the next ones.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, template.SIGNALS)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, forks.SIGNALS)
         try:
             message = self._pipe.recv()
             if not isinstance(message, template.Ended):

@@ -9,7 +9,6 @@ vrun and the template speak over a pipe. vrun sends a ``Job``, and the template 
 ``Refused``. It sends ``Ended`` when a rank has ended, for only its parent learns a process's exit status.
 """
 
-import contextlib
 import dataclasses
 import gc
 import importlib
@@ -20,13 +19,8 @@ import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, Pipe, wait
 
-from . import forked_rank
+from . import forked_rank, forks
 from .forked_rank import Job
-from .parent_death import signal_at_death_of_parent
-
-# The template leaves them to vrun. Schedulers send SIGTERM to every process of a job. Ranks that then save
-# their state need the template for as long as vrun waits for them.
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +57,7 @@ def start(modules: Sequence[str], folder: str) -> tuple[int, Connection]:
         if stream is not None:
             stream.flush()
     parent = os.getpid()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, forks.SIGNALS)
     pid = os.fork()
     if pid:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -71,9 +65,9 @@ def start(modules: Sequence[str], folder: str) -> tuple[int, Connection]:
         return pid, ours
     try:
         os.setsid()
-        _end_with_parent(parent)
+        forks.end_with_parent(parent)
         ours.close()
-        _close_inherited()
+        forks.close_inherited()
         job = _serve(its, _import(modules, folder), before)
     except BaseException:
         traceback.print_exc()
@@ -81,22 +75,6 @@ def start(modules: Sequence[str], folder: str) -> tuple[int, Connection]:
     if job is None:
         os._exit(0)  # what was registered for the exit belongs to vrun and to the ranks
     forked_rank.run(job)
-
-
-def _end_with_parent(parent: int) -> None:
-    """Has the kernel kill this process when its parent ends, in whatever way."""
-    signal_at_death_of_parent(signal.SIGKILL)
-    if os.getppid() != parent:  # it has ended before the call
-        os._exit(1)
-
-
-def _close_inherited() -> None:
-    """Closes what a new process would not inherit from torchrun either: all but the standard streams."""
-    for descriptor in map(int, os.listdir("/proc/self/fd")):
-        with contextlib.suppress(OSError):  # the folder's own
-            # What Python opens is not inheritable. This is the shell's, and whoever started vrun.
-            if descriptor > 2 and os.get_inheritable(descriptor):
-                os.close(descriptor)
 
 
 def _import(modules: Sequence[str], folder: str) -> Refused | None:
@@ -132,7 +110,7 @@ def _serve(agent: Connection, unusable: Refused | None, mask: set[int | signal.S
             try:
                 if isinstance(ready, int):
                     ended.append(running.pop(ready))
-                    agent.send(_end_of(ready, ended[-1]))
+                    agent.send(Ended(ended[-1], forks.status_of(ready)))
                     continue
                 job: Job = agent.recv()
                 # vrun has no use for the pids any more: it has closed the ranks of an earlier attempt.
@@ -142,10 +120,10 @@ def _serve(agent: Connection, unusable: Refused | None, mask: set[int | signal.S
                     agent.send(refused)
                     continue
             except (EOFError, OSError):  # vrun has closed the pipe, or has ended
-                _end_all([*running.values(), *ended])
+                forks.end_all([*running.values(), *ended])
                 return None
             try:
-                descriptor, pid = _fork(mask)
+                descriptor, pid = forks.fork(mask)
             except OSError as error:
                 agent.send(Refused(f"a fork failed: {error}"))
                 continue
@@ -158,53 +136,12 @@ def _serve(agent: Connection, unusable: Refused | None, mask: set[int | signal.S
             agent.send(Started(pid))
 
 
-def _end_all(pids: list[int]) -> None:
-    """Kills the ranks that still run, and reaps all. In a container, nobody else might reap them."""
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)  # which a zombie ignores
-        os.waitpid(pid, 0)
-
-
-def _end_of(descriptor: int, pid: int) -> Ended:
-    """Returns how a rank has ended. It stays a zombie, so that vrun may still signal its process group."""
-    info = os.waitid(os.P_PIDFD, descriptor, os.WEXITED | os.WNOWAIT)
-    os.close(descriptor)
-    assert info is not None
-    return Ended(pid, info.si_status if info.si_code == os.CLD_EXITED else -info.si_status)
-
-
 def _reason_not_to_fork() -> Refused | None:
     """Returns why a fork of this process would not be as good as a new one, or None."""
     from vccl import _C
 
-    threads = len(os.listdir("/proc/self/task")) - 1
-    if threads:
+    if threads := forks.threads_besides_this_one():
         return Refused(f"a preloaded module has started a thread ({threads} run), which a fork would lose")
     if _C.environment_was_read():
         return Refused("a preloaded module has asked about cards, whose variables are read once")
     return None
-
-
-def _fork(mask: set[int | signal.Signals]) -> tuple[int, int]:
-    """Forks a rank in a session of its own. Returns its descriptor and its pid, and (-1, 0) in the rank."""
-    read, write = os.pipe()
-    template = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        os.close(read)
-        _end_with_parent(template)
-        os.setsid()
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        os.close(write)
-        return -1, 0
-    os.close(write)
-    # vrun may signal the rank's process group as soon as it knows the pid, so the group has to exist. The
-    # read ends when the rank has closed its end.
-    os.read(read, 1)
-    os.close(read)
-    try:
-        return os.pidfd_open(pid), pid
-    except OSError:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        raise

@@ -17,8 +17,10 @@ FOLDERS = {
     "csrc_device",
     "csrc_pg",
     "docs",
+    "vccl_entry",
     "examples",
     "launch",
+    "testing",
     "tests",
     "transport",
     "vccl",
@@ -32,7 +34,7 @@ def test_torch_finds_the_backend_by_its_entry_point():
 
 def test_vrun_is_a_command():
     found = {entry.name: entry.value for entry in metadata.entry_points(group="console_scripts")}
-    assert found["vrun"] == "vccl.launch.vrun:command"
+    assert found["vrun"] == "vccl_entry.vrun:command"
 
 
 def test_importing_torch_brings_the_device(run):

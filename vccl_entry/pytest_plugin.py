@@ -1,0 +1,1 @@
+"""The pytest plugin. It imports nothing of vccl until a test asks for ranks."""

@@ -68,7 +68,7 @@ def start(modules: Sequence[str], folder: str) -> tuple[int, Connection]:
         forks.end_with_parent(parent)
         ours.close()
         forks.close_inherited()
-        job = _serve(its, _import(modules, folder), before)
+        job = _serve(its, import_modules(modules, folder), before)
     except BaseException:
         traceback.print_exc()
         os._exit(1)
@@ -77,8 +77,8 @@ def start(modules: Sequence[str], folder: str) -> tuple[int, Connection]:
     forked_rank.run(job)
 
 
-def _import(modules: Sequence[str], folder: str) -> Refused | None:
-    """Imports what vrun's --preload names. Returns why the template cannot fork ranks, or None."""
+def import_modules(modules: Sequence[str], folder: str) -> Refused | None:
+    """Imports what vrun's --preload names. Returns why this process cannot fork ranks, or None."""
     before = list(sys.path)
     sys.path.insert(0, folder)
     for name in modules:
@@ -116,7 +116,7 @@ def _serve(agent: Connection, unusable: Refused | None, mask: set[int | signal.S
                 # vrun has no use for the pids any more: it has closed the ranks of an earlier attempt.
                 while ended:
                     os.waitpid(ended.pop(), 0)
-                if refused := unusable or _reason_not_to_fork():
+                if refused := unusable or reason_not_to_fork():
                     agent.send(refused)
                     continue
             except (EOFError, OSError):  # vrun has closed the pipe, or has ended
@@ -136,7 +136,7 @@ def _serve(agent: Connection, unusable: Refused | None, mask: set[int | signal.S
             agent.send(Started(pid))
 
 
-def _reason_not_to_fork() -> Refused | None:
+def reason_not_to_fork() -> Refused | None:
     """Returns why a fork of this process would not be as good as a new one, or None."""
     from vccl import _C
 

@@ -15,16 +15,17 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
 from vccl import _device_type, _torch_version
 
 from . import addresses, card_use, hosts
-from .forked_rank import folder_of, leave
+from .forked_rank import folder_of, keep_operators_at_exit, leave
 from .starting import PreloadError, Template, forking_from
 
 DESCRIPTION = """\
@@ -35,6 +36,7 @@ Starts a script once per card: torchrun with defaults that suit virtual cards.
   vrun --hosts 2 --cards 2 train.py     two pretended hosts of two ranks each
   vrun --cards 2 -m vccl.bench all_reduce
   vrun --as-cuda --cards 2 train.py     a script for CUDA and NCCL, as it is
+  vrun --keep --cards 2 train.py        the next run with --keep need not import torch
 """
 EPILOG = """\
 Every option of torchrun may be given too, before the script (torchrun --help lists them). Without one that
@@ -101,6 +103,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
     ``hosts`` is the number of hosts, and ``asked_for_cards`` tells whether --cards was given.
     ``preload_torch`` tells whether ranks are forked, and ``preload`` which modules they find imported.
+    ``own_rendezvous`` tells whether the ranks are all on this machine.
     ``host`` and ``port`` are set in the agent of a pretended host only. ``count_ranks`` sets the rest.
     """
     parser = torchrun.get_args_parser()
@@ -125,7 +128,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             "--preload", action="append", default=[], metavar="M", help="module that ranks find imported"
         )
         each.add_argument("--no-preload", action="store_true", help="let every rank import torch by itself")
+        each.add_argument("--keep", action="store_true", help="keep a server for the next run with --keep")
         each.add_argument("--as-cuda", action="store_true", help="let the cards of the ranks pose as CUDA")
+        each.add_argument("--stop", action="store_true", help="end the servers, and run nothing")
         each.add_argument("--host", type=int, help=argparse.SUPPRESS)
         each.add_argument("--port", type=int, help=argparse.SUPPRESS)
     # The forty options of torchrun would bury those of vrun.
@@ -142,14 +147,16 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if args.hosts > 1 and (chosen or args.standalone):
         option = "--" + (chosen or ["standalone"])[0].replace("_", "-")
         parser.error(f"{option} does not go with --hosts, which makes a rendezvous of its own")
+    args.own_rendezvous = not chosen  # a standalone one, or that of pretended hosts
     if not chosen:
         args.standalone = args.hosts == 1
 
     args.asked_for_cards = args.cards is not None
     if args.cards and args.nproc_per_node not in (None, str(args.cards)):
         parser.error(f"--cards {args.cards} and --nproc-per-node {args.nproc_per_node} contradict each other")
-    if args.no_preload and args.preload:
-        parser.error("--preload and --no-preload contradict each other")
+    for option, given in (("--preload", args.preload), ("--keep", args.keep)):
+        if args.no_preload and given:
+            parser.error(f"{option} and --no-preload contradict each other")
     # Without autoload a script finds no cards unless it imports vccl. This process has imported it.
     autoload = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "1"
     # Options of Python, such as -O, are this process's alone.
@@ -171,7 +178,7 @@ def run_agent(args: argparse.Namespace, template: Template | None) -> int:
     """Runs one torchrun agent in this process. Returns the exit status."""
     starting = forking_from(template) if template else contextlib.nullcontext()
     try:
-        with log_folder(args), addresses.alike(), starting:
+        with log_folder(args), addresses.alike(), meeting_at_once(args), starting:
             torchrun.run(args)
     except PreloadError as error:
         print(f"vrun: {error}", file=sys.stderr)
@@ -185,6 +192,24 @@ def run_agent(args: argparse.Namespace, template: Template | None) -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     return 0
+
+
+@contextlib.contextmanager
+def meeting_at_once(args: argparse.Namespace) -> Iterator[None]:
+    """Leaves out torchrun's random delay of up to 0.3 seconds before a rendezvous, inside a ``with`` block.
+
+    The delay spares a rendezvous that many machines use. vrun's own is for the agents of one machine.
+    """
+    if not args.own_rendezvous:
+        yield
+        return
+    module: Any = dynamic_rendezvous
+    original = module._delay
+    module._delay = lambda seconds: None if isinstance(seconds, tuple) else original(seconds)
+    try:
+        yield
+    finally:
+        module._delay = original
 
 
 @contextlib.contextmanager
@@ -225,9 +250,14 @@ def positive(text: str) -> int:
     return value
 
 
-def command() -> NoReturn:
-    """Runs the command line of this process, and ends it."""
+def command(started_as: int | None = None) -> NoReturn:
+    """Runs the command line of this process, and ends it.
+
+    Args:
+        started_as: the process that the user has started, if not this one.
+    """
     status = main()
+    keep_operators_at_exit()
     atexit._run_exitfuncs()
     leave(status)
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from vccl_entry.client import DEFAULT_KEEP_SECONDS
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "tests/README.md")),
@@ -14,7 +16,11 @@ PAGES = [
 ROOMS = json.loads((ROOT / "rooms.json").read_text())
 FOLDERS = {".ci", "docs", "examples", "tests", *(room.split("/")[0] for room in ROOMS)}
 FILES = [path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
-READERS = [ROOT / "csrc_device" / "runtime" / "environment.cpp", ROOT / "transport" / "environment.cpp"]
+READERS = [
+    ROOT / "csrc_device" / "runtime" / "environment.cpp",
+    ROOT / "transport" / "environment.cpp",
+    ROOT / "vccl_entry" / "client.py",
+]
 SOURCES = [
     path
     for folder in {room.split("/")[0] for room in ROOMS}
@@ -28,7 +34,7 @@ def page(name: str) -> str:
     return (ROOT / "docs" / name).read_text()
 
 
-def test_every_variable_is_on_the_page_and_read_in_one_of_two_files():
+def test_every_variable_is_on_the_page_and_read_in_one_of_the_files_for_it():
     read = {name for path in READERS for name in re.findall(r'"((?:VDEV|VCCL)_[A-Z_]+)"', path.read_text())}
     documented = re.findall(r"^\| `([A-Z_]+)` \|", page("environment.md"), re.MULTILINE)
     documented = [name for name in documented if VARIABLE.fullmatch(name)]
@@ -46,6 +52,7 @@ def test_every_default_that_the_page_gives_is_the_one_in_the_code():
     header = (ROOT / "csrc_device" / "runtime" / "environment.hpp").read_text()
     count = re.search(r"int device_count = (\d+);", header).group(1)
     assert f"| `VDEV_DEVICE_COUNT` | `{count}` |" in page("environment.md")
+    assert f"| `VCCL_KEEP_SECONDS` | `{DEFAULT_KEEP_SECONDS}` |" in page("environment.md")
 
 
 def test_every_error_has_its_section():

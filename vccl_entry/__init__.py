@@ -1,4 +1,4 @@
-"""The commands and the pytest plugin, as far as they run before torch is imported.
+"""The commands, the pytest plugin, and the client and server of ``vrun --keep``.
 
 ``import vccl`` imports torch, which takes a second. Every run of pytest loads the plugin, and ``vrun --keep``
 asks a process that has imported torch already. So these modules lie outside of the package ``vccl``, and

@@ -1,0 +1,47 @@
+"""Finds the options of vrun that matter before torch is imported.
+
+vrun's parser is that of torchrun with more options, and torchrun takes a second to import. To find where the
+script begins, one has to know only which options take no value: all others take one.
+"""
+
+from dataclasses import dataclass, field
+
+WITHOUT_VALUE = {
+    *("--keep", "--stop", "--no-preload", "--as-cuda"),
+    *("--standalone", "-m", "--module", "--no-python", "--run-path", "--virtual-local-rank", "-h", "--help"),
+}
+
+
+@dataclass
+class OwnOptions:
+    keep: bool = False
+    stop: bool = False
+    as_cuda: bool = False
+    module: bool = False
+    preload: list[str] = field(default_factory=list)
+    script: str | None = None
+
+
+def find(arguments: list[str]) -> OwnOptions:
+    """Reads the options in front of the script. What is wrong with them is left to vrun's own parser."""
+    found = OwnOptions()
+    at = 0
+    while at < len(arguments):
+        option, equals, value = arguments[at].partition("=")
+        if not option.startswith("-") or option == "-":
+            found.script = arguments[at]
+            break
+        # torchrun accepts --no_python for --no-python, and so on.
+        option = option.replace("_", "-")
+        takes_value = option not in WITHOUT_VALUE
+        if takes_value and not equals and (option.startswith("--") or len(option) == 2):
+            at += 1
+            value = arguments[at] if at < len(arguments) else ""
+        found.keep |= option == "--keep"
+        found.stop |= option == "--stop"
+        found.as_cuda |= option == "--as-cuda"
+        found.module |= option in ("-m", "--module")
+        if option == "--preload":
+            found.preload.append(value)
+        at += 1
+    return found

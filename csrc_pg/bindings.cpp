@@ -16,6 +16,7 @@
 #include "csrc_pg/communicators/communicators.hpp"
 #include "csrc_pg/communicators/interruption.hpp"
 #include "csrc_pg/process_group.hpp"
+#include "transport/deadlock_watch.hpp"
 #include "transport/environment.hpp"
 #include "transport/host_barrier.hpp"
 #include "transport/zmq_library.hpp"
@@ -157,6 +158,10 @@ void init_process_group_bindings(py::module_& module) {
       py::arg("collective"), py::arg("bytes"), py::arg("ranks"), py::arg("mapped"),
       "The families of algorithms that can do the collective on one host, with equal chunks of float32 "
       "elements and `bytes` bytes in the longest buffer.");
+  module.def(
+      "_waits", [] { return vccl::DeadlockWatch::of_this_process().waits(); },
+      "What threads of this process wait for in collectives, each as a text with the ranks that are missing.",
+      without_gil);
   module.def("_is_cpu_sharing_asked_for", &vccl::read_share_cpu,
              "Whether VCCL_SHARE_CPU asks for it. Raises for a value that is not allowed.");
   module.def("_groups_that_stage_cpu_tensors", &vccl::Communicators::that_stage_cpu_tensors,

@@ -218,6 +218,21 @@ std::string DeadlockWatch::waits_text(const Group& group, int index) {
   return rank + (text.empty() ? " waits in no collective" : text);
 }
 
+std::vector<std::string> DeadlockWatch::waits() const {
+  std::lock_guard lock(state_->mutex);
+  std::vector<std::string> texts;
+  for (const Wait& wait : state_->waits) {
+    const HostGroup& host = wait.group->host;
+    std::string ranks;
+    for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
+      if (i == host.index || !wait.awaits(i)) continue;
+      ranks += base::text(ranks.empty() ? "for rank " : ", ", host.ranks[static_cast<std::size_t>(i)]);
+    }
+    texts.push_back(base::text(wait.text, ", ", ranks.empty() ? "which every rank has begun" : ranks));
+  }
+  return texts;
+}
+
 std::uint64_t DeadlockWatch::begin_wait(const Group& group, std::uint64_t sequence, const std::string& call) {
   return state_->begin({.id = 0,
                         .group = &group,

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/fork.hpp"
 #include "transport/deadline.hpp"
@@ -74,6 +75,9 @@ class DeadlockWatch {
   /// Returns "rank 1 waits in all_reduce(...) on cpu, operation 3 of group a", for a rank of the group's
   /// host.
   static std::string waits_text(const Group& group, int index);
+  /// Returns what threads of this process wait for, each as "all_reduce(...) on cpu, operation 3 of group a,
+  /// for rank 1, 2". A wait that has not lasted is left out, and so is one for another host.
+  std::vector<std::string> waits() const;
 
  private:
   friend class base::OnePerProcess<DeadlockWatch>;

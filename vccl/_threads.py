@@ -13,6 +13,7 @@ _HARMLESS = (
     ),  # every multiprocessing.Queue has such a thread, so the workers of a DataLoader do
     ("torch/utils/data/_utils/pin_memory.py", "_pin_memory_loop"),
     ("tqdm/_monitor.py", "run"),
+    ("testing/rank.py", "_obey"),
 )
 
 

@@ -1,1 +1,145 @@
-"""The pytest plugin. It imports nothing of vccl until a test asks for ranks."""
+"""The pytest plugin: options, the mark and the fixtures. docs/testing.md describes them.
+
+It imports nothing of vccl until a test asks for ranks. In the process of a rank, vccl.testing.rank_plugin
+adds what differs there.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+MARK = """\
+ranks(*sizes, hosts=1, group=True, device=None, backend=None, timeout=None, group_timeout=1800, env=None): \
+run the test on every rank of a world of that size, once for each size"""
+_session: pytest.StashKey[Any] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("ranks", "tests on many ranks (vccl)")
+    group.addoption(
+        "--ranks-device",
+        choices=["vdev", "cuda", "cpu"],
+        default="vdev",
+        help="device type of the ranks' cards; cuda are real ones, or virtual ones that pose as such",
+    )
+    group.addoption(
+        "--ranks-backend",
+        default=None,
+        metavar="NAME",
+        help="backend of the default group (default: vccl for vdev, nccl for cuda, gloo for cpu)",
+    )
+    group.addoption("--ranks-fresh", action="store_true", help="start new ranks for every test")
+    group.addoption(
+        "--ranks-timeout",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long a test on ranks may take (default: 300)",
+    )
+    group.addoption(
+        "--rank-pdb",
+        type=int,
+        default=None,
+        metavar="N",
+        help="start the debugger where a test fails on rank N",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARK)
+    if config.getoption("rank_pdb") is not None and getattr(config.option, "numprocesses", None):
+        raise pytest.UsageError("--rank-pdb needs the terminal, which the workers of xdist (-n) do not have")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    mark = metafunc.definition.get_closest_marker("ranks")
+    if mark is not None and len(mark.args) > 1:
+        if "ranks" not in metafunc.fixturenames:
+            metafunc.fixturenames.append("ranks")
+        metafunc.parametrize("ranks", mark.args, indirect=True, ids=[f"{size}_ranks" for size in mark.args])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    if _is_rank(item.config) or not _asks_for_ranks(item):
+        return None
+    return ranks_session(item.config).protocol(item) or None
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    end_ranks(config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
+    try:
+        return (yield)
+    finally:
+        # Before others report: the files of coverage are written when ranks end.
+        end_ranks(session.config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_report_to_serializable(report: Any) -> dict[str, Any] | None:
+    # Only reports that vccl.testing has made have such a text. xdist would send it without its parts.
+    if not hasattr(getattr(report, "longrepr", None), "to_data"):
+        return None
+    data = report._to_json()
+    data.update({"$report_type": "TestReport", "$ranks": report.longrepr.to_data()})
+    return data
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_report_from_serializable(data: dict[str, Any]) -> pytest.TestReport | None:
+    if "$ranks" not in data:
+        return None
+    from vccl.testing.reports import RanksRepr
+
+    longrepr = RanksRepr.from_data(data.pop("$ranks"))
+    report = pytest.TestReport._from_json(data)
+    report.longrepr = longrepr
+    return report
+
+
+@pytest.fixture
+def ranks(request: pytest.FixtureRequest) -> Any:
+    """The world of ranks in which the test runs: rank, size, device, store. See vccl.testing.World."""
+    from vccl.testing import world
+
+    return world.current()
+
+
+@pytest.fixture
+def rank_pool(request: pytest.FixtureRequest) -> Any:
+    """Calls functions on ranks, from a test that runs in pytest's process. See vccl.testing.RankPool."""
+    from vccl.testing.session import RankPool
+
+    return RankPool(ranks_session(request.config), request.node)
+
+
+def ranks_session(config: pytest.Config) -> Any:
+    """Returns what runs tests on ranks, in pytest's process. Nothing is started yet."""
+    if _session not in config.stash:
+        from vccl.testing.session import RanksSession
+
+        config.stash[_session] = RanksSession(config)
+    return config.stash[_session]
+
+
+def end_ranks(config: pytest.Config) -> None:
+    """Ends all ranks, if any were started."""
+    if _session in config.stash:
+        config.stash[_session].close()
+
+
+def _asks_for_ranks(item: pytest.Item) -> bool:
+    if item.get_closest_marker("ranks") is not None:
+        return True
+    # A project may have a fixture of that name, which then is another one.
+    definitions = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {}).get("ranks", ())
+    return bool(definitions) and definitions[-1].func.__module__ == __name__
+
+
+def _is_rank(config: pytest.Config) -> bool:
+    return config.pluginmanager.hasplugin("vccl-rank")

@@ -1,13 +1,7 @@
-"""Fixtures of the tests that need several ranks."""
-
-from collections.abc import Iterator
+"""Options of the tests that need several ranks."""
 
 import pytest
-from rank_pool import RankPool
 
 
-@pytest.fixture(scope="session")
-def ranks() -> Iterator[RankPool]:
-    pool = RankPool()
-    yield pool
-    pool.close()
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-tables", action="store_true", help="write what test_matrix finds into its page")

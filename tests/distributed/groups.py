@@ -4,8 +4,9 @@ import datetime
 
 import torch
 import torch.distributed as dist
-from rank_pool import GROUP_TIMEOUT
 from torch.distributed import distributed_c10d as c10d
+
+from vccl.testing import GROUP_TIMEOUT
 
 # For what comes soon, however slow the machine is.
 PATIENCE = datetime.timedelta(seconds=300)

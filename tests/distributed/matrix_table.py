@@ -6,12 +6,14 @@ it finds.
 
 import dataclasses
 import pathlib
+import sys
 from collections.abc import Iterable, Mapping
 
+import pytest
 from matrix import DTYPES, LAYOUTS, MEANINGS, MOVING, OPS, REDUCING, Report, run_matrix
-from rank_pool import RankPool
 
 from vccl import _C
+from vccl.testing import RankPool
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "collectives.md"
 BEGIN, END = "<!-- found by the matrix test -->\n", "<!-- end -->\n"
@@ -76,8 +78,8 @@ SETTINGS = [
 Reports = Mapping[Setting, list[Report]]
 
 
-def run_setting(ranks: RankPool, setting: Setting) -> list[Report]:
-    return ranks.run(
+def run_setting(rank_pool: RankPool, setting: Setting) -> list[Report]:
+    return rank_pool.run(
         setting.size,
         run_matrix,
         setting.device,
@@ -186,17 +188,5 @@ def write(text: str) -> None:
     PAGE.write_text(before + BEGIN + text + END + rest.split(END)[1])
 
 
-def main() -> None:
-    ranks = RankPool()
-    try:
-        found = {setting: run_setting(ranks, setting) for setting in SETTINGS}
-    finally:
-        ranks.close()
-    wrong = {(setting, text) for setting in found for report in found[setting] for text in report.wrong}
-    if wrong:
-        raise SystemExit("\n".join(f"{setting}: {text}" for setting, text in sorted(wrong, key=str)))
-    write(render(found))
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(pytest.main([str(pathlib.Path(__file__).with_name("test_matrix.py")), "--write-tables"]))

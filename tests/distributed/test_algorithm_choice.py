@@ -5,7 +5,8 @@ import os
 import pytest
 import torch
 import torch.distributed as dist
-from rank_pool import RankPool
+
+from vccl.testing import RankPool
 
 BAD = "all_reduce:fastest"
 WHY = 'VCCL_ALGO is "all_reduce:fastest", and at character 12: all_reduce has no algorithm "fastest"'
@@ -60,5 +61,5 @@ def make_another_group(rank: int, size: int) -> float:
     return ones.sum().item()
 
 
-def test_another_group_is_not_made(ranks: RankPool):
-    assert ranks.run(2, make_another_group) == [12.0, 12.0]
+def test_another_group_is_not_made(rank_pool: RankPool):
+    assert rank_pool.run(2, make_another_group) == [12.0, 12.0]

@@ -142,8 +142,8 @@ def with_tensor_parallel(rank, size, device, kind, sequence):
 @pytest.mark.parametrize("sequence", [False, True], ids=["plain", "sequence"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [2, 4])
-def test_tensor_parallel_transformer(ranks, size, kind, sequence, device):
-    ranks.run(size, with_tensor_parallel, device, kind, sequence)
+def test_tensor_parallel_transformer(rank_pool, size, kind, sequence, device):
+    rank_pool.run(size, with_tensor_parallel, device, kind, sequence)
 
 
 def with_fsdp2(rank, size, device, kind):
@@ -157,8 +157,8 @@ def with_fsdp2(rank, size, device, kind):
 
 @everywhere
 @pytest.mark.parametrize("kind", KINDS)
-def test_fsdp2_and_tensor_parallel_transformer(ranks, kind, device):
-    ranks.run(4, with_fsdp2, device, kind)
+def test_fsdp2_and_tensor_parallel_transformer(rank_pool, kind, device):
+    rank_pool.run(4, with_fsdp2, device, kind)
 
 
 def attend_both_ways(mesh, placements, shapes, mask=None, mask_placements=None, **options):
@@ -199,8 +199,8 @@ def without_communication(rank, size, device):
 
 @everywhere
 @pytest.mark.parametrize("size", [2, 4])
-def test_attention_without_mask(ranks, size, device):
-    ranks.run(size, without_communication, device)
+def test_attention_without_mask(rank_pool, size, device):
+    rank_pool.run(size, without_communication, device)
 
 
 def with_uneven_heads(rank, size, device):
@@ -211,8 +211,8 @@ def with_uneven_heads(rank, size, device):
 
 
 @everywhere
-def test_attention_of_uneven_heads(ranks, device):
-    ranks.run(2, with_uneven_heads, device)
+def test_attention_of_uneven_heads(rank_pool, device):
+    rank_pool.run(2, with_uneven_heads, device)
 
 
 def with_masks(rank, size, device):
@@ -234,8 +234,8 @@ def with_masks(rank, size, device):
 
 
 @everywhere
-def test_attention_with_masks(ranks, device):
-    ranks.run(2, with_masks, device)
+def test_attention_with_masks(rank_pool, device):
+    rank_pool.run(2, with_masks, device)
 
 
 def with_a_mask_that_does_not_fit(rank, size, device):
@@ -249,8 +249,8 @@ def with_a_mask_that_does_not_fit(rank, size, device):
 
 
 @everywhere
-def test_attention_with_a_mask_that_does_not_fit(ranks, device):
-    ranks.run(2, with_a_mask_that_does_not_fit, device)
+def test_attention_with_a_mask_that_does_not_fit(rank_pool, device):
+    rank_pool.run(2, with_a_mask_that_does_not_fit, device)
 
 
 def in_two_dimensions(rank, size, device):
@@ -263,8 +263,8 @@ def in_two_dimensions(rank, size, device):
 
 
 @everywhere
-def test_attention_on_a_mesh_of_two_dimensions(ranks, device):
-    ranks.run(4, in_two_dimensions, device)
+def test_attention_on_a_mesh_of_two_dimensions(rank_pool, device):
+    rank_pool.run(4, in_two_dimensions, device)
 
 
 IMPORTS = {

@@ -65,8 +65,8 @@ def shuffled_batches(rank, size, device):
 
 @everywhere
 @every_place
-def test_batches_in_any_order(ranks, size, hosts, device):
-    ranks.run(size, shuffled_batches, device, hosts=hosts)
+def test_batches_in_any_order(rank_pool, size, hosts, device):
+    rank_pool.run(size, shuffled_batches, device, hosts=hosts)
 
 
 def batch_of_subset(rank, size, device):
@@ -85,8 +85,8 @@ def batch_of_subset(rank, size, device):
 
 
 @everywhere
-def test_batch_meets_plain_calls(ranks, device):
-    ranks.run(3, batch_of_subset, device)
+def test_batch_meets_plain_calls(rank_pool, device):
+    rank_pool.run(3, batch_of_subset, device)
 
 
 def managed_reductions(rank, size, device, async_ops):
@@ -124,8 +124,8 @@ def managed_reductions(rank, size, device, async_ops):
 @everywhere
 @pytest.mark.parametrize("async_ops", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_manager_of_reductions(ranks, size, device, async_ops):
-    ranks.run(size, managed_reductions, device, async_ops)
+def test_manager_of_reductions(rank_pool, size, device, async_ops):
+    rank_pool.run(size, managed_reductions, device, async_ops)
 
 
 def managed_mixture(rank, size, device, async_ops):
@@ -163,8 +163,8 @@ def managed_mixture(rank, size, device, async_ops):
 @everywhere
 @pytest.mark.parametrize("async_ops", [False, True], ids=["sync", "async"])
 @every_place
-def test_manager_of_a_mixture(ranks, size, hosts, device, async_ops):
-    ranks.run(size, managed_mixture, device, async_ops, hosts=hosts)
+def test_manager_of_a_mixture(rank_pool, size, hosts, device, async_ops):
+    rank_pool.run(size, managed_mixture, device, async_ops, hosts=hosts)
 
 
 def nothing_called(rank, size, device):
@@ -185,8 +185,8 @@ def nothing_called(rank, size, device):
 
 
 @everywhere
-def test_nothing_called(ranks, device):
-    ranks.run(2, nothing_called, device)
+def test_nothing_called(rank_pool, device):
+    rank_pool.run(2, nothing_called, device)
 
 
 def left_by_an_exception(rank, size, device):
@@ -224,8 +224,8 @@ def left_by_an_exception(rank, size, device):
 
 
 @everywhere
-def test_exception_inside(ranks, device):
-    ranks.run(2, left_by_an_exception, device)
+def test_exception_inside(rank_pool, device):
+    rank_pool.run(2, left_by_an_exception, device)
 
 
 def other_threads(rank, size, device):
@@ -254,8 +254,8 @@ def other_threads(rank, size, device):
 
 
 @everywhere
-def test_other_threads(ranks, device):
-    ranks.run(2, other_threads, device)
+def test_other_threads(rank_pool, device):
+    rank_pool.run(2, other_threads, device)
 
 
 def mismatched_batch(rank, size, device):
@@ -275,8 +275,8 @@ def mismatched_batch(rank, size, device):
 
 
 @everywhere
-def test_mismatch_in_a_batch(ranks, device):
-    for text in ranks.run(2, mismatched_batch, device):
+def test_mismatch_in_a_batch(rank_pool, device):
+    for text in rank_pool.run(2, mismatched_batch, device):
         assert "20000" in text and "20001" in text, text
 
 
@@ -342,5 +342,5 @@ def pipeline(rank, size, device, schedule_name, steps=3):
 @everywhere
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
 @pytest.mark.parametrize("size, hosts", [(2, ()), (2, ("a", "b")), (3, ())], ids=["2", "2_hosts", "3"])
-def test_pipeline(ranks, size, hosts, device, schedule):
-    ranks.run(size, pipeline, device, schedule, hosts=hosts)
+def test_pipeline(rank_pool, size, hosts, device, schedule):
+    rank_pool.run(size, pipeline, device, schedule, hosts=hosts)

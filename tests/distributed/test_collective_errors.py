@@ -203,8 +203,8 @@ def run_wrong_calls(rank, size, device):
 
 @everywhere
 @pytest.mark.parametrize("size", [2, 3])
-def test_wrong_calls(ranks, size, device):
-    ranks.run(size, run_wrong_calls, device)
+def test_wrong_calls(rank_pool, size, device):
+    rank_pool.run(size, run_wrong_calls, device)
 
 
 def disagreements(rank, size, device):
@@ -291,10 +291,10 @@ def run_disagreements(rank, size, device):
 
 
 @everywhere
-def test_ranks_that_disagree(ranks, device):
-    ranks.run(2, run_disagreements, device)
+def test_ranks_that_disagree(rank_pool, device):
+    rank_pool.run(2, run_disagreements, device)
 
 
 @everywhere
-def test_ranks_on_two_hosts_that_disagree(ranks, device):
-    ranks.run(2, run_disagreements, device, hosts=["here", "there"])
+def test_ranks_on_two_hosts_that_disagree(rank_pool, device):
+    rank_pool.run(2, run_disagreements, device, hosts=["here", "there"])

@@ -76,15 +76,15 @@ def long_moves(rank, size, device):
 
 @everywhere
 @pytest.mark.parametrize("size", [2, 3])
-def test_long_buffers(ranks, size, device):
-    ranks.run(size, long_reductions, device)
-    ranks.run(size, long_moves, device)
+def test_long_buffers(rank_pool, size, device):
+    rank_pool.run(size, long_reductions, device)
+    rank_pool.run(size, long_moves, device)
 
 
 @everywhere
-def test_long_buffers_between_hosts(ranks, device):
-    ranks.run(3, long_reductions, device, hosts=["here", "there", "there"])
-    ranks.run(3, long_moves, device, hosts=["here", "there", "there"])
+def test_long_buffers_between_hosts(rank_pool, device):
+    rank_pool.run(3, long_reductions, device, hosts=["here", "there", "there"])
+    rank_pool.run(3, long_moves, device, hosts=["here", "there", "there"])
 
 
 def in_place(rank, size, device):
@@ -130,8 +130,8 @@ def in_place(rank, size, device):
 
 
 @everywhere
-def test_in_place(ranks, device):
-    ranks.run(3, in_place, device)
+def test_in_place(rank_pool, device):
+    rank_pool.run(3, in_place, device)
 
 
 def odd_tensors(rank, size, device):
@@ -187,8 +187,8 @@ def odd_tensors(rank, size, device):
 
 @everywhere
 @pytest.mark.parametrize("size", [2, 3])
-def test_odd_tensors(ranks, size, device):
-    ranks.run(size, odd_tensors, device)
+def test_odd_tensors(rank_pool, size, device):
+    rank_pool.run(size, odd_tensors, device)
 
 
 def nothing_to_do(rank, size, device):
@@ -223,9 +223,9 @@ def nothing_to_do(rank, size, device):
 
 
 @everywhere
-def test_zero_size(ranks, device):
-    ranks.run(2, nothing_to_do, device)
-    ranks.run(3, nothing_to_do, device, hosts=["here", "there", "there"])
+def test_zero_size(rank_pool, device):
+    rank_pool.run(2, nothing_to_do, device)
+    rank_pool.run(3, nothing_to_do, device, hosts=["here", "there", "there"])
 
 
 def gradients(rank, size, device):
@@ -246,8 +246,8 @@ def gradients(rank, size, device):
 
 
 @everywhere
-def test_tensors_that_require_gradients(ranks, device):
-    ranks.run(2, gradients, device)
+def test_tensors_that_require_gradients(rank_pool, device):
+    rank_pool.run(2, gradients, device)
 
 
 def not_a_number(rank, size, device):
@@ -262,8 +262,8 @@ def not_a_number(rank, size, device):
 
 
 @everywhere
-def test_nan_stays_nan(ranks, device):
-    ranks.run(2, not_a_number, device)
+def test_nan_stays_nan(rank_pool, device):
+    rank_pool.run(2, not_a_number, device)
 
 
 def factors(rank, size, device):
@@ -289,8 +289,8 @@ def factors(rank, size, device):
 
 
 @everywhere
-def test_premul_sum_factors(ranks, device):
-    ranks.run(2, factors, device)
+def test_premul_sum_factors(rank_pool, device):
+    rank_pool.run(2, factors, device)
 
 
 def complex_numbers(rank, size, device):
@@ -317,8 +317,8 @@ def complex_numbers(rank, size, device):
 
 
 @everywhere
-def test_complex(ranks, device):
-    ranks.run(2, complex_numbers, device)
+def test_complex(rank_pool, device):
+    rank_pool.run(2, complex_numbers, device)
 
 
 def handles(rank, size, device):
@@ -364,8 +364,8 @@ def handles(rank, size, device):
 
 
 @everywhere
-def test_handles_give_the_outputs(ranks, device):
-    ranks.run(2, handles, device)
+def test_handles_give_the_outputs(rank_pool, device):
+    rank_pool.run(2, handles, device)
 
 
 def one_card_after_the_other(rank, size):
@@ -375,8 +375,8 @@ def one_card_after_the_other(rank, size):
         assert tensor.eq(size).all().item() and tensor.device.index == card
 
 
-def test_the_tensor_chooses_the_card(ranks):
-    ranks.run(2, one_card_after_the_other)
+def test_the_tensor_chooses_the_card(rank_pool):
+    rank_pool.run(2, one_card_after_the_other)
 
 
 def bound_to_another_card(rank, size, store):
@@ -402,8 +402,8 @@ def bound_to_another_card(rank, size, store):
         assert mine.eq(size).all().item()
 
 
-def test_a_bound_group_refuses_another_card(ranks):
-    ranks.run(2, bound_to_another_card, group=False)
+def test_a_bound_group_refuses_another_card(rank_pool):
+    rank_pool.run(2, bound_to_another_card, group=False)
 
 
 def sparse(rank, size):
@@ -428,9 +428,9 @@ def sparse(rank, size):
     assert torch.equal(embedding.weight.grad.to_dense()[9], torch.ones(4))
 
 
-def test_sparse_all_reduce(ranks):
-    ranks.run(3, sparse)
-    ranks.run(2, sparse, hosts=["here", "there"])
+def test_sparse_all_reduce(rank_pool):
+    rank_pool.run(3, sparse)
+    rank_pool.run(2, sparse, hosts=["here", "there"])
 
 
 def trace_of(call, path):
@@ -470,5 +470,5 @@ def profiled(rank, size, device, folder):
 
 
 @everywhere
-def test_profiler_gets_sizes(ranks, device, tmp_path):
-    ranks.run(2, profiled, device, tmp_path)
+def test_profiler_gets_sizes(rank_pool, device, tmp_path):
+    rank_pool.run(2, profiled, device, tmp_path)

@@ -6,10 +6,10 @@ import threading
 import pytest
 import torch
 import torch.distributed as dist
-from rank_pool import GROUP_TIMEOUT
 from references import DTYPES, FLOATS, assert_close, part, reduced
 
 from vccl._device_type import backend_name
+from vccl.testing import GROUP_TIMEOUT
 
 OPS = ["SUM", "AVG", "PRODUCT", "MIN", "MAX"]
 DEVICES = ["vdev", "cpu"]
@@ -34,8 +34,8 @@ def all_reduce_everything(rank, size, device):
 
 @every_size
 @everywhere
-def test_all_reduce(ranks, size, device):
-    ranks.run(size, all_reduce_everything, device)
+def test_all_reduce(rank_pool, size, device):
+    rank_pool.run(size, all_reduce_everything, device)
 
 
 def broadcast_everything(rank, size, device):
@@ -51,8 +51,8 @@ def broadcast_everything(rank, size, device):
 
 @every_size
 @everywhere
-def test_broadcast(ranks, size, device):
-    ranks.run(size, broadcast_everything, device)
+def test_broadcast(rank_pool, size, device):
+    rank_pool.run(size, broadcast_everything, device)
 
 
 def all_gather_everything(rank, size, device):
@@ -80,8 +80,8 @@ def all_gather_everything(rank, size, device):
 
 @every_size
 @everywhere
-def test_all_gather(ranks, size, device):
-    ranks.run(size, all_gather_everything, device)
+def test_all_gather(rank_pool, size, device):
+    rank_pool.run(size, all_gather_everything, device)
 
 
 def non_contiguous(rank, size, device):
@@ -125,8 +125,8 @@ def non_contiguous(rank, size, device):
 
 
 @everywhere
-def test_non_contiguous_tensors(ranks, device):
-    ranks.run(2, non_contiguous, device)
+def test_non_contiguous_tensors(rank_pool, device):
+    rank_pool.run(2, non_contiguous, device)
 
 
 def empty_tensors(rank, size, device):
@@ -144,8 +144,8 @@ def empty_tensors(rank, size, device):
 
 @every_size
 @everywhere
-def test_empty_and_scalar_tensors(ranks, size, device):
-    ranks.run(size, empty_tensors, device)
+def test_empty_and_scalar_tensors(rank_pool, size, device):
+    rank_pool.run(size, empty_tensors, device)
 
 
 def asynchronous(rank, size, device):
@@ -160,8 +160,8 @@ def asynchronous(rank, size, device):
 
 
 @everywhere
-def test_async(ranks, device):
-    ranks.run(2, asynchronous, device)
+def test_async(rank_pool, device):
+    rank_pool.run(2, asynchronous, device)
 
 
 def futures(rank, size, device):
@@ -182,8 +182,8 @@ def futures(rank, size, device):
 
 
 @everywhere
-def test_futures(ranks, device):
-    ranks.run(2, futures, device)
+def test_futures(rank_pool, device):
+    rank_pool.run(2, futures, device)
 
 
 def coalesced(rank, size, device):
@@ -210,9 +210,9 @@ def functional(rank, size, device):
 
 
 @everywhere
-def test_coalesced_and_functional(ranks, device):
-    ranks.run(2, coalesced, device)
-    ranks.run(2, functional, device)
+def test_coalesced_and_functional(rank_pool, device):
+    rank_pool.run(2, coalesced, device)
+    rank_pool.run(2, functional, device)
 
 
 def objects(rank, size):
@@ -224,8 +224,8 @@ def objects(rank, size):
     assert box == [{"from": 1}]
 
 
-def test_object_collectives(ranks):
-    ranks.run(2, objects)
+def test_object_collectives(rank_pool):
+    rank_pool.run(2, objects)
 
 
 def barriers(rank, size):
@@ -239,8 +239,8 @@ def barriers(rank, size):
 
 
 @every_size
-def test_barrier(ranks, size):
-    ranks.run(size, barriers)
+def test_barrier(rank_pool, size):
+    rank_pool.run(size, barriers)
 
 
 def same_as_gloo(rank, size, device):
@@ -260,8 +260,8 @@ def same_as_gloo(rank, size, device):
 
 
 @everywhere
-def test_same_as_gloo(ranks, device):
-    ranks.run(2, same_as_gloo, device)
+def test_same_as_gloo(rank_pool, device):
+    rank_pool.run(2, same_as_gloo, device)
 
 
 def same_every_time(rank, size, device):
@@ -277,8 +277,8 @@ def same_every_time(rank, size, device):
 
 
 @everywhere
-def test_same_bits_on_every_run_and_rank(ranks, device):
-    ranks.run(4, same_every_time, device)
+def test_same_bits_on_every_run_and_rank(rank_pool, device):
+    rank_pool.run(4, same_every_time, device)
 
 
 def subgroups(rank, size, device):
@@ -294,17 +294,17 @@ def subgroups(rank, size, device):
 
 
 @everywhere
-def test_subgroups(ranks, device):
-    ranks.run(4, subgroups, device)
+def test_subgroups(rank_pool, device):
+    rank_pool.run(4, subgroups, device)
 
 
 @everywhere
-def test_two_hosts(ranks, device):
+def test_two_hosts(rank_pool, device):
     """The same collectives over two pretended hosts of two ranks."""
     hosts = ["here", "here", "there", "there"]
-    ranks.run(4, all_reduce_everything, device, hosts=hosts)
-    ranks.run(4, broadcast_everything, device, hosts=hosts)
-    ranks.run(4, all_gather_everything, device, hosts=hosts)
+    rank_pool.run(4, all_reduce_everything, device, hosts=hosts)
+    rank_pool.run(4, broadcast_everything, device, hosts=hosts)
+    rank_pool.run(4, all_gather_everything, device, hosts=hosts)
 
 
 def streams(rank, size):
@@ -330,8 +330,8 @@ def streams(rank, size):
                 assert x.eq(size).all().item()
 
 
-def test_streams(ranks):
-    ranks.run(2, streams)
+def test_streams(rank_pool):
+    rank_pool.run(2, streams)
 
 
 def from_threads(rank, size, device):
@@ -360,10 +360,10 @@ def from_threads(rank, size, device):
 
 
 @everywhere
-def test_groups_used_from_threads(ranks, device):
+def test_groups_used_from_threads(rank_pool, device):
     # On a card each thread has a stream of its own: on one stream, groups in another order on another rank
     # would wait for each other.
-    ranks.run(2, from_threads, device)
+    rank_pool.run(2, from_threads, device)
 
 
 def freed_early(rank, size):
@@ -381,8 +381,8 @@ def freed_early(rank, size):
         assert out.eq(step).all().item(), step
 
 
-def test_tensors_stay_alive(ranks):
-    ranks.run(2, freed_early)
+def test_tensors_stay_alive(rank_pool):
+    rank_pool.run(2, freed_early)
 
 
 def profiled(rank, size, device):
@@ -396,8 +396,8 @@ def profiled(rank, size, device):
 
 
 @everywhere
-def test_profiler(ranks, device):
-    ranks.run(2, profiled, device)
+def test_profiler(rank_pool, device):
+    rank_pool.run(2, profiled, device)
 
 
 def introspection(rank, size):
@@ -418,5 +418,5 @@ def introspection(rank, size):
     assert type(copied) is type(backend.options) and copied.group_name == backend.options.group_name
 
 
-def test_introspection(ranks):
-    ranks.run(2, introspection)
+def test_introspection(rank_pool):
+    rank_pool.run(2, introspection)

@@ -31,8 +31,8 @@ def collectives(rank, size):
             torch.testing.assert_close(compiled(x), expected)
 
 
-def test_collectives_inside_of_a_graph(ranks):
-    ranks.run(RANKS, collectives)
+def test_collectives_inside_of_a_graph(rank_pool):
+    rank_pool.run(RANKS, collectives)
 
 
 def a_failure(rank, size):
@@ -49,8 +49,8 @@ def a_failure(rank, size):
         assert torch.equal(compiled(mine), expected)
 
 
-def test_compiled_code_does_not_read_what_a_failed_collective_left(ranks):
-    ranks.run(RANKS, a_failure)
+def test_compiled_code_does_not_read_what_a_failed_collective_left(rank_pool):
+    rank_pool.run(RANKS, a_failure)
 
 
 WIDTH = 384  # a layer has 0.6 MB, which DDP puts into buckets of their own
@@ -116,5 +116,5 @@ def training(rank, size, make, options):
     ],
     ids=["ddp", "ddp-python_reducer", "fsdp2"],
 )
-def test_training(ranks, make, options):
-    ranks.run(RANKS, training, make, options)
+def test_training(rank_pool, make, options):
+    rank_pool.run(RANKS, training, make, options)

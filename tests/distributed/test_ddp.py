@@ -91,13 +91,13 @@ def together(rank, size, device, dtype, hook=None, options=None):
 @everywhere
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("size", [2, 4])
-def test_equals_one_process(ranks, size, dtype, device):
-    ranks.run(size, together, device, dtype)
+def test_equals_one_process(rank_pool, size, dtype, device):
+    rank_pool.run(size, together, device, dtype)
 
 
 @everywhere
-def test_equals_one_process_over_two_hosts(ranks, device):
-    ranks.run(4, together, device, torch.float64, hosts=["here", "here", "there", "there"])
+def test_equals_one_process_over_two_hosts(rank_pool, device):
+    rank_pool.run(4, together, device, torch.float64, hosts=["here", "here", "there", "there"])
 
 
 @everywhere
@@ -111,14 +111,14 @@ def test_equals_one_process_over_two_hosts(ranks, device):
     ],
     ids=lambda options: next(iter(options)),
 )
-def test_options(ranks, device, options):
-    ranks.run(2, together, device, torch.float64, None, options)
+def test_options(rank_pool, device, options):
+    rank_pool.run(2, together, device, torch.float64, None, options)
 
 
 @everywhere
-def test_unused_parameters(ranks, device):
+def test_unused_parameters(rank_pool, device):
     """A parameter that one rank did not use gets the other's gradient, halved."""
-    ranks.run(2, together_with_unused, device)
+    rank_pool.run(2, together_with_unused, device)
 
 
 def together_with_unused(rank, size, device):
@@ -143,8 +143,8 @@ def together_with_unused(rank, size, device):
 
 @everywhere
 @pytest.mark.parametrize("hook", ["allreduce_hook", "fp16_compress_hook"])
-def test_comm_hooks(ranks, device, hook):
-    ranks.run(2, together, device, torch.float32, hook)
+def test_comm_hooks(rank_pool, device, hook):
+    rank_pool.run(2, together, device, torch.float32, hook)
 
 
 def with_power_sgd(rank, size, device):
@@ -165,9 +165,9 @@ def with_power_sgd(rank, size, device):
 
 
 @everywhere
-def test_power_sgd(ranks, device):
+def test_power_sgd(rank_pool, device):
     """Its callbacks wait for further collectives of the same group."""
-    ranks.run(2, with_power_sgd, device)
+    rank_pool.run(2, with_power_sgd, device)
 
 
 def accumulating(rank, size, device):
@@ -186,8 +186,8 @@ def accumulating(rank, size, device):
 
 
 @everywhere
-def test_no_sync(ranks, device):
-    ranks.run(2, accumulating, device)
+def test_no_sync(rank_pool, device):
+    rank_pool.run(2, accumulating, device)
 
 
 def with_buffers(rank, size, device):
@@ -207,8 +207,8 @@ def with_buffers(rank, size, device):
 
 
 @everywhere
-def test_buffers(ranks, device):
-    ranks.run(2, with_buffers, device)
+def test_buffers(rank_pool, device):
+    rank_pool.run(2, with_buffers, device)
 
 
 def with_join(rank, size, device):
@@ -221,5 +221,5 @@ def with_join(rank, size, device):
 
 
 @everywhere
-def test_join(ranks, device):
-    ranks.run(2, with_join, device)
+def test_join(rank_pool, device):
+    rank_pool.run(2, with_join, device)

@@ -56,8 +56,8 @@ def mixed_devices(rank, size, has_card_communicator, blocks_by):
 
 @pytest.mark.parametrize("blocks_by", ["item", "wait"])
 @pytest.mark.parametrize("has_card_communicator", [True, False], ids=["used", "first"])
-def test_a_cpu_tensor_here_and_a_cards_there(ranks, has_card_communicator, blocks_by):
-    ranks.run(2, mixed_devices, has_card_communicator, blocks_by, group_timeout=TIMEOUT)
+def test_a_cpu_tensor_here_and_a_cards_there(rank_pool, has_card_communicator, blocks_by):
+    rank_pool.run(2, mixed_devices, has_card_communicator, blocks_by, group_timeout=TIMEOUT)
 
 
 def crossed(rank, size, device, at_once):
@@ -83,8 +83,8 @@ def crossed(rank, size, device, at_once):
 
 
 @pytest.mark.parametrize(("device", "at_once"), [("cpu", False), ("vdev", False), ("vdev", True)])
-def test_two_groups_in_crossed_order(ranks, device, at_once):
-    ranks.run(2, crossed, device, at_once, group_timeout=TIMEOUT)
+def test_two_groups_in_crossed_order(rank_pool, device, at_once):
+    rank_pool.run(2, crossed, device, at_once, group_timeout=TIMEOUT)
 
 
 def circle(rank, size, device):
@@ -106,8 +106,8 @@ def circle(rank, size, device):
 
 
 @pytest.mark.parametrize("device", ["cpu", "vdev"])
-def test_three_groups_in_a_circle(ranks, device):
-    ranks.run(3, circle, device, group_timeout=TIMEOUT)
+def test_three_groups_in_a_circle(rank_pool, device):
+    rank_pool.run(3, circle, device, group_timeout=TIMEOUT)
 
 
 def asynchronous_in_any_order(rank, size):
@@ -218,8 +218,8 @@ def a_slow_rank(rank, size):
         a_slow_rank,
     ],
 )
-def test_a_program_that_goes_on_is_left_alone(ranks, program):
-    ranks.run(2, program, group_timeout=TIMEOUT)
+def test_a_program_that_goes_on_is_left_alone(rank_pool, program):
+    rank_pool.run(2, program, group_timeout=TIMEOUT)
 
 
 def idle_threads(rank, size):
@@ -237,8 +237,8 @@ def idle_threads(rank, size):
         queue.cancel_join_thread()
 
 
-def test_threads_that_never_call_are_no_way_out(ranks):
-    ranks.run(2, idle_threads, group_timeout=TIMEOUT)
+def test_threads_that_never_call_are_no_way_out(rank_pool):
+    rank_pool.run(2, idle_threads, group_timeout=TIMEOUT)
 
 
 def a_thread_that_might_call(rank, size):
@@ -253,8 +253,8 @@ def a_thread_that_might_call(rank, size):
     return f"{name_of(a)} {name_of(b)} {info.value}"
 
 
-def test_a_timeout_names_both_calls_where_another_thread_might_go_on(ranks):
-    texts = ranks.run(2, a_thread_that_might_call, group_timeout=4)
+def test_a_timeout_names_both_calls_where_another_thread_might_go_on(rank_pool):
+    texts = rank_pool.run(2, a_thread_that_might_call, group_timeout=4)
     a, b = texts[0].split()[:2]
     call = "all_reduce(float32, 4 elements, SUM) on cpu, operation 1 of group"
     # The first to time out says it; the other may hear that this one has left.

@@ -60,8 +60,8 @@ def first_card_collective(rank, size, victim):
 
 @one_or_two_hosts
 @pytest.mark.parametrize("victim", [0, 1])
-def test_death_before_the_first_card_collective(ranks, victim, hosts):
-    texts = ranks.run(
+def test_death_before_the_first_card_collective(rank_pool, victim, hosts):
+    texts = rank_pool.run(
         3, first_card_collective, victim, hosts=hosts, dying=[victim], group_timeout=LONG, timeout=60
     )
     for rank, text in enumerate(texts):
@@ -82,8 +82,8 @@ def card_collective_of_a_new_group(rank, size, victim):
 
 @one_or_two_hosts
 @pytest.mark.parametrize("victim", [0, 2])
-def test_death_before_the_first_card_collective_of_a_new_group(ranks, victim, hosts):
-    texts = ranks.run(
+def test_death_before_the_first_card_collective_of_a_new_group(rank_pool, victim, hosts):
+    texts = rank_pool.run(
         3, card_collective_of_a_new_group, victim, hosts=hosts, dying=[victim], group_timeout=LONG, timeout=60
     )
     for rank, text in enumerate(texts):
@@ -100,8 +100,8 @@ def new_group_of_others(rank, size, victim):
 
 @one_or_two_hosts
 @pytest.mark.parametrize("victim", [1, 2])
-def test_new_group_with_a_dead_member(ranks, victim, hosts):
-    texts = ranks.run(
+def test_new_group_with_a_dead_member(rank_pool, victim, hosts):
+    texts = rank_pool.run(
         3, new_group_of_others, victim, hosts=hosts, dying=[victim], group_timeout=LONG, timeout=60
     )
     survivor = 3 - victim
@@ -119,8 +119,8 @@ def new_group_of_who_left(rank, size, victim):
 
 @pytest.mark.parametrize("hosts", [("a", "a"), ("a", "b")], ids=["1_host", "2_hosts"])
 @pytest.mark.parametrize("victim", [0, 1])
-def test_new_group_with_a_member_that_left_and_ended(ranks, victim, hosts):
-    texts = ranks.run(
+def test_new_group_with_a_member_that_left_and_ended(rank_pool, victim, hosts):
+    texts = rank_pool.run(
         2, new_group_of_who_left, victim, hosts=hosts, dying=[victim], group_timeout=LONG, timeout=60
     )
     assert f"rank {victim} (pid " in texts[1 - victim], texts
@@ -135,8 +135,8 @@ def new_group_of_survivors(rank, size):
 
 
 @one_or_two_hosts
-def test_new_group_without_the_dead(ranks, hosts):
-    first, _, third = ranks.run(
+def test_new_group_without_the_dead(rank_pool, hosts):
+    first, _, third = rank_pool.run(
         3, new_group_of_survivors, hosts=hosts, dying=[1], group_timeout=LONG, timeout=60
     )
     assert first == third == [2.0] * 4
@@ -149,8 +149,8 @@ def barrier_with_the_dead(rank, size, victim):
 
 @one_or_two_hosts
 @pytest.mark.parametrize("victim", [0, 1])
-def test_monitored_barrier_with_a_dead_rank(ranks, victim, hosts):
-    texts = ranks.run(
+def test_monitored_barrier_with_a_dead_rank(rank_pool, victim, hosts):
+    texts = rank_pool.run(
         3, barrier_with_the_dead, victim, hosts=hosts, dying=[victim], group_timeout=LONG, timeout=60
     )
     survivors = [text for rank, text in enumerate(texts) if rank != victim]
@@ -170,8 +170,8 @@ def killed_in_the_meeting(rank, size, shared):
     return failure(lambda: ProcessGroupVccl(shared, rank, size, options))
 
 
-def test_rank_0_dies_in_the_first_meeting(ranks):
-    _, text, _ = ranks.run(3, killed_in_the_meeting, group=False, dying=[0], timeout=60)
+def test_rank_0_dies_in_the_first_meeting(rank_pool):
+    _, text, _ = rank_pool.run(3, killed_in_the_meeting, group=False, dying=[0], timeout=60)
     assert text.startswith("rank 0 (pid ") and "died while group unnamed was put together" in text
 
 
@@ -198,9 +198,9 @@ REFUSALS = {
 
 @pytest.mark.parametrize("culprit", [0, 1])
 @pytest.mark.parametrize("what", REFUSALS)
-def test_a_rank_that_cannot_join_says_so_to_all(ranks, what, culprit):
+def test_a_rank_that_cannot_join_says_so_to_all(rank_pool, what, culprit):
     variables, why, kind = REFUSALS[what]
-    answers = ranks.run(2, refused, culprit, variables, hosts=("a", "b"), timeout=60)
+    answers = rank_pool.run(2, refused, culprit, variables, hosts=("a", "b"), timeout=60)
     for rank, (found, text) in enumerate(answers):
         assert f"rank {culprit} could not join group" in text and why in text
         assert found == (kind if rank == culprit else "DistBackendError")
@@ -245,8 +245,8 @@ def left_because(rank, size):
 
 
 @one_or_two_hosts
-def test_the_death_is_named_and_not_who_left_because_of_it(ranks, hosts):
-    *_, text = ranks.run(3, left_because, hosts=hosts, dying=[0], group_timeout=LONG, timeout=60)
+def test_the_death_is_named_and_not_who_left_because_of_it(rank_pool, hosts):
+    *_, text = rank_pool.run(3, left_because, hosts=hosts, dying=[0], group_timeout=LONG, timeout=60)
     assert "rank 0" in text and "rank 1 left" not in text.partition(";")[0], text
 
 
@@ -267,8 +267,8 @@ def left_after_another_group(rank, size):
 
 
 @one_or_two_hosts
-def test_who_leaves_after_a_failure_in_another_group_says_so(ranks, hosts):
-    _, *texts = ranks.run(3, left_after_another_group, hosts=hosts, group_timeout=LONG, timeout=60)
+def test_who_leaves_after_a_failure_in_another_group_says_so(rank_pool, hosts):
+    _, *texts = rank_pool.run(3, left_after_another_group, hosts=hosts, group_timeout=LONG, timeout=60)
     for text in texts:
         why = re.search(r"rank 0 left group default_pg \(after a failure elsewhere: (.*)\) while rank", text)
         assert why and re.match(r"rank 1 left group \S+ while rank 0 waited", why[1]), text
@@ -289,8 +289,8 @@ def names(rank, size, device):
 
 
 @pytest.mark.parametrize("device", ["cpu", "vdev"])
-def test_a_group_has_one_name(ranks, device):
-    for described, unnamed, default in ranks.run(2, names, device):
+def test_a_group_has_one_name(rank_pool, device):
+    for described, unnamed, default in rank_pool.run(2, names, device):
         assert "group described, but" in described[0]
         assert f"group {unnamed[1]}, but" in unnamed[0]
         assert "group default_pg, but" in default[0]
@@ -304,5 +304,5 @@ def timeouts(rank, size):
     return of(dist.new_group()), of(dist.new_group(timeout=given)), of(dist.new_group([0, 1]))
 
 
-def test_new_groups_take_the_timeout_of_the_default_group(ranks):
-    assert ranks.run(2, timeouts, group_timeout=41) == [(41, 77, 41)] * 2
+def test_new_groups_take_the_timeout_of_the_default_group(rank_pool):
+    assert rank_pool.run(2, timeouts, group_timeout=41) == [(41, 77, 41)] * 2

@@ -11,7 +11,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from groups import PATIENCE
-from rank_pool import RankFailed
+
+from vccl.testing import RankFailed
 
 everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
 # Seconds. A death is noticed within five; a busy machine may take longer to tell, but not until the group's
@@ -78,8 +79,8 @@ def described_at_length(rank, size):
     return texts
 
 
-def test_a_text_is_cut_between_two_letters(ranks):
-    first, second = ranks.run(2, described_at_length)
+def test_a_text_is_cut_between_two_letters(rank_pool):
+    first, second = rank_pool.run(2, described_at_length)
     for text in (*first, *second):
         assert "rank 0 called all_reduce(" in text and text.rstrip("é") != text
         assert "\ufffd" not in text
@@ -98,8 +99,8 @@ BOTH_SIDES = {
 @everywhere
 @pytest.mark.parametrize("async_op", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("what", BOTH_SIDES)
-def test_mismatch_names_both_sides_on_every_rank(ranks, device, what, async_op):
-    for text, later in ranks.run(2, mismatched, device, what, async_op):
+def test_mismatch_names_both_sides_on_every_rank(rank_pool, device, what, async_op):
+    for text, later in rank_pool.run(2, mismatched, device, what, async_op):
         for side in BOTH_SIDES[what]:
             assert side in text
         assert "rank 0" in text and "rank 1" in text
@@ -119,8 +120,8 @@ def one_of_four_differs(rank, size, device):
 
 @everywhere
 @pytest.mark.parametrize("hosts", [(), ("here", "here", "there", "there")], ids=["one_host", "two_hosts"])
-def test_mismatch_reaches_every_rank(ranks, device, hosts):
-    for text in ranks.run(4, one_of_four_differs, device, hosts=hosts):
+def test_mismatch_reaches_every_rank(rank_pool, device, hosts):
+    for text in rank_pool.run(4, one_of_four_differs, device, hosts=hosts):
         assert "MAX" in text and "SUM" in text and "rank 2" in text
 
 
@@ -142,8 +143,8 @@ def one_dies(rank, size, device, async_op):
 @everywhere
 @pytest.mark.parametrize("async_op", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("size", [2, 4])
-def test_killed_rank(ranks, size, device, async_op):
-    for answer in ranks.run(size, one_dies, device, async_op, dying=[size - 1])[:-1]:
+def test_killed_rank(rank_pool, size, device, async_op):
+    for answer in rank_pool.run(size, one_dies, device, async_op, dying=[size - 1])[:-1]:
         text, seconds = answer
         assert f"rank {size - 1}" in text
         assert seconds < PROMPTLY
@@ -151,10 +152,10 @@ def test_killed_rank(ranks, size, device, async_op):
 
 @everywhere
 @pytest.mark.parametrize("hosts", [("a", "b"), ("a", "a", "b", "b")], ids=["2_hosts_of_1", "2_hosts_of_2"])
-def test_killed_rank_on_another_host(ranks, device, hosts):
+def test_killed_rank_on_another_host(rank_pool, device, hosts):
     """Noticed by the link's loss, and told to the ranks that have no link to it."""
     size = len(hosts)
-    for answer in ranks.run(size, one_dies, device, True, hosts=hosts, dying=[size - 1])[:-1]:
+    for answer in rank_pool.run(size, one_dies, device, True, hosts=hosts, dying=[size - 1])[:-1]:
         text, seconds = answer
         assert f"rank {size - 1}" in text
         assert seconds < PROMPTLY
@@ -175,8 +176,8 @@ def one_never_comes(rank, size, device, made_before):
 
 @everywhere
 @pytest.mark.parametrize("made_before", [False, True], ids=["first_call", "later_call"])
-def test_rank_that_never_comes(ranks, device, made_before):
-    text, _ = ranks.run(2, one_never_comes, device, made_before)
+def test_rank_that_never_comes(rank_pool, device, made_before):
+    text, _ = rank_pool.run(2, one_never_comes, device, made_before)
     assert "rank 1" in text
     assert "1500 ms" in text or "1.5 s" in text, text
 
@@ -195,8 +196,8 @@ def own_timeout(rank, size, device):
 
 
 @everywhere
-def test_timeout_of_one_call(ranks, device):
-    text, _ = ranks.run(2, own_timeout, device)
+def test_timeout_of_one_call(rank_pool, device):
+    text, _ = rank_pool.run(2, own_timeout, device)
     assert "300 ms" in text or "0.3 s" in text, text
 
 
@@ -215,8 +216,8 @@ def impatient_wait(rank, size, device):
 
 
 @everywhere
-def test_timeout_of_wait_leaves_the_group_whole(ranks, device):
-    ranks.run(2, impatient_wait, device)
+def test_timeout_of_wait_leaves_the_group_whole(rank_pool, device):
+    rank_pool.run(2, impatient_wait, device)
 
 
 def changed_timeout(rank, size):
@@ -229,8 +230,8 @@ def changed_timeout(rank, size):
     return text
 
 
-def test_set_timeout(ranks):
-    text, _ = ranks.run(2, changed_timeout)
+def test_set_timeout(rank_pool):
+    text, _ = rank_pool.run(2, changed_timeout)
     assert "400 ms" in text or "0.4 s" in text, text
 
 
@@ -254,8 +255,8 @@ def aborted(rank, size, device, made_before):
 @everywhere
 @pytest.mark.parametrize("hosts", [(), ("here", "there")], ids=["one_host", "two_hosts"])
 @pytest.mark.parametrize("made_before", [False, True], ids=["while_connecting", "while_waiting"])
-def test_abort_frees_waiters(ranks, device, made_before, hosts):
-    for text in ranks.run(2, aborted, device, made_before, hosts=hosts):
+def test_abort_frees_waiters(rank_pool, device, made_before, hosts):
+    for text in rank_pool.run(2, aborted, device, made_before, hosts=hosts):
         assert text is None or "abort" in text
 
 
@@ -270,8 +271,8 @@ def peer_leaves(rank, size, device):
 
 
 @everywhere
-def test_peer_that_left(ranks, device):
-    text, _ = ranks.run(2, peer_leaves, device)
+def test_peer_that_left(rank_pool, device):
+    text, _ = rank_pool.run(2, peer_leaves, device)
     assert "rank 1" in text
 
 
@@ -286,8 +287,8 @@ def used_after_destroy(rank, size, device):
 
 
 @everywhere
-def test_use_after_destroy(ranks, device):
-    for text in ranks.run(2, used_after_destroy, device):
+def test_use_after_destroy(rank_pool, device):
+    for text in rank_pool.run(2, used_after_destroy, device):
         assert "destroyed" in text
 
 
@@ -309,8 +310,8 @@ def stream_error_before(rank, size):
     return raised_by(lambda: finish(x, dist.all_reduce(x, group=other)))
 
 
-def test_skipped_collective_fails_its_group(ranks):
-    assert len(ranks.run(2, stream_error_before)) == 2
+def test_skipped_collective_fails_its_group(rank_pool):
+    assert len(rank_pool.run(2, stream_error_before)) == 2
 
 
 def new_group_after_failure(rank, size, store, device):
@@ -327,8 +328,8 @@ def new_group_after_failure(rank, size, store, device):
 
 
 @everywhere
-def test_group_made_anew_after_a_failure(ranks, device):
-    ranks.run(2, new_group_after_failure, device, group=False)
+def test_group_made_anew_after_a_failure(rank_pool, device):
+    rank_pool.run(2, new_group_after_failure, device, group=False)
 
 
 def silent(rank, size):
@@ -336,11 +337,11 @@ def silent(rank, size):
         time.sleep(3600)
 
 
-def test_pool_itself_is_bounded(ranks):
+def test_pool_itself_is_bounded(rank_pool):
     """A rank that does not answer fails the test and is replaced."""
-    with pytest.raises(RankFailed, match="rank 1 silent"):
-        ranks.run(2, silent, timeout=5)
-    assert ranks.run(2, answer) == [0, 1]
+    with pytest.raises(RankFailed, match=r"rank 1 .*has not come to an end in time"):
+        rank_pool.run(2, silent, timeout=5)
+    assert rank_pool.run(2, answer) == [0, 1]
 
 
 def answer(rank, size):

@@ -179,8 +179,8 @@ everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
 
 @everywhere
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_eager(ranks, size, device):
-    ranks.run(size, eager, device)
+def test_eager(rank_pool, size, device):
+    rank_pool.run(size, eager, device)
 
 
 def traced(rank, size, device, names):
@@ -197,8 +197,8 @@ TRACED = [name for name in CASES if name not in ("permute_tensor", "in place")]
 
 @everywhere
 @pytest.mark.parametrize("part", [0, 1, 2])
-def test_under_compile(ranks, device, part):
-    ranks.run(2, traced, device, TRACED[part::3])
+def test_under_compile(rank_pool, device, part):
+    rank_pool.run(2, traced, device, TRACED[part::3])
 
 
 def lazily(rank, size, device):
@@ -214,8 +214,8 @@ def lazily(rank, size, device):
 
 
 @everywhere
-def test_waits_when_used(ranks, device):
-    ranks.run(2, lazily, device)
+def test_waits_when_used(rank_pool, device):
+    rank_pool.run(2, lazily, device)
 
 
 def of_subgroups(rank, size, device):
@@ -232,8 +232,8 @@ def of_subgroups(rank, size, device):
 
 
 @everywhere
-def test_of_subgroups(ranks, device):
-    ranks.run(4, of_subgroups, device)
+def test_of_subgroups(rank_pool, device):
+    rank_pool.run(4, of_subgroups, device)
 
 
 def passed_on(rank, size, device):
@@ -254,5 +254,5 @@ def passed_on(rank, size, device):
 
 
 @everywhere
-def test_point_to_point(ranks, device):
-    ranks.run(4, passed_on, device)
+def test_point_to_point(rank_pool, device):
+    rank_pool.run(4, passed_on, device)

@@ -8,13 +8,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from groups import PATIENCE, backend_of, bind, default_store, meet, total, total_of
-from rank_pool import GROUP_TIMEOUT
 from torch._C._distributed_c10d import ErrorType
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 import vccl
 from vccl._device_type import backend_name
+from vccl.testing import GROUP_TIMEOUT
 
 everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
 
@@ -47,8 +47,8 @@ def alone(rank, size, device):
 
 
 @everywhere
-def test_world_of_one(ranks, device):
-    ranks.run(1, alone, device)
+def test_world_of_one(rank_pool, device):
+    rank_pool.run(1, alone, device)
 
 
 def subgroups(rank, size, device):
@@ -68,8 +68,8 @@ def subgroups(rank, size, device):
 
 
 @everywhere
-def test_subgroups(ranks, device):
-    ranks.run(3, subgroups, device)
+def test_subgroups(rank_pool, device):
+    rank_pool.run(3, subgroups, device)
 
 
 def outsider(rank, size):
@@ -87,8 +87,8 @@ def outsider(rank, size):
     assert total(None, "cpu") == 3
 
 
-def test_operation_on_a_group_one_is_not_in(ranks):
-    ranks.run(2, outsider)
+def test_operation_on_a_group_one_is_not_in(rank_pool):
+    rank_pool.run(2, outsider)
 
 
 def in_any_order(rank, size, device, count):
@@ -116,8 +116,8 @@ def in_any_order(rank, size, device, count):
 
 
 @everywhere
-def test_many_groups_in_any_order(ranks, device):
-    ranks.run(3, in_any_order, device, 6)
+def test_many_groups_in_any_order(rank_pool, device):
+    rank_pool.run(3, in_any_order, device, 6)
 
 
 def by_threads(rank, size, device, count):
@@ -144,8 +144,8 @@ def by_threads(rank, size, device, count):
 
 
 @everywhere
-def test_a_thread_for_each_group(ranks, device):
-    ranks.run(2, by_threads, device, 5)
+def test_a_thread_for_each_group(rank_pool, device):
+    rank_pool.run(2, by_threads, device, 5)
 
 
 # --- bound devices and meshes
@@ -164,8 +164,8 @@ def connected_at_init(rank, size, store):
     store.set("told", "")
 
 
-def test_bound_device_connects_at_init(ranks):
-    ranks.run(2, connected_at_init, group=False)
+def test_bound_device_connects_at_init(rank_pool):
+    rank_pool.run(2, connected_at_init, group=False)
 
 
 def bound_subgroups(rank, size, store):
@@ -179,8 +179,8 @@ def bound_subgroups(rank, size, store):
     assert total(subgroup, "vdev") == (2 if rank == 1 else 4)
 
 
-def test_subgroups_with_a_bound_device(ranks):
-    ranks.run(3, bound_subgroups, group=False)
+def test_subgroups_with_a_bound_device(rank_pool):
+    rank_pool.run(3, bound_subgroups, group=False)
 
 
 def mesh_of_four(rank, size, store, bound):
@@ -211,8 +211,8 @@ def mesh_of_four(rank, size, store, bound):
 
 
 @pytest.mark.parametrize("bound", [True, False], ids=["bound", "unbound"])
-def test_device_mesh(ranks, bound):
-    ranks.run(4, mesh_of_four, bound, group=False)
+def test_device_mesh(rank_pool, bound):
+    rank_pool.run(4, mesh_of_four, bound, group=False)
 
 
 # --- what a group says of itself, its options and its end
@@ -234,8 +234,8 @@ def supported(rank, size):
     backend.perform_nocolor_split(torch.device("vdev", rank))
 
 
-def test_what_is_supported(ranks):
-    ranks.run(2, supported)
+def test_what_is_supported(rank_pool):
+    rank_pool.run(2, supported)
 
 
 def group_options(rank, size):
@@ -259,8 +259,8 @@ def group_options(rank, size):
     assert total(pair, "vdev") == 3 and total(single, "vdev") == rank + 1
 
 
-def test_options(ranks):
-    ranks.run(2, group_options)
+def test_options(rank_pool):
+    rank_pool.run(2, group_options)
 
 
 def changed_timeout(rank, size, way):
@@ -293,8 +293,8 @@ def changed_timeout(rank, size, way):
 
 
 @pytest.mark.parametrize("way", ["group", "backend", "operation"])
-def test_timeouts(ranks, way):
-    ranks.run(2, changed_timeout, way)
+def test_timeouts(rank_pool, way):
+    rank_pool.run(2, changed_timeout, way)
 
 
 def used_after_destroy(rank, size, device):
@@ -315,8 +315,8 @@ def used_after_destroy(rank, size, device):
 
 
 @everywhere
-def test_use_after_destroy(ranks, device):
-    ranks.run(2, used_after_destroy, device)
+def test_use_after_destroy(rank_pool, device):
+    rank_pool.run(2, used_after_destroy, device)
 
 
 def aborted(rank, size, device):
@@ -337,8 +337,8 @@ def aborted(rank, size, device):
 
 
 @everywhere
-def test_abort_of_a_subgroup(ranks, device):
-    ranks.run(2, aborted, device)
+def test_abort_of_a_subgroup(rank_pool, device):
+    rank_pool.run(2, aborted, device)
 
 
 def fully_sharded(rank, size):
@@ -361,5 +361,5 @@ def fully_sharded(rank, size):
         torch.testing.assert_close(ours.grad.full_tensor(), mean)
 
 
-def test_fsdp_with_memory_from_the_group(ranks):
-    ranks.run(2, fully_sharded)
+def test_fsdp_with_memory_from_the_group(rank_pool):
+    rank_pool.run(2, fully_sharded)

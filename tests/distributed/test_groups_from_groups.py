@@ -8,12 +8,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from groups import PATIENCE, backend_of, bind, default_store, meet, total, total_of
-from rank_pool import GROUP_TIMEOUT
 from torch._C._distributed_c10d import ErrorType
 from torch.distributed import distributed_c10d as c10d
 
 import vccl
 from vccl._device_type import backend_name
+from vccl.testing import GROUP_TIMEOUT
 
 everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
 # Of four ranks: which share a host.
@@ -67,8 +67,8 @@ def split_halves(rank, size, store):
 
 
 @on_hosts
-def test_split(ranks, hosts):
-    ranks.run(4, split_halves, group=False, hosts=hosts)
+def test_split(rank_pool, hosts):
+    rank_pool.run(4, split_halves, group=False, hosts=hosts)
 
 
 def split_some(rank, size, store):
@@ -82,8 +82,8 @@ def split_some(rank, size, store):
     assert total(None, "vdev") == 6
 
 
-def test_split_leaves_ranks_out(ranks):
-    ranks.run(3, split_some, group=False)
+def test_split_leaves_ranks_out(rank_pool):
+    rank_pool.run(3, split_some, group=False)
 
 
 def split_without_the_others(rank, size, store):
@@ -99,8 +99,8 @@ def split_without_the_others(rank, size, store):
             child.shutdown()
 
 
-def test_split_needs_only_its_members(ranks):
-    ranks.run(3, split_without_the_others, group=False)
+def test_split_needs_only_its_members(rank_pool):
+    rank_pool.run(3, split_without_the_others, group=False)
 
 
 def split_wrongly(rank, size, store):
@@ -115,8 +115,8 @@ def split_wrongly(rank, size, store):
     assert backend.get_error() == ErrorType.SUCCESS
 
 
-def test_split_of_ranks_that_are_not_there(ranks):
-    ranks.run(2, split_wrongly, group=False)
+def test_split_of_ranks_that_are_not_there(rank_pool):
+    rank_pool.run(2, split_wrongly, group=False)
 
 
 def split_cycles(rank, size, store, count):
@@ -129,8 +129,8 @@ def split_cycles(rank, size, store, count):
         dist.destroy_process_group()
 
 
-def test_split_again_after_destroy(ranks):
-    ranks.run(3, split_cycles, 3, group=False)
+def test_split_again_after_destroy(rank_pool):
+    rank_pool.run(3, split_cycles, 3, group=False)
 
 
 def child_outlives_parent(rank, size, store):
@@ -145,8 +145,8 @@ def child_outlives_parent(rank, size, store):
     assert total(None, "vdev") == 3
 
 
-def test_child_outlives_its_parent(ranks):
-    ranks.run(2, child_outlives_parent, group=False)
+def test_child_outlives_its_parent(rank_pool):
+    rank_pool.run(2, child_outlives_parent, group=False)
 
 
 # --- merging
@@ -178,8 +178,8 @@ def merged(rank, size, device):
 
 @on_hosts
 @everywhere
-def test_merge(ranks, device, hosts):
-    ranks.run(4, merged, device, hosts=hosts)
+def test_merge(rank_pool, device, hosts):
+    rank_pool.run(4, merged, device, hosts=hosts)
 
 
 def merged_too_many(rank, size):
@@ -192,8 +192,8 @@ def merged_too_many(rank, size):
     dist.barrier()
 
 
-def test_merge_of_more_ranks_than_said(ranks):
-    ranks.run(2, merged_too_many)
+def test_merge_of_more_ranks_than_said(rank_pool):
+    rank_pool.run(2, merged_too_many)
 
 
 # --- shrinking
@@ -229,8 +229,8 @@ def shrunk(rank, size, store, flags):
 
 @pytest.mark.parametrize("flags", [c10d.SHRINK_DEFAULT, c10d.SHRINK_ABORT], ids=["default", "abort"])
 @on_hosts
-def test_shrink(ranks, flags, hosts):
-    ranks.run(4, shrunk, flags, group=False, hosts=hosts)
+def test_shrink(rank_pool, flags, hosts):
+    rank_pool.run(4, shrunk, flags, group=False, hosts=hosts)
 
 
 def shrunk_after_death(rank, size, store):
@@ -255,8 +255,8 @@ def shrunk_after_death(rank, size, store):
 
 
 @on_hosts
-def test_shrink_after_a_rank_died(ranks, hosts):
-    ranks.run(4, shrunk_after_death, group=False, dying=[2], hosts=hosts)
+def test_shrink_after_a_rank_died(rank_pool, hosts):
+    rank_pool.run(4, shrunk_after_death, group=False, dying=[2], hosts=hosts)
 
 
 def shrunk_backend(rank, size):
@@ -285,5 +285,5 @@ def shrunk_backend(rank, size):
     small.shutdown()
 
 
-def test_shrink_of_the_backend(ranks):
-    ranks.run(3, shrunk_backend)
+def test_shrink_of_the_backend(rank_pool):
+    rank_pool.run(3, shrunk_backend)

@@ -155,8 +155,8 @@ every_placement = pytest.mark.parametrize("hosts", HOSTS.values(), ids=HOSTS.key
 
 @every_placement
 @pytest.mark.parametrize("name", CALLS)
-def test_waits(ranks, name, hosts):
-    ranks.run(3, waiting, name, signal.SIGINT, KeyboardInterrupt(), hosts=hosts, group_timeout=LONG)
+def test_waits(rank_pool, name, hosts):
+    rank_pool.run(3, waiting, name, signal.SIGINT, KeyboardInterrupt(), hosts=hosts, group_timeout=LONG)
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_waits(ranks, name, hosts):
     ids=["SIGTERM", "own_exception"],
 )
 @pytest.mark.parametrize("name", ["cpu", "item", "cpu_recv"])
-def test_other_signals_and_exceptions(ranks, name, number, error):
-    ranks.run(3, waiting, name, number, error, group_timeout=LONG)
+def test_other_signals_and_exceptions(rank_pool, name, number, error):
+    rank_pool.run(3, waiting, name, number, error, group_timeout=LONG)
 
 
 def another_group(rank, size):
@@ -192,8 +192,8 @@ def another_group(rank, size):
         store.wait(["interrupted twice"], GENEROUS)
 
 
-def test_another_group_goes_on(ranks):
-    ranks.run(2, another_group, group_timeout=LONG)
+def test_another_group_goes_on(rank_pool):
+    rank_pool.run(2, another_group, group_timeout=LONG)
 
 
 def handled(rank, size, device):
@@ -221,8 +221,8 @@ def handled(rank, size, device):
 
 
 @pytest.mark.parametrize("device", ["cpu", "vdev"])
-def test_a_handler_that_raises_nothing(ranks, device):
-    ranks.run(2, handled, device, group_timeout=LONG)
+def test_a_handler_that_raises_nothing(rank_pool, device):
+    rank_pool.run(2, handled, device, group_timeout=LONG)
 
 
 def outside_of_the_main_thread(rank, size):
@@ -250,8 +250,8 @@ def all_reduce_and_keep(x: torch.Tensor) -> None:
     torch.vdev.synchronize()
 
 
-def test_other_threads(ranks):
-    ranks.run(2, outside_of_the_main_thread, group_timeout=LONG)
+def test_other_threads(rank_pool):
+    rank_pool.run(2, outside_of_the_main_thread, group_timeout=LONG)
 
 
 def making(rank, size):
@@ -269,8 +269,8 @@ def making(rank, size):
     store.wait(["interrupted"], GENEROUS)
 
 
-def test_making_a_group(ranks):
-    ranks.run(2, making, group_timeout=LONG)
+def test_making_a_group(rank_pool):
+    rank_pool.run(2, making, group_timeout=LONG)
 
 
 JOB = """
@@ -363,5 +363,5 @@ def without_a_server(rank, size, store):
         )
 
 
-def test_no_server(ranks):
-    ranks.run(1, without_a_server, group=False)
+def test_no_server(rank_pool):
+    rank_pool.run(1, without_a_server, group=False)

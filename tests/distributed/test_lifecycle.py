@@ -10,9 +10,9 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from rank_pool import CALL_TIMEOUT
 
 from vccl._device_type import backend_name
+from vccl.testing import CALL_TIMEOUT
 
 CYCLES = int(os.environ.get("VCCL_TEST_CYCLES", "25"))
 
@@ -75,8 +75,8 @@ def cycles(rank, size, store, count):
 
 
 @pytest.mark.parametrize("hosts", [(), ("here", "there")], ids=["one_host", "two_hosts"])
-def test_cycles_leave_nothing(ranks, hosts):
-    growth = ranks.run(2, cycles, CYCLES, hosts=hosts, group=False, timeout=CALL_TIMEOUT + CYCLES)
+def test_cycles_leave_nothing(rank_pool, hosts):
+    growth = rank_pool.run(2, cycles, CYCLES, hosts=hosts, group=False, timeout=CALL_TIMEOUT + CYCLES)
     if CYCLES >= 500:
         assert max(growth) < 4, "KiB a cycle"
 
@@ -97,8 +97,8 @@ def subgroups_come_and_go(rank, size, count):
     assert not {"descriptors", "threads"} & grown_since(before, {"mappings": 1000}).keys()
 
 
-def test_subgroups_leave_nothing(ranks):
-    ranks.run(2, subgroups_come_and_go, 12)
+def test_subgroups_leave_nothing(rank_pool):
+    rank_pool.run(2, subgroups_come_and_go, 12)
 
 
 def dropped(rank, size, store):
@@ -119,8 +119,8 @@ def dropped(rank, size, store):
     assert not {"descriptors", "threads"} & grown_since(before, {"mappings": 1000}).keys()
 
 
-def test_dropped_groups_leave_nothing(ranks):
-    ranks.run(2, dropped, group=False)
+def test_dropped_groups_leave_nothing(rank_pool):
+    rank_pool.run(2, dropped, group=False)
 
 
 def forked(rank, size):
@@ -147,8 +147,8 @@ def forked(rank, size):
     assert x.eq(size * size).all().item() and y.eq(size * size).all().item()
 
 
-def test_forked_child_leaves_the_group_alone(ranks):
-    ranks.run(2, forked)
+def test_forked_child_leaves_the_group_alone(rank_pool):
+    rank_pool.run(2, forked)
 
 
 ENDINGS = [
@@ -328,5 +328,5 @@ def own_options(rank, size, store):
 
 
 @pytest.mark.parametrize("way", [no_arguments, mixed_backends, bound_device, own_options])
-def test_ways_to_make_a_group(ranks, way):
-    ranks.run(2, way, group=False)
+def test_ways_to_make_a_group(rank_pool, way):
+    rank_pool.run(2, way, group=False)

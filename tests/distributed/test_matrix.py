@@ -6,22 +6,22 @@ import pytest
 import torch
 from matrix import Cell, Report
 from matrix_table import SETTINGS, Setting
-from rank_pool import RankPool
 
 from vccl import _C
+from vccl.testing import RankPool
 
 FOUND: dict[Setting, list[Report]] = {}
 
 
-def find(ranks: RankPool, setting: Setting) -> list[Report]:
+def find(rank_pool: RankPool, setting: Setting) -> list[Report]:
     if setting not in FOUND:
-        FOUND[setting] = matrix_table.run_setting(ranks, setting)
+        FOUND[setting] = matrix_table.run_setting(rank_pool, setting)
     return FOUND[setting]
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-def test_every_cell(ranks, setting):
-    reports = find(ranks, setting)
+def test_every_cell(rank_pool, setting):
+    reports = find(rank_pool, setting)
     wrong = [f"rank {rank}: {text}" for rank, report in enumerate(reports) for text in report.wrong]
     assert not wrong, "\n".join(wrong[:20])
     cells = [(c.__name__, d, op) for c, d, op in matrix.cells(setting.device, setting.collectives())]
@@ -33,8 +33,10 @@ def test_every_algorithm_is_there():
     assert {name for name, _ in _C._algorithms()} == set(matrix_table.ALGORITHMS)
 
 
-def test_the_page_says_what_was_found(ranks):
-    found = {setting: find(ranks, setting) for setting in SETTINGS}
+def test_the_page_says_what_was_found(rank_pool, request):
+    found = {setting: find(rank_pool, setting) for setting in SETTINGS}
+    if request.config.getoption("write_tables", False):
+        matrix_table.write(matrix_table.render(found))
     assert matrix_table.committed() == matrix_table.render(found), (
         "docs/collectives.md is not what the matrix finds; python tests/distributed/matrix_table.py writes it"
     )

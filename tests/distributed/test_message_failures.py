@@ -35,8 +35,8 @@ def wrong_arguments(rank, size, device):
 
 
 @everywhere
-def test_wrong_arguments(ranks, device):
-    ranks.run(2, wrong_arguments, device)
+def test_wrong_arguments(rank_pool, device):
+    rank_pool.run(2, wrong_arguments, device)
 
 
 def mismatched(rank, size, device, what, count):
@@ -61,8 +61,8 @@ def mismatched(rank, size, device, what, count):
 @pairs_of_hosts
 @pytest.mark.parametrize("what", ["count", "dtype"])
 @pytest.mark.parametrize("count", [10, 300_000])
-def test_mismatch_names_both_sides(ranks, device, hosts, what, count):
-    for text in ranks.run(2, mismatched, device, what, count, hosts=hosts):
+def test_mismatch_names_both_sides(rank_pool, device, hosts, what, count):
+    for text in rank_pool.run(2, mismatched, device, what, count, hosts=hosts):
         both = [str(count), str(count + 5)] if what == "count" else ["float32", "int32"]
         assert all(side in text for side in [*both, "rank 0", "rank 1"]), text
 
@@ -89,8 +89,8 @@ def peer_dies(rank, size, device, sends):
 @everywhere
 @pairs_of_hosts
 @pytest.mark.parametrize("sends", [True, False], ids=["send", "recv"])
-def test_dead_peer(ranks, device, hosts, sends):
-    text = ranks.run(2, peer_dies, device, sends, hosts=hosts, dying=[1])[0]
+def test_dead_peer(rank_pool, device, hosts, sends):
+    text = rank_pool.run(2, peer_dies, device, sends, hosts=hosts, dying=[1])[0]
     assert "rank 1" in text and "timed out" not in text, text
 
 
@@ -109,8 +109,8 @@ def peer_leaves(rank, size, device):
 
 @everywhere
 @pairs_of_hosts
-def test_peer_that_leaves(ranks, device, hosts):
-    text = ranks.run(2, peer_leaves, device, hosts=hosts)[0]
+def test_peer_that_leaves(rank_pool, device, hosts):
+    text = rank_pool.run(2, peer_leaves, device, hosts=hosts)[0]
     # Between hosts the end of the connection may be all that is seen.
     assert "rank 1" in text and ("left" in text or (hosts and "ended" in text)), text
 
@@ -136,8 +136,8 @@ def times_out(rank, size, device):
 
 @everywhere
 @pairs_of_hosts
-def test_timeout(ranks, device, hosts):
-    text = ranks.run(2, times_out, device, hosts=hosts)[0]
+def test_timeout(rank_pool, device, hosts):
+    text = rank_pool.run(2, times_out, device, hosts=hosts)[0]
     assert "300 ms" in text and "rank 1" in text and "tag 8" in text, text
 
 
@@ -158,8 +158,8 @@ def waits_briefly(rank, size, device):
 
 
 @everywhere
-def test_wait_with_a_timeout(ranks, device):
-    ranks.run(2, waits_briefly, device)
+def test_wait_with_a_timeout(rank_pool, device):
+    rank_pool.run(2, waits_briefly, device)
 
 
 def aborts(rank, size, device):
@@ -182,8 +182,8 @@ def aborts(rank, size, device):
 
 @everywhere
 @pairs_of_hosts
-def test_abort_while_pending(ranks, device, hosts):
-    for texts in ranks.run(2, aborts, device, hosts=hosts):
+def test_abort_while_pending(rank_pool, device, hosts):
+    for texts in rank_pool.run(2, aborts, device, hosts=hosts):
         assert all("abort" in text for text in texts), texts
 
 
@@ -203,8 +203,8 @@ def destroyed_while_pending(rank, size, device):
 
 
 @everywhere
-def test_destroy_while_pending(ranks, device):
-    ranks.run(2, destroyed_while_pending, device)
+def test_destroy_while_pending(rank_pool, device):
+    rank_pool.run(2, destroyed_while_pending, device)
 
 
 def pending_when_destroyed(rank, size, device):
@@ -222,8 +222,8 @@ def pending_when_destroyed(rank, size, device):
 
 @everywhere
 @pairs_of_hosts
-def test_destroy_delivers(ranks, device, hosts):
-    ranks.run(2, pending_when_destroyed, device, hosts=hosts)
+def test_destroy_delivers(rank_pool, device, hosts):
+    rank_pool.run(2, pending_when_destroyed, device, hosts=hosts)
 
 
 def failed_stream(rank, size):
@@ -251,5 +251,5 @@ def failed_stream(rank, size):
     return str(caught.value)
 
 
-def test_failed_stream(ranks):
-    assert "did not begin its send" in ranks.run(2, failed_stream)[1]
+def test_failed_stream(rank_pool):
+    assert "did not begin its send" in rank_pool.run(2, failed_stream)[1]

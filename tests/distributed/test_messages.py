@@ -88,8 +88,8 @@ def exchange_everything(rank, size, device):
 
 @everywhere
 @every_place
-def test_exchange(ranks, size, hosts, device):
-    ranks.run(size, exchange_everything, device, hosts=hosts)
+def test_exchange(rank_pool, size, hosts, device):
+    rank_pool.run(size, exchange_everything, device, hosts=hosts)
 
 
 def tags_out_of_order(rank, size, device, count):
@@ -122,8 +122,8 @@ def tags_out_of_order(rank, size, device, count):
 @everywhere
 @pairs_of_hosts
 @pytest.mark.parametrize("count", [3, 70_001])
-def test_tags(ranks, device, hosts, count):
-    ranks.run(2, tags_out_of_order, device, count, hosts=hosts)
+def test_tags(rank_pool, device, hosts, count):
+    rank_pool.run(2, tags_out_of_order, device, count, hosts=hosts)
 
 
 def any_source(rank, size, device, count):
@@ -148,8 +148,8 @@ def any_source(rank, size, device, count):
 @everywhere
 @every_place
 @pytest.mark.parametrize("count", [4, 200_000])
-def test_any_source(ranks, size, hosts, device, count):
-    ranks.run(size, any_source, device, count, hosts=hosts)
+def test_any_source(rank_pool, size, hosts, device, count):
+    rank_pool.run(size, any_source, device, count, hosts=hosts)
 
 
 def source_rank_of_a_subgroup(rank, size, device):
@@ -167,8 +167,8 @@ def source_rank_of_a_subgroup(rank, size, device):
 
 
 @everywhere
-def test_source_rank_is_of_the_group(ranks, device):
-    ranks.run(3, source_rank_of_a_subgroup, device)
+def test_source_rank_is_of_the_group(rank_pool, device):
+    rank_pool.run(3, source_rank_of_a_subgroup, device)
 
 
 def to_itself(rank, size, device):
@@ -183,9 +183,9 @@ def to_itself(rank, size, device):
 
 
 @everywhere
-def test_to_itself(ranks, device):
-    ranks.run(2, to_itself, device)
-    ranks.run(1, to_itself, device)
+def test_to_itself(rank_pool, device):
+    rank_pool.run(2, to_itself, device)
+    rank_pool.run(1, to_itself, device)
 
 
 def non_contiguous(rank, size, device):
@@ -215,8 +215,8 @@ def non_contiguous(rank, size, device):
 
 @everywhere
 @pairs_of_hosts
-def test_non_contiguous(ranks, device, hosts):
-    ranks.run(2, non_contiguous, device, hosts=hosts)
+def test_non_contiguous(rank_pool, device, hosts):
+    rank_pool.run(2, non_contiguous, device, hosts=hosts)
 
 
 def with_gradients(rank, size, device):
@@ -234,8 +234,8 @@ def with_gradients(rank, size, device):
 
 
 @everywhere
-def test_with_gradients(ranks, device):
-    ranks.run(2, with_gradients, device)
+def test_with_gradients(rank_pool, device):
+    rank_pool.run(2, with_gradients, device)
 
 
 def in_stream_order(rank, size):
@@ -266,8 +266,8 @@ def in_stream_order(rank, size):
     sync("vdev")
 
 
-def test_in_stream_order(ranks):
-    ranks.run(2, in_stream_order)
+def test_in_stream_order(rank_pool):
+    rank_pool.run(2, in_stream_order)
 
 
 def beside_collectives(rank, size, device):
@@ -295,8 +295,8 @@ def beside_collectives(rank, size, device):
 
 @everywhere
 @pairs_of_hosts
-def test_beside_collectives(ranks, device, hosts):
-    ranks.run(2, beside_collectives, device, hosts=hosts)
+def test_beside_collectives(rank_pool, device, hosts):
+    rank_pool.run(2, beside_collectives, device, hosts=hosts)
 
 
 def from_many_threads(rank, size, device):
@@ -326,8 +326,8 @@ def from_many_threads(rank, size, device):
 
 
 @everywhere
-def test_from_many_threads(ranks, device):
-    ranks.run(2, from_many_threads, device)
+def test_from_many_threads(rank_pool, device):
+    rank_pool.run(2, from_many_threads, device)
 
 
 def handles(rank, size, device):
@@ -362,8 +362,8 @@ def handles(rank, size, device):
 
 
 @everywhere
-def test_handles(ranks, device):
-    ranks.run(2, handles, device)
+def test_handles(rank_pool, device):
+    rank_pool.run(2, handles, device)
 
 
 def objects(rank, size, device):
@@ -382,8 +382,8 @@ def objects(rank, size, device):
 
 @everywhere
 @pairs_of_hosts
-def test_object_lists(ranks, device, hosts):
-    ranks.run(2, objects, device, hosts=hosts)
+def test_object_lists(rank_pool, device, hosts):
+    rank_pool.run(2, objects, device, hosts=hosts)
 
 
 def profiled(rank, size, device):
@@ -405,8 +405,8 @@ def profiled(rank, size, device):
 
 
 @everywhere
-def test_profiler(ranks, device):
-    sender, receiver = ranks.run(2, profiled, device)
+def test_profiler(rank_pool, device):
+    sender, receiver = rank_pool.run(2, profiled, device)
     assert '"Collective name": "send"' in sender and '"Dst Rank": 1' in sender, sender
     assert '"Collective name": "recv"' in receiver and '"Src Rank": 0' in receiver
 
@@ -452,5 +452,5 @@ def cycles_with_messages(rank, size, store, count):
 
 
 @pairs_of_hosts
-def test_cycles_leave_nothing(ranks, hosts):
-    ranks.run(2, cycles_with_messages, 10, hosts=hosts, group=False)
+def test_cycles_leave_nothing(rank_pool, hosts):
+    rank_pool.run(2, cycles_with_messages, 10, hosts=hosts, group=False)

@@ -76,8 +76,8 @@ def both_devices(rank, size, store, backend, bound):
 
 @everywhere
 @pytest.mark.parametrize("bound", [False, True], ids=["unbound", "bound"])
-def test_both_devices(ranks, backend, bound):
-    ranks.run(3, both_devices, backend, bound, group=False)
+def test_both_devices(rank_pool, backend, bound):
+    rank_pool.run(3, both_devices, backend, bound, group=False)
 
 
 def in_flight(rank, size, store, backend):
@@ -92,8 +92,8 @@ def in_flight(rank, size, store, backend):
 
 
 @everywhere
-def test_both_devices_at_once(ranks, backend):
-    ranks.run(2, in_flight, backend, group=False)
+def test_both_devices_at_once(rank_pool, backend):
+    rank_pool.run(2, in_flight, backend, group=False)
 
 
 def subgroups(rank, size, store, backend, bound):
@@ -116,8 +116,8 @@ def subgroups(rank, size, store, backend, bound):
 
 @everywhere
 @pytest.mark.parametrize("bound", [False, True], ids=["unbound", "bound"])
-def test_new_group(ranks, backend, bound):
-    ranks.run(3, subgroups, backend, bound, group=False)
+def test_new_group(rank_pool, backend, bound):
+    rank_pool.run(3, subgroups, backend, bound, group=False)
 
 
 def split(rank, size, store, backend):
@@ -133,8 +133,8 @@ def split(rank, size, store, backend):
 
 
 @everywhere
-def test_split_group(ranks, backend):
-    ranks.run(4, split, backend, group=False)
+def test_split_group(rank_pool, backend):
+    rank_pool.run(4, split, backend, group=False)
 
 
 def meshes(rank, size, store, backend, bound):
@@ -148,8 +148,8 @@ def meshes(rank, size, store, backend, bound):
 
 @everywhere
 @pytest.mark.parametrize("bound", [False, True], ids=["unbound", "bound"])
-def test_device_mesh(ranks, backend, bound):
-    ranks.run(4, meshes, backend, bound, group=False)
+def test_device_mesh(rank_pool, backend, bound):
+    rank_pool.run(4, meshes, backend, bound, group=False)
 
 
 def training(rank, size, store, backend):
@@ -182,8 +182,8 @@ def training(rank, size, store, backend):
 
 
 @everywhere
-def test_ddp_on_both_devices(ranks, backend):
-    ranks.run(2, training, backend, group=False)
+def test_ddp_on_both_devices(rank_pool, backend):
+    rank_pool.run(2, training, backend, group=False)
 
 
 def offloaded(rank, size, store, backend):
@@ -207,8 +207,8 @@ def offloaded(rank, size, store, backend):
 
 
 @everywhere
-def test_fsdp_with_offloaded_shards(ranks, backend):
-    ranks.run(2, offloaded, backend, group=False)
+def test_fsdp_with_offloaded_shards(rank_pool, backend):
+    rank_pool.run(2, offloaded, backend, group=False)
 
 
 def made_again(rank, size, store):
@@ -221,8 +221,8 @@ def made_again(rank, size, store):
         dist.destroy_process_group()
 
 
-def test_destroyed_and_made_again(ranks):
-    ranks.run(2, made_again, group=False)
+def test_destroyed_and_made_again(rank_pool):
+    rank_pool.run(2, made_again, group=False)
 
 
 def refused(rank, size, store):
@@ -232,5 +232,5 @@ def refused(rank, size, store):
     use(dist.group.WORLD, "vdev")
 
 
-def test_refuses_devices_without_backend(ranks):
-    ranks.run(2, refused, group=False)
+def test_refuses_devices_without_backend(rank_pool):
+    rank_pool.run(2, refused, group=False)

@@ -42,8 +42,8 @@ def meeting(rank, size):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_waits_for_all(ranks, size):
-    ranks.run(size, meeting)
+def test_waits_for_all(rank_pool, size):
+    rank_pool.run(size, meeting)
 
 
 def leaving_no_key(rank, size):
@@ -54,8 +54,8 @@ def leaving_no_key(rank, size):
         pass  # a rank may still be on its way out
 
 
-def test_leaves_no_key(ranks):
-    ranks.run(2, leaving_no_key)
+def test_leaves_no_key(rank_pool):
+    rank_pool.run(2, leaving_no_key)
 
 
 def entries(rank, size):
@@ -71,8 +71,8 @@ def entries(rank, size):
         dist.monitored_barrier(timeout=30.0)
 
 
-def test_is_what_torch_calls(ranks):
-    ranks.run(2, entries)
+def test_is_what_torch_calls(rank_pool):
+    rank_pool.run(2, entries)
 
 
 def on_cards_only(rank, size, shared):
@@ -80,8 +80,8 @@ def on_cards_only(rank, size, shared):
     entries(rank, size)
 
 
-def test_is_what_torch_calls_without_cpu_tensors(ranks):
-    ranks.run(2, on_cards_only, group=False)
+def test_is_what_torch_calls_without_cpu_tensors(rank_pool):
+    rank_pool.run(2, on_cards_only, group=False)
 
 
 def wrapped(rank, size, shared):
@@ -94,8 +94,8 @@ def wrapped(rank, size, shared):
         dist.set_debug_level(before)
 
 
-def test_is_what_torch_calls_at_the_debug_level_detail(ranks):
-    ranks.run(2, wrapped, group=False)
+def test_is_what_torch_calls_at_the_debug_level_detail(rank_pool):
+    rank_pool.run(2, wrapped, group=False)
 
 
 def one_missing(rank, size):
@@ -117,8 +117,8 @@ def one_missing(rank, size):
     return text
 
 
-def test_names_the_missing_rank(ranks):
-    texts = ranks.run(3, one_missing)
+def test_names_the_missing_rank(rank_pool):
+    texts = rank_pool.run(3, one_missing)
     assert len(set(texts)) == 1
     assert texts[0].startswith(
         "Rank 1 failed to pass monitoredBarrier in 500 ms (group default_pg of 3 ranks, according to rank 0)"
@@ -139,8 +139,8 @@ def without_first(rank, size):
     return text
 
 
-def test_names_rank_0(ranks):
-    texts = ranks.run(3, without_first)
+def test_names_rank_0(rank_pool):
+    texts = rank_pool.run(3, without_first)
     assert len(set(texts)) == 1
     assert texts[0].startswith("Rank 0 failed to pass monitoredBarrier in 500 ms")
 
@@ -158,8 +158,8 @@ def several_missing(rank, size, wait_all_ranks):
 @pytest.mark.parametrize(
     ("wait_all_ranks", "named"), [(False, "Rank 1 failed to"), (True, "Ranks 1, 3, 4 failed to")]
 )
-def test_names_the_first_or_all(ranks, wait_all_ranks, named):
-    first, _, third, _, _ = ranks.run(5, several_missing, wait_all_ranks)
+def test_names_the_first_or_all(rank_pool, wait_all_ranks, named):
+    first, _, third, _, _ = rank_pool.run(5, several_missing, wait_all_ranks)
     assert first == third
     assert first.startswith(named)
 
@@ -181,8 +181,8 @@ def in_subgroups(rank, size):
     dist.monitored_barrier(timeout=FOREVER)
 
 
-def test_of_subgroups(ranks):
-    ranks.run(4, in_subgroups)
+def test_of_subgroups(rank_pool):
+    rank_pool.run(4, in_subgroups)
 
 
 def while_stuck(rank, size, device):
@@ -198,8 +198,8 @@ def while_stuck(rank, size, device):
 
 
 @pytest.mark.parametrize("device", ["vdev", "cpu"])
-def test_needs_no_communicator(ranks, device):
-    ranks.run(3, while_stuck, device)
+def test_needs_no_communicator(rank_pool, device):
+    rank_pool.run(3, while_stuck, device)
 
 
 def after_death(rank, size):
@@ -212,8 +212,8 @@ def after_death(rank, size):
     return failure(timeout=datetime.timedelta(seconds=2), wait_all_ranks=True)
 
 
-def test_tells_who_is_gone_from_a_failed_group(ranks):
-    first, _, third = ranks.run(3, after_death, dying=[1], group_timeout=10)
+def test_tells_who_is_gone_from_a_failed_group(rank_pool):
+    first, _, third = rank_pool.run(3, after_death, dying=[1], group_timeout=10)
     assert first == third
     assert first.startswith("Rank 1 failed to pass monitoredBarrier")
 
@@ -232,8 +232,8 @@ def made_again(rank, size, shared):
         dist.destroy_process_group()
 
 
-def test_of_a_group_made_again(ranks):
-    ranks.run(2, made_again, group=False)
+def test_of_a_group_made_again(rank_pool):
+    rank_pool.run(2, made_again, group=False)
 
 
 def of_split_groups(rank, size, shared):
@@ -245,8 +245,8 @@ def of_split_groups(rank, size, shared):
     vccl.monitored_barrier(timeout=FOREVER)
 
 
-def test_of_split_groups(ranks):
-    ranks.run(3, of_split_groups, group=False)
+def test_of_split_groups(rank_pool):
+    rank_pool.run(3, of_split_groups, group=False)
 
 
 def misused(rank, size):
@@ -265,8 +265,8 @@ def misused(rank, size):
         vccl.monitored_barrier()  # none of these counted
 
 
-def test_refuses_what_it_cannot_serve(ranks):
-    ranks.run(2, misused)
+def test_refuses_what_it_cannot_serve(rank_pool):
+    rank_pool.run(2, misused)
 
 
 def timed_by_group(rank, size, shared):
@@ -279,5 +279,5 @@ def timed_by_group(rank, size, shared):
     shared.wait(["rank 0 has failed"], PATIENCE)
 
 
-def test_takes_the_timeout_of_the_group(ranks):
-    ranks.run(2, timed_by_group, group=False)
+def test_takes_the_timeout_of_the_group(rank_pool):
+    rank_pool.run(2, timed_by_group, group=False)

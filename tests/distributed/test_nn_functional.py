@@ -85,16 +85,16 @@ def every_case(rank, size, device):
 
 @pytest.mark.parametrize("device", ["vdev", "cpu"])
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_results_and_gradients(ranks, size, device):
-    ranks.run(size, every_case, device)
+def test_results_and_gradients(rank_pool, size, device):
+    rank_pool.run(size, every_case, device)
 
 
 def over_hosts(rank, size):
     every_case(rank, size, "vdev")
 
 
-def test_results_and_gradients_over_two_hosts(ranks):
-    ranks.run(3, over_hosts, hosts=["here", "there", "there"])
+def test_results_and_gradients_over_two_hosts(rank_pool):
+    rank_pool.run(3, over_hosts, hosts=["here", "there", "there"])
 
 
 def mixed(rank, size, store):
@@ -102,8 +102,8 @@ def mixed(rank, size, store):
     every_case(rank, size, "vdev")
 
 
-def test_results_and_gradients_in_a_mixed_group(ranks):
-    ranks.run(2, mixed, group=False)
+def test_results_and_gradients_in_a_mixed_group(rank_pool):
+    rank_pool.run(2, mixed, group=False)
 
 
 def unpatched(rank, size):
@@ -114,5 +114,5 @@ def unpatched(rank, size):
         functional._AllGatherBase.backward.__wrapped__(y.grad_fn, torch.ones_like(y))
 
 
-def test_needs_the_changed_backward(ranks):
-    ranks.run(2, unpatched)
+def test_needs_the_changed_backward(rank_pool):
+    rank_pool.run(2, unpatched)

@@ -85,23 +85,23 @@ everywhere = pytest.mark.parametrize("backend", BACKENDS, ids=lambda name: name.
 
 @everywhere
 @pytest.mark.parametrize("size", [1, 3])
-def test_collectives(ranks, size, backend):
-    ranks.run(size, in_group, backend, collectives, group=False)
+def test_collectives(rank_pool, size, backend):
+    rank_pool.run(size, in_group, backend, collectives, group=False)
 
 
 @everywhere
-def test_broadcast_through_a_chosen_device(ranks, backend):
-    ranks.run(2, on_each_device, backend, collectives, group=False)
+def test_broadcast_through_a_chosen_device(rank_pool, backend):
+    rank_pool.run(2, on_each_device, backend, collectives, group=False)
 
 
 @everywhere
-def test_send_and_recv(ranks, backend):
-    ranks.run(2, in_group, backend, point_to_point, group=False)
+def test_send_and_recv(rank_pool, backend):
+    rank_pool.run(2, in_group, backend, point_to_point, group=False)
 
 
 @everywhere
-def test_send_and_recv_through_a_chosen_device(ranks, backend):
-    ranks.run(4, on_each_device, backend, point_to_point, group=False)
+def test_send_and_recv_through_a_chosen_device(rank_pool, backend):
+    rank_pool.run(4, on_each_device, backend, point_to_point, group=False)
 
 
 def in_subgroups(rank, size):
@@ -116,8 +116,8 @@ def in_subgroups(rank, size):
             assert gathered == members
 
 
-def test_of_subgroups(ranks):
-    ranks.run(4, in_subgroups)
+def test_of_subgroups(rank_pool):
+    rank_pool.run(4, in_subgroups)
 
 
 def from_other_devices(rank, size, store):
@@ -130,5 +130,5 @@ def from_other_devices(rank, size, store):
         assert tensor.tolist() == [other] * 3
 
 
-def test_card_tensors_as_objects(ranks):
-    ranks.run(2, from_other_devices, group=False)
+def test_card_tensors_as_objects(rank_pool):
+    rank_pool.run(2, from_other_devices, group=False)

@@ -104,8 +104,8 @@ def with_fsdp2(rank, size, device, shape):
 
 @everywhere
 @pytest.mark.parametrize("shape", [(1,), (2,), (3,), (4,), (2, 2)], ids=str)
-def test_fsdp2(ranks, device, shape):
-    ranks.run(int(torch.tensor(shape).prod()), with_fsdp2, device, shape)
+def test_fsdp2(rank_pool, device, shape):
+    rank_pool.run(int(torch.tensor(shape).prod()), with_fsdp2, device, shape)
 
 
 def with_divide_factor(rank, size, device, shape):
@@ -121,8 +121,8 @@ def with_divide_factor(rank, size, device, shape):
 
 @everywhere
 @pytest.mark.parametrize("shape", [(2,), (2, 2)], ids=str)
-def test_fsdp2_with_another_divisor(ranks, device, shape):
-    ranks.run(int(torch.tensor(shape).prod()), with_divide_factor, device, shape)
+def test_fsdp2_with_another_divisor(rank_pool, device, shape):
+    rank_pool.run(int(torch.tensor(shape).prod()), with_divide_factor, device, shape)
 
 
 def with_mixed_precision(rank, size, device):
@@ -145,8 +145,8 @@ def with_mixed_precision(rank, size, device):
 
 
 @everywhere
-def test_fsdp2_with_mixed_precision(ranks, device):
-    ranks.run(2, with_mixed_precision, device)
+def test_fsdp2_with_mixed_precision(rank_pool, device):
+    rank_pool.run(2, with_mixed_precision, device)
 
 
 def with_fsdp1(rank, size, device, strategy):
@@ -167,8 +167,8 @@ def with_fsdp1(rank, size, device, strategy):
 
 @everywhere
 @pytest.mark.parametrize("strategy", ["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"])
-def test_fsdp1(ranks, device, strategy):
-    ranks.run(4 if strategy == "HYBRID_SHARD" else 2, with_fsdp1, device, strategy)
+def test_fsdp1(rank_pool, device, strategy):
+    rank_pool.run(4 if strategy == "HYBRID_SHARD" else 2, with_fsdp1, device, strategy)
 
 
 def with_tensor_parallel(rank, size, device, sequence):
@@ -191,8 +191,8 @@ def with_tensor_parallel(rank, size, device, sequence):
 @everywhere
 @pytest.mark.parametrize("sequence", [False, True], ids=["plain", "sequence"])
 @pytest.mark.parametrize("size", [2, 4])
-def test_tensor_parallel(ranks, size, device, sequence):
-    ranks.run(size, with_tensor_parallel, device, sequence)
+def test_tensor_parallel(rank_pool, size, device, sequence):
+    rank_pool.run(size, with_tensor_parallel, device, sequence)
 
 
 def with_both(rank, size, device):
@@ -206,8 +206,8 @@ def with_both(rank, size, device):
 
 
 @everywhere
-def test_tensor_parallel_and_fsdp2(ranks, device):
-    ranks.run(4, with_both, device)
+def test_tensor_parallel_and_fsdp2(rank_pool, device):
+    rank_pool.run(4, with_both, device)
 
 
 PLACEMENTS = [Replicate(), Shard(0), Shard(1), Partial()]
@@ -235,9 +235,9 @@ def redistributing(rank, size, device):
 
 @everywhere
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_dtensor(ranks, size, device):
+def test_dtensor(rank_pool, size, device):
     """Sizes that the number of ranks does not divide, too."""
-    ranks.run(size, redistributing, device)
+    rank_pool.run(size, redistributing, device)
 
 
 def with_zero(rank, size, device):
@@ -253,8 +253,8 @@ def with_zero(rank, size, device):
 
 @everywhere
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_zero(ranks, size, device):
-    ranks.run(size, with_zero, device)
+def test_zero(rank_pool, size, device):
+    rank_pool.run(size, with_zero, device)
 
 
 # As in PyTorch's own example of FSDP2: no rank calls set_device().
@@ -303,5 +303,5 @@ def a_chosen_card_stays(rank, size):
     assert torch.vdev.current_device() == card
 
 
-def test_a_mesh_leaves_the_card_that_was_chosen(ranks):
-    ranks.run(2, a_chosen_card_stays, env={"LOCAL_RANK": "7"})
+def test_a_mesh_leaves_the_card_that_was_chosen(rank_pool):
+    rank_pool.run(2, a_chosen_card_stays, env={"LOCAL_RANK": "7"})

@@ -77,8 +77,8 @@ def each_collective(rank, size, device, path):
 
 
 @everywhere
-def test_each_collective(ranks, device, tmp_path):
-    for before, name, wanted, found in ranks.run(2, each_collective, device, str(tmp_path / "trace")):
+def test_each_collective(rank_pool, device, tmp_path):
+    for before, name, wanted, found in rank_pool.run(2, each_collective, device, str(tmp_path / "trace")):
         told = [
             (args["Collective name"], args["In msg nelems"], args["Out msg nelems"], args["dtype"])
             for args in found
@@ -116,8 +116,8 @@ def split(rank, size, device, path):
 
 
 @everywhere
-def test_parts_and_roots(ranks, device, tmp_path):
-    ranks.run(2, split, device, str(tmp_path / "trace"))
+def test_parts_and_roots(rank_pool, device, tmp_path):
+    rank_pool.run(2, split, device, str(tmp_path / "trace"))
 
 
 def messages(rank, size, device, path):
@@ -145,5 +145,5 @@ def messages(rank, size, device, path):
 
 
 @everywhere
-def test_messages(ranks, device, tmp_path):
-    ranks.run(2, messages, device, str(tmp_path / "trace"))
+def test_messages(rank_pool, device, tmp_path):
+    rank_pool.run(2, messages, device, str(tmp_path / "trace"))

@@ -84,12 +84,12 @@ def one_thread(rank, size):
     torch.vdev.synchronize()
 
 
-def test_one_thread(ranks):
-    ranks.run(2, one_thread)
+def test_one_thread(rank_pool):
+    rank_pool.run(2, one_thread)
 
 
-def test_one_thread_on_two_hosts(ranks):
-    ranks.run(2, one_thread, hosts=["here", "there"])
+def test_one_thread_on_two_hosts(rank_pool):
+    rank_pool.run(2, one_thread, hosts=["here", "there"])
 
 
 def dealt_with(rank, size, how):
@@ -109,8 +109,8 @@ def dealt_with(rank, size, how):
 
 
 @pytest.mark.parametrize("how", ["destroy", "abort"])
-def test_until_the_group_is_dealt_with(ranks, how):
-    ranks.run(2, dealt_with, how)
+def test_until_the_group_is_dealt_with(rank_pool, how):
+    rank_pool.run(2, dealt_with, how)
 
 
 def two_threads(rank, size):
@@ -140,8 +140,8 @@ def two_threads(rank, size):
     raises(lambda: x[0].item())
 
 
-def test_a_bystander_on_the_same_stream(ranks):
-    ranks.run(2, two_threads)
+def test_a_bystander_on_the_same_stream(rank_pool):
+    rank_pool.run(2, two_threads)
 
 
 def memory_goes_round(rank, size):
@@ -168,8 +168,8 @@ def memory_goes_round(rank, size):
     assert torch.zeros(100_000, device="vdev").sum().item() == 0
 
 
-def test_freed_and_moved_memory(ranks):
-    ranks.run(2, memory_goes_round)
+def test_freed_and_moved_memory(rank_pool):
+    rank_pool.run(2, memory_goes_round)
 
 
 def asynchronous(rank, size):
@@ -196,8 +196,8 @@ def asynchronous(rank, size):
     assert table.sum().item() == (3 + rank) * 9
 
 
-def test_asynchronous_collectives_and_strided_outputs(ranks):
-    ranks.run(2, asynchronous)
+def test_asynchronous_collectives_and_strided_outputs(rank_pool):
+    rank_pool.run(2, asynchronous)
 
 
 def on_the_cpu(rank, size):
@@ -209,8 +209,8 @@ def on_the_cpu(rank, size):
         work.get_future().wait()
 
 
-def test_waits_on_the_cpu(ranks):
-    ranks.run(2, on_the_cpu)
+def test_waits_on_the_cpu(rank_pool):
+    rank_pool.run(2, on_the_cpu)
 
 
 def messages(rank, size, ended):
@@ -238,8 +238,8 @@ def messages(rank, size, ended):
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["at once", "after its end"])
-def test_messages(ranks, ended):
-    ranks.run(2, messages, ended)
+def test_messages(rank_pool, ended):
+    rank_pool.run(2, messages, ended)
 
 
 def handed_on(rank, size):
@@ -264,8 +264,8 @@ def handed_on(rank, size):
         raises(lambda: other[0].item(), "send")
 
 
-def test_other_groups_that_read_it(ranks):
-    ranks.run(2, handed_on)
+def test_other_groups_that_read_it(rank_pool):
+    rank_pool.run(2, handed_on)
 
 
 def overwritten(rank, size):
@@ -281,8 +281,8 @@ def overwritten(rank, size):
     raises(lambda: x[0].item())
 
 
-def test_a_collective_that_overwrites_it(ranks):
-    ranks.run(2, overwritten)
+def test_a_collective_that_overwrites_it(rank_pool):
+    rank_pool.run(2, overwritten)
 
 
 def copied_without_waiting(rank, size):
@@ -311,8 +311,8 @@ def copied_without_waiting(rank, size):
     assert pinned.tolist() == [1.0] * (3 + rank)
 
 
-def test_copies_that_nobody_waits_for(ranks):
-    ranks.run(2, copied_without_waiting)
+def test_copies_that_nobody_waits_for(rank_pool):
+    rank_pool.run(2, copied_without_waiting)
 
 
 def between_cards(rank, size):
@@ -323,8 +323,8 @@ def between_cards(rank, size):
     assert other.sum().item() == 0
 
 
-def test_copies_between_cards(ranks):
-    ranks.run(2, between_cards)
+def test_copies_between_cards(rank_pool):
+    rank_pool.run(2, between_cards)
 
 
 def in_backward(rank, size):
@@ -337,8 +337,8 @@ def in_backward(rank, size):
     raises(lambda: (weight[: 3 + rank] * x).sum().backward())
 
 
-def test_backward_raises_where_it_was_called(ranks):
-    ranks.run(2, in_backward)
+def test_backward_raises_where_it_was_called(rank_pool):
+    rank_pool.run(2, in_backward)
 
 
 def skipped(rank, size):
@@ -361,8 +361,8 @@ def skipped(rank, size):
     raises(torch.vdev.synchronize, "did not run its all_reduce")
 
 
-def test_a_skipped_collective(ranks):
-    ranks.run(2, skipped)
+def test_a_skipped_collective(rank_pool):
+    rank_pool.run(2, skipped)
 
 
 def destroyed_on_the_way(rank, size):
@@ -384,8 +384,8 @@ def destroyed_on_the_way(rank, size):
         hear("destroyed")
 
 
-def test_a_group_that_is_destroyed_while_a_collective_is_under_way(ranks):
-    ranks.run(2, destroyed_on_the_way)
+def test_a_group_that_is_destroyed_while_a_collective_is_under_way(rank_pool):
+    rank_pool.run(2, destroyed_on_the_way)
 
 
 def batched(rank, size):
@@ -402,8 +402,8 @@ def batched(rank, size):
     raises(lambda: second[0].item(), "all_reduce")
 
 
-def test_coalesced_collectives(ranks):
-    ranks.run(2, batched)
+def test_coalesced_collectives(rank_pool):
+    rank_pool.run(2, batched)
 
 
 def wrapped(rank, size):
@@ -423,5 +423,5 @@ def wrapped(rank, size):
         torch.vdev.synchronize()
 
 
-def test_ddp(ranks):
-    ranks.run(2, wrapped)
+def test_ddp(rank_pool):
+    rank_pool.run(2, wrapped)

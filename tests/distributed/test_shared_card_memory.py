@@ -78,9 +78,9 @@ def failed_result(rank, size):
     assert theirs.recv().data_ptr() == x.data_ptr()
 
 
-def test_what_a_failed_collective_should_have_written_is_not_sent(ranks):
-    ranks.run(2, failed_result)
+def test_what_a_failed_collective_should_have_written_is_not_sent(rank_pool):
+    rank_pool.run(2, failed_result)
 
 
-def test_collectives_on_memory_of_another_process(ranks, tmp_path):
-    ranks.run(2, body, str(tmp_path / "socket"))
+def test_collectives_on_memory_of_another_process(rank_pool, tmp_path):
+    rank_pool.run(2, body, str(tmp_path / "socket"))

@@ -130,8 +130,8 @@ def in_place(rank, size):
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_every_collective_reads_the_peers_memory_in_place(ranks, size):
-    for touched in ranks.run(size, in_place, env=SHARE):
+def test_every_collective_reads_the_peers_memory_in_place(rank_pool, size):
+    for touched in rank_pool.run(size, in_place, env=SHARE):
         assert touched >= COUNT * 4
 
 
@@ -141,8 +141,8 @@ def every_collective(rank, size):
             each_collective(rank, size, dtype)
 
 
-def test_ranks_on_two_hosts(ranks):
-    ranks.run(3, every_collective, hosts=("a", "b", "a"), env=SHARE)
+def test_ranks_on_two_hosts(rank_pool):
+    rank_pool.run(3, every_collective, hosts=("a", "b", "a"), env=SHARE)
 
 
 def where_it_lies(rank, size, call):
@@ -169,9 +169,9 @@ def which_collectives(rank, size):
         return touched
 
 
-def test_a_collective_touches_pages_of_its_peers(ranks):
+def test_a_collective_touches_pages_of_its_peers(rank_pool):
     """pages_of_peers() would also be above zero after a single collective: here each is looked at alone."""
-    one, other = ranks.run(2, which_collectives, env=SHARE)
+    one, other = rank_pool.run(2, which_collectives, env=SHARE)
     for name in one:
         assert one[name] + other[name] >= COUNT * 4, name
 
@@ -186,8 +186,8 @@ def mixed(rank, size, plain):
 
 
 @pytest.mark.parametrize("size, plain", [(2, [0]), (2, [1]), (3, [1]), (3, [0, 2])])
-def test_some_ranks_share_nothing(ranks, size, plain):
-    ranks.run(size, mixed, plain, env=SHARE)
+def test_some_ranks_share_nothing(rank_pool, size, plain):
+    rank_pool.run(size, mixed, plain, env=SHARE)
 
 
 def without_memory(rank, size, store, plain):
@@ -201,8 +201,8 @@ def without_memory(rank, size, store, plain):
             assert is_shared(torch.empty(COUNT))
 
 
-def test_some_ranks_never_asked_for_it(ranks):
-    ranks.run(3, without_memory, [1], group=False)
+def test_some_ranks_never_asked_for_it(rank_pool):
+    rank_pool.run(3, without_memory, [1], group=False)
 
 
 def odd_tensors(rank, size):
@@ -248,8 +248,8 @@ def odd_tensors(rank, size):
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_slices_and_tensors_made_before(ranks, size):
-    ranks.run(size, odd_tensors, env=SHARE)
+def test_slices_and_tensors_made_before(rank_pool, size):
+    rank_pool.run(size, odd_tensors, env=SHARE)
 
 
 def dropped(rank, size):
@@ -276,8 +276,8 @@ def dropped(rank, size):
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_tensors_dropped_while_a_collective_runs(ranks, size):
-    ranks.run(size, dropped, env=SHARE)
+def test_tensors_dropped_while_a_collective_runs(rank_pool, size):
+    rank_pool.run(size, dropped, env=SHARE)
 
 
 def messages(rank, size, plain):
@@ -312,8 +312,8 @@ def messages(rank, size, plain):
 
 
 @pytest.mark.parametrize("size, plain", [(2, []), (3, []), (2, [0]), (3, [1])])
-def test_messages(ranks, size, plain):
-    for touched in ranks.run(size, messages, plain, env=SHARE):
+def test_messages(rank_pool, size, plain):
+    for touched in rank_pool.run(size, messages, plain, env=SHARE):
         assert touched is None or touched >= 1_500_000 * 4
 
 
@@ -359,13 +359,11 @@ def test_before_and_after_the_group(fresh_ranks):
 
 
 @pytest.fixture
-def fresh_ranks():
-    """Ranks of this test's own: processes that have never shared anything."""
-    from rank_pool import RankPool
-
-    pool = RankPool()
-    yield pool
-    pool.close()
+def fresh_ranks(rank_pool):
+    """Processes that have never shared anything, and that no other test uses."""
+    rank_pool.renew()
+    yield rank_pool
+    rank_pool.renew()
 
 
 def bad_value(rank, size, store):
@@ -396,8 +394,8 @@ def groups_come_and_go(rank, size, store):
         assert seen[-1][1] == 1, "the peer's memory is still mapped"
 
 
-def test_groups_leave_nothing_behind(ranks):
-    ranks.run(2, groups_come_and_go, group=False)
+def test_groups_leave_nothing_behind(rank_pool):
+    rank_pool.run(2, groups_come_and_go, group=False)
 
 
 def child_beside_collectives(rank, size):
@@ -421,8 +419,8 @@ def child_beside_collectives(rank, size):
         return pages_of_peers()
 
 
-def test_a_forked_child_of_a_rank(ranks):
-    for touched in ranks.run(2, child_beside_collectives, env=SHARE):
+def test_a_forked_child_of_a_rank(rank_pool):
+    for touched in rank_pool.run(2, child_beside_collectives, env=SHARE):
         assert touched > 0
 
 
@@ -488,14 +486,14 @@ def train_with_ddp(rank, size):
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_ddp(ranks, size):
+def test_ddp(rank_pool, size):
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(STEPS):
         optimizer.zero_grad()
         model(torch.cat([batch(step, rank) for rank in range(size)])).square().mean().backward()
         optimizer.step()
-    answers = ranks.run(size, train_with_ddp, env=SHARE)
+    answers = rank_pool.run(size, train_with_ddp, env=SHARE)
     # Where ranks outnumber cores, one may find every time that the others have done its share.
     assert sum(touched for _, touched in answers) > 0
     for parameters, _ in answers:
@@ -519,5 +517,5 @@ def beside_cards(rank, size):
             assert got.cpu().eq(size**5).all()
 
 
-def test_beside_cards(ranks):
-    ranks.run(2, beside_cards, env=SHARE)
+def test_beside_cards(rank_pool):
+    rank_pool.run(2, beside_cards, env=SHARE)

@@ -41,9 +41,9 @@ def reduced(rank, size):
     assert nothing._nnz() == 0
 
 
-def test_all_reduce(ranks):
-    ranks.run(3, reduced)
-    ranks.run(2, reduced, hosts=["here", "there"])
+def test_all_reduce(rank_pool):
+    rank_pool.run(3, reduced)
+    rank_pool.run(2, reduced, hosts=["here", "there"])
 
 
 def after_the_stream(rank, size):
@@ -62,8 +62,8 @@ def after_the_stream(rank, size):
     assert torch.equal(doubled.cpu().to_dense(), torch.full((4,), size * (size + 1.0)))
 
 
-def test_order(ranks):
-    ranks.run(2, after_the_stream)
+def test_order(rank_pool):
+    rank_pool.run(2, after_the_stream)
 
 
 def memory(rank, size):
@@ -77,8 +77,8 @@ def memory(rank, size):
     assert torch.vdev.memory_allocated() == before
 
 
-def test_memory_is_given_back(ranks):
-    ranks.run(2, memory)
+def test_memory_is_given_back(rank_pool):
+    rank_pool.run(2, memory)
 
 
 def refused(rank, size):
@@ -97,8 +97,8 @@ def refused(rank, size):
     assert torch.equal(mine.to_dense().cpu(), size * torch.eye(3))
 
 
-def test_refused(ranks):
-    ranks.run(2, refused)
+def test_refused(rank_pool):
+    rank_pool.run(2, refused)
 
 
 def different_shapes(rank, size):
@@ -108,8 +108,8 @@ def different_shapes(rank, size):
         dist.all_reduce(mine, group=group)
 
 
-def test_different_shapes(ranks):
-    ranks.run(2, different_shapes)
+def test_different_shapes(rank_pool):
+    rank_pool.run(2, different_shapes)
 
 
 class Words(torch.nn.Module):
@@ -142,6 +142,6 @@ def trained(rank, size):
         torch.testing.assert_close(model.module.get_parameter(name).cpu(), parameter, msg=name)
 
 
-def test_ddp(ranks):
-    ranks.run(2, trained)
-    ranks.run(3, trained)
+def test_ddp(rank_pool):
+    rank_pool.run(2, trained)
+    rank_pool.run(3, trained)

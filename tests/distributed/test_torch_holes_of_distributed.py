@@ -36,8 +36,8 @@ def without_default_backend(rank, size, store):
         group._register_on_completion_hook(print)
 
 
-def test_hole_of_default_backend(ranks):
-    ranks.run(1, without_default_backend, group=False)
+def test_hole_of_default_backend(rank_pool):
+    rank_pool.run(1, without_default_backend, group=False)
 
 
 class Interrupted(Exception):
@@ -77,8 +77,8 @@ def interrupted_in_constructor(rank, size, store):
     assert isinstance(caught.value.__context__, dist.DistError)
 
 
-def test_hole_of_rendezvous(ranks):
-    ranks.run(1, interrupted_in_constructor, group=False)
+def test_hole_of_rendezvous(rank_pool):
+    rank_pool.run(1, interrupted_in_constructor, group=False)
 
 
 SPLIT_AGAIN = """
@@ -110,8 +110,8 @@ def without_common_names(rank, size, store):
     assert names[0] != names[1]
 
 
-def test_hole_of_group_names(ranks):
-    ranks.run(2, without_common_names, group=False)
+def test_hole_of_group_names(rank_pool):
+    rank_pool.run(2, without_common_names, group=False)
 
 
 def test_hole_of_group_descriptions():
@@ -126,8 +126,8 @@ def without_sequence_numbers(rank, size, store):
                 ask()
 
 
-def test_hole_of_sequence_numbers(ranks):
-    ranks.run(1, without_sequence_numbers, group=False)
+def test_hole_of_sequence_numbers(rank_pool):
+    rank_pool.run(1, without_sequence_numbers, group=False)
 
 
 def without_capabilities(rank, size, store):
@@ -138,8 +138,8 @@ def without_capabilities(rank, size, store):
                 dist.new_group(backend=backend)
 
 
-def test_hole_of_capabilities(ranks):
-    ranks.run(1, without_capabilities, group=False)
+def test_hole_of_capabilities(rank_pool):
+    rank_pool.run(1, without_capabilities, group=False)
 
 
 def without_timeouts(rank, size, store):
@@ -151,8 +151,8 @@ def without_timeouts(rank, size, store):
     assert group._get_backend(torch.device("vdev")).options._timeout == MINUTE
 
 
-def test_hole_of_timeouts(ranks):
-    ranks.run(1, without_timeouts, group=False)
+def test_hole_of_timeouts(rank_pool):
+    rank_pool.run(1, without_timeouts, group=False)
 
 
 def without_shrinking(rank, size, store):
@@ -168,8 +168,8 @@ def without_shrinking(rank, size, store):
     assert [device.type for device in shrunk._device_types] == ["cpu"]
 
 
-def test_hole_of_shrink_group(ranks):
-    ranks.run(3, without_shrinking, group=False)
+def test_hole_of_shrink_group(rank_pool):
+    rank_pool.run(3, without_shrinking, group=False)
 
 
 def without_monitored_barrier(rank, size, store):
@@ -181,8 +181,8 @@ def without_monitored_barrier(rank, size, store):
             dist.new_group(backend="vdev:vccl").monitored_barrier()
 
 
-def test_hole_of_monitored_barrier(ranks):
-    ranks.run(1, without_monitored_barrier, group=False)
+def test_hole_of_monitored_barrier(rank_pool):
+    rank_pool.run(1, without_monitored_barrier, group=False)
 
 
 def left_coalescing(rank, size, store):
@@ -195,8 +195,8 @@ def left_coalescing(rank, size, store):
     group._get_backend(torch.device("cpu"))._cancel_coalescing()
 
 
-def test_hole_of_coalescing(ranks):
-    ranks.run(1, left_coalescing, group=False)
+def test_hole_of_coalescing(rank_pool):
+    rank_pool.run(1, left_coalescing, group=False)
 
 
 def without_hooks(rank, size, store):
@@ -208,8 +208,8 @@ def without_hooks(rank, size, store):
         assert net._get_ddp_logging_data()["backend_name"] == "custom"
 
 
-def test_hole_of_ddp(ranks):
-    ranks.run(1, without_hooks, group=False)
+def test_hole_of_ddp(rank_pool):
+    rank_pool.run(1, without_hooks, group=False)
 
 
 def without_backward(rank, size, store):
@@ -223,8 +223,8 @@ def without_backward(rank, size, store):
             y.sum().backward()
 
 
-def test_hole_of_all_gather_backward(ranks):
-    ranks.run(1, without_backward, group=False)
+def test_hole_of_all_gather_backward(rank_pool):
+    rank_pool.run(1, without_backward, group=False)
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12, 7), reason="Python has closed this hole")

@@ -59,8 +59,8 @@ def of_its_default_backend(rank, size, store, backend):
 
 
 @every_backend
-def test_default_backend(ranks, backend):
-    ranks.run(2, of_its_default_backend, backend, group=False)
+def test_default_backend(rank_pool, backend):
+    rank_pool.run(2, of_its_default_backend, backend, group=False)
 
 
 def counting(rank, size, store, backend):
@@ -80,8 +80,8 @@ def counting(rank, size, store, backend):
 
 
 @every_backend
-def test_sequence_numbers(ranks, backend):
-    ranks.run(2, counting, backend, group=False)
+def test_sequence_numbers(rank_pool, backend):
+    rank_pool.run(2, counting, backend, group=False)
 
 
 def named_by_ranks(rank, size, store):
@@ -107,8 +107,8 @@ def named_by_ranks(rank, size, store):
         assert told[0] != told[1]  # torch's own
 
 
-def test_group_names(ranks):
-    ranks.run(3, named_by_ranks, group=False)
+def test_group_names(rank_pool):
+    rank_pool.run(3, named_by_ranks, group=False)
 
 
 def split_again(rank, size, store):
@@ -120,8 +120,8 @@ def split_again(rank, size, store):
         dist.destroy_process_group()
 
 
-def test_gloo_beside_vccl_can_be_split(ranks):
-    ranks.run(2, split_again, group=False)
+def test_gloo_beside_vccl_can_be_split(rank_pool):
+    rank_pool.run(2, split_again, group=False)
 
 
 def beside_others(rank, size, store):
@@ -143,8 +143,8 @@ def beside_others(rank, size, store):
         dist.all_reduce(x, group=gloo)
 
 
-def test_capabilities(ranks):
-    ranks.run(3, beside_others, group=False)
+def test_capabilities(rank_pool):
+    rank_pool.run(3, beside_others, group=False)
 
 
 def alone_in_time(rank, size, store, backend):
@@ -173,8 +173,8 @@ def alone_in_time(rank, size, store, backend):
 
 
 @every_backend
-def test_set_pg_timeout(ranks, backend):
-    ranks.run(2, alone_in_time, backend, group=False)
+def test_set_pg_timeout(rank_pool, backend):
+    rank_pool.run(2, alone_in_time, backend, group=False)
 
 
 def shrinking(rank, size, store, backend, bound):
@@ -204,8 +204,8 @@ def shrinking(rank, size, store, backend, bound):
 
 @pytest.mark.parametrize("bound", [False, True], ids=["unbound", "bound"])
 @every_backend
-def test_shrink_group(ranks, backend, bound):
-    ranks.run(3, shrinking, backend, bound, group=False)
+def test_shrink_group(rank_pool, backend, bound):
+    rank_pool.run(3, shrinking, backend, bound, group=False)
 
 
 def shrinking_a_subgroup(rank, size, store):
@@ -221,8 +221,8 @@ def shrinking_a_subgroup(rank, size, store):
         dist.shrink_group([1], gloo)
 
 
-def test_shrink_a_subgroup(ranks):
-    ranks.run(4, shrinking_a_subgroup, group=False)
+def test_shrink_a_subgroup(rank_pool):
+    rank_pool.run(4, shrinking_a_subgroup, group=False)
 
 
 def hooked(rank, size, store, backend):
@@ -259,8 +259,8 @@ def wrongly_annotated(state, bucket: int):
 
 
 @every_backend
-def test_ddp(ranks, backend):
-    ranks.run(2, hooked, backend, group=False)
+def test_ddp(rank_pool, backend):
+    rank_pool.run(2, hooked, backend, group=False)
 
 
 def hooked_by_gloo(rank, size, store):
@@ -272,8 +272,8 @@ def hooked_by_gloo(rank, size, store):
         gloo.register_comm_hook(None, default_hooks.bf16_compress_hook)
 
 
-def test_ddp_of_gloo(ranks):
-    ranks.run(2, hooked_by_gloo, group=False)
+def test_ddp_of_gloo(rank_pool):
+    rank_pool.run(2, hooked_by_gloo, group=False)
 
 
 def without_communication(state, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -362,8 +362,8 @@ def of_another_make(rank, size, store, kind):
 
 
 @pytest.mark.parametrize("kind", ["managed", "fake", "gloo"])
-def test_groups_of_another_make(ranks, kind):
-    ranks.run(2, of_another_make, kind, group=False)
+def test_groups_of_another_make(rank_pool, kind):
+    rank_pool.run(2, of_another_make, kind, group=False)
 
 
 def met_over_tcp(rank, size, store):
@@ -378,8 +378,8 @@ def met_over_tcp(rank, size, store):
                 dist.destroy_process_group()
 
 
-def test_stores_of_another_make(ranks):
-    ranks.run(1, met_over_tcp, group=False)
+def test_stores_of_another_make(rank_pool):
+    rank_pool.run(1, met_over_tcp, group=False)
 
 
 def without_a_default_group(rank, size, store):
@@ -391,8 +391,8 @@ def without_a_default_group(rank, size, store):
             change()
 
 
-def test_without_a_default_group(ranks):
-    ranks.run(1, without_a_default_group, group=False)
+def test_without_a_default_group(rank_pool):
+    rank_pool.run(1, without_a_default_group, group=False)
 
 
 ABBREVIATED = """

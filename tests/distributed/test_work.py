@@ -67,8 +67,8 @@ def life(rank, size, device):
 
 
 @everywhere
-def test_life_of_a_work(ranks, device):
-    ranks.run(2, life, device)
+def test_life_of_a_work(rank_pool, device):
+    rank_pool.run(2, life, device)
 
 
 def ways_it_ends(rank, size, device, what):
@@ -120,8 +120,8 @@ def ways_it_ends(rank, size, device, what):
 
 @everywhere
 @pytest.mark.parametrize("what", ["success", "timeout", "mismatch"])
-def test_future_result(ranks, device, what):
-    ranks.run(2, ways_it_ends, device, what)
+def test_future_result(rank_pool, device, what):
+    rank_pool.run(2, ways_it_ends, device, what)
 
 
 def sequence_numbers(rank, size):
@@ -142,8 +142,8 @@ def sequence_numbers(rank, size):
     assert backend_of(pair)._get_sequence_number_for_group() == 0
 
 
-def test_sequence_numbers(ranks):
-    ranks.run(3, sequence_numbers)
+def test_sequence_numbers(rank_pool):
+    rank_pool.run(3, sequence_numbers)
 
 
 def blocked_stream(rank, size, device):
@@ -166,8 +166,8 @@ def blocked_stream(rank, size, device):
 
 
 @everywhere
-def test_block_current_stream(ranks, device):
-    ranks.run(2, blocked_stream, device)
+def test_block_current_stream(rank_pool, device):
+    rank_pool.run(2, blocked_stream, device)
 
 
 def failed_and_blocked(rank, size):
@@ -184,8 +184,8 @@ def failed_and_blocked(rank, size):
     assert not ran
 
 
-def test_block_current_stream_passes_the_error_on(ranks):
-    ranks.run(2, failed_and_blocked)
+def test_block_current_stream_passes_the_error_on(rank_pool):
+    rank_pool.run(2, failed_and_blocked)
 
 
 def future_chain(rank, size, device):
@@ -201,8 +201,8 @@ def future_chain(rank, size, device):
 
 
 @everywhere
-def test_futures_that_use_the_group(ranks, device):
-    ranks.run(2, future_chain, device)
+def test_futures_that_use_the_group(rank_pool, device):
+    rank_pool.run(2, future_chain, device)
 
 
 def aborted_while_waiting(rank, size, device):
@@ -225,8 +225,8 @@ def aborted_while_waiting(rank, size, device):
 
 
 @everywhere
-def test_abort_frees_who_waits(ranks, device):
-    ranks.run(2, aborted_while_waiting, device)
+def test_abort_frees_who_waits(rank_pool, device):
+    rank_pool.run(2, aborted_while_waiting, device)
 
 
 # --- on-completion hooks
@@ -278,8 +278,8 @@ def hooked(rank, size):
         assert before.time_finished <= after.time_finished
 
 
-def test_completion_hook(ranks):
-    ranks.run(2, hooked)
+def test_completion_hook(rank_pool):
+    rank_pool.run(2, hooked)
 
 
 def destroyed_with_hooks(rank, size, way):
@@ -309,8 +309,8 @@ def destroyed_with_hooks(rank, size, way):
 
 
 @pytest.mark.parametrize("way", ["world", "subgroup", "shutdown"])
-def test_destroying_waits_for_hooks(ranks, way):
-    ranks.run(2, destroyed_with_hooks, way)
+def test_destroying_waits_for_hooks(rank_pool, way):
+    rank_pool.run(2, destroyed_with_hooks, way)
 
 
 def hook_uses_group(rank, size):
@@ -332,8 +332,8 @@ def hook_uses_group(rank, size):
     assert seen == [1, 2, 3, 4]
 
 
-def test_hook_uses_its_group(ranks):
-    ranks.run(2, hook_uses_group)
+def test_hook_uses_its_group(rank_pool):
+    rank_pool.run(2, hook_uses_group)
 
 
 def hook_hears_of_failure(rank, size):
@@ -347,8 +347,8 @@ def hook_hears_of_failure(rank, size):
     assert seen == [1, 2]
 
 
-def test_hook_hears_of_a_failure(ranks):
-    ranks.run(2, hook_hears_of_failure)
+def test_hook_hears_of_a_failure(rank_pool):
+    rank_pool.run(2, hook_hears_of_failure)
 
 
 def hook_destroys_its_group(rank, size):
@@ -366,8 +366,8 @@ def hook_destroys_its_group(rank, size):
         dist.all_reduce(torch.ones(3), group=group)
 
 
-def test_hook_shuts_its_group_down(ranks):
-    ranks.run(2, hook_destroys_its_group)
+def test_hook_shuts_its_group_down(rank_pool):
+    rank_pool.run(2, hook_destroys_its_group)
 
 
 def threads() -> int:
@@ -388,8 +388,8 @@ def hooks_leave_no_thread(rank, size):
     assert threads() <= before
 
 
-def test_hooks_leave_no_thread(ranks):
-    ranks.run(2, hooks_leave_no_thread)
+def test_hooks_leave_no_thread(rank_pool):
+    rank_pool.run(2, hooks_leave_no_thread)
 
 
 def forked_with_a_hook(rank, size):
@@ -412,8 +412,8 @@ def forked_with_a_hook(rank, size):
     assert called == [1, 2]
 
 
-def test_forked_child_leaves_the_hook_alone(ranks):
-    ranks.run(2, forked_with_a_hook)
+def test_forked_child_leaves_the_hook_alone(rank_pool):
+    rank_pool.run(2, forked_with_a_hook)
 
 
 EXIT_SCRIPT = """
@@ -471,5 +471,5 @@ def logged_times(rank, size, device):
 
 
 @everywhere
-def test_ddp_logs_times(ranks, device):
-    ranks.run(2, logged_times, device)
+def test_ddp_logs_times(rank_pool, device):
+    rank_pool.run(2, logged_times, device)

@@ -50,12 +50,12 @@ def collectives(rank, size, store, device, backend):
 
 
 @everywhere
-def test_collectives(ranks, device):
-    ranks.run(3, collectives, device, "vccl", group=False)
+def test_collectives(rank_pool, device):
+    rank_pool.run(3, collectives, device, "vccl", group=False)
 
 
-def test_collectives_in_a_mixed_group(ranks):
-    ranks.run(2, collectives, "vdev", "cpu:gloo,vdev:vccl", group=False)
+def test_collectives_in_a_mixed_group(rank_pool):
+    rank_pool.run(2, collectives, "vdev", "cpu:gloo,vdev:vccl", group=False)
 
 
 def messages(rank, size, store, device):
@@ -76,8 +76,8 @@ def messages(rank, size, store, device):
 
 
 @everywhere
-def test_objects_and_messages(ranks, device):
-    ranks.run(2, messages, device, group=False)
+def test_objects_and_messages(rank_pool, device):
+    rank_pool.run(2, messages, device, group=False)
 
 
 def training(rank, size, store, device):
@@ -97,8 +97,8 @@ def training(rank, size, store, device):
 
 
 @everywhere
-def test_ddp(ranks, device):
-    ranks.run(2, training, device, group=False)
+def test_ddp(rank_pool, device):
+    rank_pool.run(2, training, device, group=False)
 
 
 def groups(rank, size, store):
@@ -118,8 +118,8 @@ def groups(rank, size, store):
         group._wait_for_pending_works()
 
 
-def test_groups(ranks):
-    ranks.run(3, groups, group=False)
+def test_groups(rank_pool):
+    rank_pool.run(3, groups, group=False)
 
 
 def mismatched(rank, size, store, device, what):
@@ -149,8 +149,8 @@ def mismatched(rank, size, store, device, what):
         ("dtype", ["TensorDtypes=Float", "TensorDtypes=Double"]),
     ],
 )
-def test_mismatch(ranks, device, what, told):
-    for rank, text in enumerate(ranks.run(2, mismatched, device, what, group=False)):
+def test_mismatch(rank_pool, device, what, told):
+    for rank, text in enumerate(rank_pool.run(2, mismatched, device, what, group=False)):
         assert re.search(
             rf"Rank {rank} is running collective: CollectiveFingerPrint\(SequenceNumber=\d+", text
         )

@@ -67,7 +67,19 @@ def main(arguments: list[str]) -> int:
     folders = [str(COPY / "tests" / folder) for folder in ("", "distributed", "pose")]
     paths = [*folders, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "VDEV_POSE": "cuda", "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, "-m", "pytest", "-p", "not_in_pose", "--dist", "loadfile", *arguments, *files]
+    ranks = ["--ranks-device", "cuda", "--ranks-backend", "vccl"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "not_in_pose",
+        "--dist",
+        "loadfile",
+        *ranks,
+        *arguments,
+        *files,
+    ]
     return subprocess.run(command, cwd=COPY, env=environment).returncode
 
 

@@ -20,20 +20,14 @@ from torch import nn
 if not torch.cuda.is_available():
     pytest.skip("needs cards that pose as CUDA: make test-cuda", allow_module_level=True)
 
-from rank_pool import GROUP_TIMEOUT, RankPool
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from vccl.testing import GROUP_TIMEOUT
+
 TIMEOUT = datetime.timedelta(seconds=GROUP_TIMEOUT)
-
-
-@pytest.fixture(scope="module")
-def ranks():
-    pool = RankPool()
-    yield pool
-    pool.close()
 
 
 def card(rank: int) -> torch.device:
@@ -89,8 +83,8 @@ def in_a_group_of_nccl(rank, size, store, module: str, function: str, *args) -> 
     ],
     ids=lambda case: "-".join(map(str, case[:2] + case[3:])).replace("test_", ""),
 )
-def test_what_vccl_does(ranks, case):
-    ranks.run(2, in_a_group_of_nccl, *case, group=False)
+def test_what_vccl_does(rank_pool, case):
+    rank_pool.run(2, in_a_group_of_nccl, *case, group=False)
 
 
 def refusing_cpu(rank, size, store):
@@ -100,8 +94,8 @@ def refusing_cpu(rank, size, store):
     assert total(card(rank)) == 3
 
 
-def test_cpu_tensors_are_refused(ranks):
-    ranks.run(2, refusing_cpu, group=False)
+def test_cpu_tensors_are_refused(rank_pool):
+    rank_pool.run(2, refusing_cpu, group=False)
 
 
 def with_options(rank, size, store):
@@ -123,8 +117,8 @@ def with_options(rank, size, store):
     assert total(card(rank), both) == 3
 
 
-def test_options_and_groups(ranks):
-    ranks.run(2, with_options, group=False)
+def test_options_and_groups(rank_pool):
+    rank_pool.run(2, with_options, group=False)
 
 
 def gloo_beside(rank, size, store):
@@ -135,8 +129,8 @@ def gloo_beside(rank, size, store):
     assert isinstance(group._get_backend(torch.device("cpu")), dist.ProcessGroupGloo)
 
 
-def test_gloo_beside_it(ranks):
-    ranks.run(2, gloo_beside, group=False)
+def test_gloo_beside_it(rank_pool):
+    rank_pool.run(2, gloo_beside, group=False)
 
 
 def refused_by_gloo(rank, size, store, bound):
@@ -148,8 +142,8 @@ def refused_by_gloo(rank, size, store, bound):
 
 
 @pytest.mark.parametrize("bound", [False, True], ids=["free", "bound"])
-def test_gloo_refuses_cards(ranks, bound):
-    ranks.run(2, refused_by_gloo, bound, group=False)
+def test_gloo_refuses_cards(rank_pool, bound):
+    rank_pool.run(2, refused_by_gloo, bound, group=False)
 
 
 def by_default(rank, size, store):
@@ -159,8 +153,8 @@ def by_default(rank, size, store):
     assert isinstance(dist.group.WORLD._get_backend(card(rank)), dist.ProcessGroupNCCL)
 
 
-def test_no_backend_named(ranks):
-    ranks.run(2, by_default, group=False)
+def test_no_backend_named(rank_pool):
+    rank_pool.run(2, by_default, group=False)
 
 
 def under_both_names(rank, size, store, backend):
@@ -172,8 +166,8 @@ def under_both_names(rank, size, store, backend):
 
 
 @pytest.mark.parametrize("backend", ["cuda:vccl", "vccl", "cuda:nccl", "cpu:gloo,cuda:vccl"])
-def test_ddp_under_both_names(ranks, backend):
-    ranks.run(2, under_both_names, backend, group=False)
+def test_ddp_under_both_names(rank_pool, backend):
+    rank_pool.run(2, under_both_names, backend, group=False)
 
 
 def aborting(rank, size, store):
@@ -191,8 +185,8 @@ def aborting(rank, size, store):
     store.wait(["aborted"], TIMEOUT)
 
 
-def test_abort(ranks):
-    ranks.run(2, aborting, group=False)
+def test_abort(rank_pool):
+    rank_pool.run(2, aborting, group=False)
 
 
 def again(rank, size, store):
@@ -203,8 +197,8 @@ def again(rank, size, store):
         assert not dist.is_initialized()
 
 
-def test_destroy_and_begin_again(ranks):
-    ranks.run(2, again, group=False)
+def test_destroy_and_begin_again(rank_pool):
+    rank_pool.run(2, again, group=False)
 
 
 def checked(rank, size, store):
@@ -227,8 +221,8 @@ def checked(rank, size, store):
         dist.set_debug_level(level)
 
 
-def test_debug_level_detail(ranks):
-    ranks.run(2, checked, group=False)
+def test_debug_level_detail(rank_pool):
+    rank_pool.run(2, checked, group=False)
 
 
 def inputs(rank: int) -> torch.Tensor:
@@ -260,8 +254,8 @@ def compressed(rank, size, store, wrapped):
 
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["hook", "wrapper"])
-def test_bfloat16_hooks_of_ddp(ranks, wrapped):
-    ranks.run(2, compressed, wrapped, group=False)
+def test_bfloat16_hooks_of_ddp(rank_pool, wrapped):
+    rank_pool.run(2, compressed, wrapped, group=False)
 
 
 def normalised(rank, size, store):
@@ -285,8 +279,8 @@ def normalised(rank, size, store):
     torch.testing.assert_close(net.module.running_var.cpu(), alone.running_var, **close)
 
 
-def test_sync_batch_norm(ranks):
-    ranks.run(2, normalised, group=False)
+def test_sync_batch_norm(rank_pool):
+    rank_pool.run(2, normalised, group=False)
 
 
 def attending_with_uneven_heads(rank, size, store) -> None:
@@ -300,8 +294,8 @@ def attending_with_uneven_heads(rank, size, store) -> None:
             nn.functional.scaled_dot_product_attention(q, k, k, enable_gqa=True)
 
 
-def test_attention_of_uneven_heads_in_pose(ranks):
-    ranks.run(2, attending_with_uneven_heads, group=False)
+def test_attention_of_uneven_heads_in_pose(rank_pool):
+    rank_pool.run(2, attending_with_uneven_heads, group=False)
 
 
 def attending_with_a_sharded_mask(rank, size, store) -> None:
@@ -317,8 +311,8 @@ def attending_with_a_sharded_mask(rank, size, store) -> None:
     torch.testing.assert_close(found.full_tensor().cpu(), expected)
 
 
-def test_attention_with_a_sharded_mask_in_pose(ranks):
-    ranks.run(2, attending_with_a_sharded_mask, group=False)
+def test_attention_with_a_sharded_mask_in_pose(rank_pool):
+    rank_pool.run(2, attending_with_a_sharded_mask, group=False)
 
 
 def profiled(rank, size, store) -> None:
@@ -333,8 +327,8 @@ def profiled(rank, size, store) -> None:
     assert not [name for name in found if name.startswith("vccl:")]
 
 
-def test_names_in_profiles_are_those_of_nccl(ranks):
-    ranks.run(2, profiled, group=False)
+def test_names_in_profiles_are_those_of_nccl(rank_pool):
+    rank_pool.run(2, profiled, group=False)
 
 
 def waiting_on_the_host(rank, size, store, async_op: bool) -> None:
@@ -360,8 +354,8 @@ def waiting_on_the_host(rank, size, store, async_op: bool) -> None:
 
 
 @pytest.mark.parametrize("async_op", [False, True])
-def test_blocking_wait(ranks, async_op):
-    ranks.run(2, waiting_on_the_host, async_op, group=False)
+def test_blocking_wait(rank_pool, async_op):
+    rank_pool.run(2, waiting_on_the_host, async_op, group=False)
 
 
 def of_high_priority(rank, size, store) -> None:
@@ -379,8 +373,8 @@ def of_high_priority(rank, size, store) -> None:
     assert not options.blocking_wait
 
 
-def test_high_priority(ranks):
-    ranks.run(2, of_high_priority, group=False)
+def test_high_priority(rank_pool):
+    rank_pool.run(2, of_high_priority, group=False)
 
 
 def on_hosts_of_nccl(rank, size, store, interface: str, refused: bool) -> None:
@@ -398,8 +392,8 @@ def on_hosts_of_nccl(rank, size, store, interface: str, refused: bool) -> None:
 
 
 @pytest.mark.parametrize("interface, refused", [("=lo", False), ("nosuchcard", True)])
-def test_hosts_and_interfaces_of_nccl(ranks, interface, refused):
-    ranks.run(2, on_hosts_of_nccl, interface, refused, group=False)
+def test_hosts_and_interfaces_of_nccl(rank_pool, interface, refused):
+    rank_pool.run(2, on_hosts_of_nccl, interface, refused, group=False)
 
 
 def test_debug_texts_of_nccl(run):

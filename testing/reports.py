@@ -1,0 +1,277 @@
+"""Makes one test of what became of it on every rank."""
+
+import dataclasses
+import re
+import signal
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from _pytest._code.code import ReprFileLocation, TerminalRepr
+from _pytest._io import TerminalWriter
+
+from .helpers import ranks_as_text
+from .running import Outcome
+
+_LAST_WORDS = 12  # lines
+_PHASES = ("setup", "call", "teardown")
+# What differs between ranks that fail alike.
+_ADDRESSES = re.compile(r"0x[0-9a-f]+|rank \d+|pid \d+")
+
+
+@dataclasses.dataclass
+class Failure:
+    """A failure of one rank, or the equal ones of several."""
+
+    ranks: list[int]
+    at: float
+    headline: str
+    message: str  # in a line
+    text: str
+    phase: str
+    is_expected: bool = False  # by the mark xfail
+    report: pytest.TestReport | None = None
+
+
+class RanksRepr(TerminalRepr):
+    """What pytest shows of a test that failed on ranks: the rank that failed first comes first."""
+
+    def __init__(self, parts: Sequence[Sequence[str]], place: tuple[str, int], message: str) -> None:
+        """``parts`` are pairs of a headline and a text."""
+        self.parts = [tuple(part) for part in parts]
+        self.place, self.message = place, message
+        self.reprcrash = ReprFileLocation(place[0], place[1], message)
+
+    def toterminal(self, tw: TerminalWriter) -> None:
+        for headline, text in self.parts:
+            tw.sep("-", headline, red=True, bold=True)
+            for line in text.splitlines():
+                tw.line(line, red=line.startswith("E "), bold=line.startswith(("E ", ">")))
+
+    def to_data(self) -> dict[str, Any]:
+        """Returns what ``from_data`` takes, of types that xdist can send."""
+        return {
+            "parts": [list(part) for part in self.parts],
+            "place": list(self.place),
+            "message": self.message,
+        }
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> "RanksRepr":
+        path, line = data["place"]
+        return cls(data["parts"], (path, line), data["message"])
+
+
+def reports_of(
+    item: pytest.Item, outcomes: Sequence[Outcome], seconds_to_start: float
+) -> list[pytest.TestReport]:
+    """Returns the reports of setup, call and teardown of a test, in the order of pytest.
+
+    The first failure decides what the test is, because it is often the cause of the others. So an expected
+    failure (xfail) of one rank is the test's, although the other ranks then fail in another way.
+    """
+    ranks = [_Reports(item, outcome) for outcome in outcomes]
+    failures = sorted(
+        (failure for rank in ranks for failure in rank.failures), key=lambda failure: failure.at
+    )
+    sections = _sections(outcomes, [rank.by_phase for rank in ranks])
+    phases = {phase: [rank.by_phase[phase] for rank in ranks if phase in rank.by_phase] for phase in _PHASES}
+    first = failures[0] if failures else None
+    made = []
+    for phase in _PHASES:
+        if first is not None and phase == first.phase:
+            made.append(_failed(item, failures, phases[phase]))
+        elif phases[phase] and not (first and phase == "call"):
+            report = _merged(phases[phase], first is not None)
+            made.append(report)
+    if not phases["teardown"] and not (first and first.phase == "teardown"):
+        made.append(_report(item, "teardown", "passed", None, []))
+    if made[0].when != "setup":
+        made.insert(0, _report(item, "setup", "passed", None, []))
+    made[0].duration += seconds_to_start
+    for report in made:
+        report.sections = sections
+    return made
+
+
+def text_of(item: pytest.Item, outcomes: Sequence[Outcome]) -> str:
+    """Returns what became of a function on ranks: failures in their order, and what ranks have printed."""
+    failures = sorted(
+        (failure for outcome in outcomes for failure in _Reports(item, outcome, is_test=False).failures),
+        key=lambda failure: failure.at,
+    )
+    parts = [f"--- {headline} ---\n{text}" for headline, text in _parts(failures)]
+    parts += [f"--- {name} ---\n{text}" for name, text in _sections(outcomes, [{} for _ in outcomes])]
+    return "\n".join(parts)
+
+
+class _Reports:
+    """The reports of one rank, and its failures."""
+
+    def __init__(self, item: pytest.Item, outcome: Outcome, is_test: bool = True) -> None:
+        self.by_phase: dict[str, pytest.TestReport] = {}
+        self.failures: list[Failure] = []
+        self._outcome = outcome
+        done = outcome.done
+        for data in (done.result if done and is_test else None) or ():
+            report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
+            self.by_phase[report.when] = report
+            if report.failed or (report.skipped and hasattr(report, "wasxfail")):
+                self._add(report.when, str(report.longreprtext), _message(report), report)
+        if done is not None and done.error:
+            self._add("call", done.error, done.error.strip().splitlines()[-1])
+        self._add_end()
+
+    def _add(self, phase: str, text: str, message: str, report: pytest.TestReport | None = None) -> None:
+        outcome = self._outcome
+        at = outcome.failed_at or (report.stop if report else 0.0)
+        if self.failures:  # of the same rank, which has told the time of its first failure only
+            at = self.failures[-1].at + 1e-9
+        expected = report is not None and report.skipped
+        after = " after another rank's failure had ended its collectives" if outcome.was_aborted else ""
+        headline = f"failed at {phase}" if phase != "call" else "failed"
+        if outcome.was_aborted:
+            text = message
+        self.failures.append(
+            Failure([outcome.rank], at, headline + after, message, text, phase, expected, report)
+        )
+
+    def _add_end(self) -> None:
+        outcome = self._outcome
+        died = outcome.status is not None and not outcome.ended_on_purpose
+        if not (died or outcome.was_late or outcome.was_ended):
+            return
+        text = ""
+        if died:
+            how = how_it_ended(outcome.status or 0)
+            words = (outcome.stderr or outcome.stdout).splitlines()[-_LAST_WORDS:]
+            text = "\n".join(["its last words:", *words] if words else ["it has printed nothing"])
+        elif outcome.was_late:
+            how = "has not come to an end in time"
+        else:
+            how = "did not end when another rank had failed, and was killed"
+        if outcome.description:
+            text = f"where it was:\n{outcome.description.rstrip()}"
+        # It failed because its collectives were aborted then. That failure tells what it waited for.
+        later = [f"It then failed with:\n{failure.text}" for failure in self.failures if outcome.was_late]
+        if outcome.was_late:
+            self.failures.clear()
+        text = "\n".join([text, *later])
+        at = outcome.failed_at or 0.0
+        if outcome.was_ended and not outcome.was_late:
+            at = float("inf")
+        message = f"{ranks_as_text([outcome.rank])} {how}"
+        self.failures.append(Failure([outcome.rank], at, f"(pid {outcome.pid}) {how}", message, text, "call"))
+
+
+def how_it_ended(status: int) -> str:
+    """Returns "was killed by SIGKILL", or "ended with status 3"."""
+    if status >= 0:
+        return f"ended with status {status} in the middle of the test"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was killed by signal {-status}"
+
+
+def _message(report: pytest.TestReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None:
+        return str(crash.message).splitlines()[0] if crash.message else ""
+    lines = report.longreprtext.strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def _failed(
+    item: pytest.Item, failures: list[Failure], reports: list[pytest.TestReport]
+) -> pytest.TestReport:
+    """Returns the one report of a test that failed. It has the failures of all phases."""
+    first = failures[0]
+    base = next(
+        (failure.report for failure in failures if failure.report in reports and failure is first), None
+    )
+    if first.is_expected and base is not None:
+        return base
+    crash = getattr(first.report and first.report.longrepr, "reprcrash", None)
+    place = (crash.path, crash.lineno) if crash else (str(item.location[0]), (item.location[1] or 0) + 1)
+    message = (
+        first.message
+        if first.message.startswith("rank")
+        else f"{ranks_as_text(_grouped(failures)[0].ranks)}: {first.message}"
+    )
+    report = _report(item, first.phase, "failed", RanksRepr(_parts(failures), place, message), reports)
+    return report
+
+
+def _parts(failures: list[Failure]) -> list[tuple[str, str]]:
+    """Returns headlines and texts, those of the first failure first."""
+    parts = [(f"{ranks_as_text(group.ranks)} {group.headline}", group.text) for group in _grouped(failures)]
+    if len(parts) > 1:
+        parts[0] = (f"{parts[0][0]} (first)", parts[0][1])
+    return parts
+
+
+def _grouped(failures: Iterable[Failure]) -> list[Failure]:
+    """Joins failures of the same place in the code. What differs in their messages is listed."""
+    groups: dict[tuple[str, ...], Failure] = {}
+    for failure in failures:
+        crash = getattr(failure.report and failure.report.longrepr, "reprcrash", None)
+        text = _ADDRESSES.sub("", failure.text)
+        place = (crash.path, str(crash.lineno)) if crash else (text,)
+        headline = _ADDRESSES.sub("", failure.headline)
+        key = (failure.phase, headline, *place, failure.message.split(":")[0] if crash else "")
+        group = groups.get(key)
+        if group is None:
+            groups[key] = dataclasses.replace(failure, ranks=list(failure.ranks))
+        elif failure.ranks[0] not in group.ranks:
+            group.ranks += failure.ranks
+            group.headline = headline.replace("()", "").strip()
+            if failure.message != group.message:
+                group.text += f"\n\n{ranks_as_text(failure.ranks)}: {failure.message}"
+    return list(groups.values())
+
+
+def _merged(reports: list[pytest.TestReport], has_failed: bool) -> pytest.TestReport:
+    """Returns the report of a phase that failed nowhere, or only after the first failure."""
+    passed = [report for report in reports if report.passed]
+    # A test that has something to do on some ranks only may skip on the others.
+    best = passed or ([] if has_failed else reports)
+    base = (best or reports)[0]
+    if has_failed and not base.passed:
+        base.outcome, base.longrepr = "passed", None
+    base.duration = max(report.duration for report in reports)
+    return base
+
+
+def _report(
+    item: pytest.Item, phase: str, outcome: Any, longrepr: Any, reports: list[pytest.TestReport]
+) -> pytest.TestReport:
+    keywords: dict[str, Any] = dict.fromkeys(item.keywords, 1)
+    return pytest.TestReport(
+        nodeid=item.nodeid,
+        location=item.location,
+        keywords=keywords,
+        outcome=outcome,
+        longrepr=longrepr,
+        when=phase,  # type: ignore[arg-type]
+        duration=max((report.duration for report in reports), default=0.0),
+        start=min((report.start for report in reports), default=0.0),
+        stop=max((report.stop for report in reports), default=0.0),
+        user_properties=[entry for report in reports for entry in report.user_properties],
+    )
+
+
+def _sections(
+    outcomes: Sequence[Outcome], reports: list[dict[str, pytest.TestReport]]
+) -> list[tuple[str, str]]:
+    """Returns what ranks have printed and logged, with equal texts once."""
+    texts: dict[tuple[str, str], list[int]] = {}
+    for outcome, by_phase in zip(outcomes, reports, strict=True):
+        found = [("Captured stdout", outcome.stdout), ("Captured stderr", outcome.stderr)]
+        if "teardown" in by_phase or "call" in by_phase:
+            last = by_phase.get("teardown") or by_phase["call"]
+            found += last.sections
+        for name, text in found:
+            if text:
+                texts.setdefault((name, text), []).append(outcome.rank)
+    return [(f"{name} of {ranks_as_text(ranks)}", text) for (name, text), ranks in texts.items()]

@@ -1,0 +1,301 @@
+"""The ranks of one run of pytest, in pytest's own process."""
+
+import importlib
+import pickle
+import sys
+import warnings
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any
+
+import pytest
+from _pytest.skipping import evaluate_skip_marks
+
+from . import coverage, reports
+from .helpers import ranks_as_text
+from .messages import Begin, RunFunction, RunTest
+from .pool import Pool, RanksError
+from .ports import reserved_port
+from .running import Outcome, run_on
+from .wanted import GROUP_TIMEOUT, Settings, Wanted, from_mark, variables
+
+# Seconds for a call of a function.
+CALL_TIMEOUT = 300.0
+
+
+class RanksWarning(pytest.PytestWarning):
+    """A test has left a rank in another state than it found it in. The rank was replaced."""
+
+
+class RankFailed(AssertionError):
+    """A rank raised, died or did not come to an end. The text has what became of every rank."""
+
+
+class _EveryRank(Container[int]):
+    def __contains__(self, rank: object) -> bool:
+        return True
+
+
+class RanksSession:
+    """Runs tests and functions on ranks."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self.settings = Settings.of(config)
+        self._pool: Pool | None = None
+        self._variables: dict[str, str] = {}
+        self._options: Mapping[str, str] = {}
+
+    def protocol(self, item: pytest.Item) -> bool:
+        """Runs a test on its ranks, and reports it. Returns False if it asks for none."""
+        try:
+            wanted = from_mark(item, self.settings)
+        except ValueError as error:
+            text = str(error)
+            self._report_without_ranks(item, lambda: pytest.fail(text, pytrace=False))
+            return True
+        if wanted is None:
+            return False
+        skipped = evaluate_skip_marks(item)
+        reason = skipped.reason if skipped else wanted.reason_to_skip()
+        if skipped or reason:
+            self._report_without_ranks(item, lambda: pytest.skip(reason))
+            return True
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        try:
+            outcomes, started = self._run_test(item, wanted)
+        except RanksError as error:
+            text = str(error)
+            self._report_without_ranks(item, lambda: pytest.fail(text, pytrace=False), started=True)
+            return True
+        for report in reports.reports_of(item, outcomes, started):
+            item.ihook.pytest_runtest_logreport(report=report)
+        self._tell_warnings(item, outcomes)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    def run(
+        self,
+        item: pytest.Item,
+        wanted: Wanted,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        dying: Sequence[int],
+    ) -> list[Any]:
+        """Calls a function on ranks, in a test of pytest's own process. See ``RankPool.run``."""
+        pool, number = self._pool_for(wanted)
+        address = pool.address
+
+        def call_of(rank: int, pids: tuple[int, ...]) -> RunFunction:
+            place = wanted.place(rank, pids, address, number, free_port)
+            return RunFunction(place, function.__module__, function.__qualname__, tuple(args))
+
+        with reserved_port() as free_port:
+            outcomes, _ = run_on(pool, str(item.path), wanted.size, call_of, wanted.timeout, dying)
+        if self.settings.fresh:
+            self.renew()
+        self._tell_warnings(item, outcomes)
+        if any(outcome.has_failed for outcome in outcomes):
+            raise RankFailed(reports.text_of(item, outcomes))
+        return [outcome.done.result if outcome.done else None for outcome in outcomes]
+
+    def renew(self) -> None:
+        """Ends the ranks that there are. The next call has new ones."""
+        if self._pool is not None:
+            self._pool.end_ranks()
+
+    def close(self) -> None:
+        """Ends all ranks, and what forks them."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    def _run_test(self, item: pytest.Item, wanted: Wanted) -> tuple[list[Outcome], float]:
+        pool, number = self._pool_for(wanted)
+        address, folder = pool.address, self._folder(item)
+
+        def call_of(rank: int, pids: tuple[int, ...]) -> RunTest:
+            place = wanted.place(rank, pids, address, number, free_port)
+            return RunTest(place, str(item.path), item.nodeid, folder)
+
+        debugged = self.settings.rank_of_debugger
+        terminal = self._terminal() if debugged is not None else None
+        try:
+            with reserved_port() as free_port:
+                ran = run_on(pool, str(item.path), wanted.size, call_of, wanted.timeout, (), debugged)
+        finally:
+            if terminal is not None:
+                terminal.resume_global_capture()
+        if self.settings.fresh:
+            self.renew()
+        return ran
+
+    def _pool_for(self, wanted: Wanted) -> tuple[Pool, int]:
+        """Returns the pool, and a number that no other call has."""
+        needed = variables(wanted.device, wanted.size)
+        if self._pool is not None and any(
+            self._variables.get(name) != value for name, value in needed.items()
+        ):
+            self.close()  # ranks read them when they start
+        if self._pool is None:
+            self._variables = needed
+            self._pool = Pool(self._begin(), self._terminals(), needed)
+        return self._pool, next(self._pool.numbers)
+
+    def _terminals(self) -> Container[int]:
+        if self._config.getoption("capture", "fd") == "no":
+            return _EveryRank()
+        debugged = self.settings.rank_of_debugger
+        return frozenset() if debugged is None else frozenset([debugged])
+
+    def _terminal(self) -> Any:
+        """Gives the terminal to a debugger. Returns what takes it back."""
+        capture: Any = self._config.pluginmanager.getplugin("capturemanager")
+        capture.suspend_global_capture(in_=True)
+        return capture
+
+    def _begin(self) -> Begin:
+        factory = getattr(self._config, "_tmp_path_factory", None)
+        return Begin(
+            tuple(map(str, self._config.invocation_params.args)),
+            str(self._config.invocation_params.dir),
+            tuple(sys.path),
+            _portable(getattr(self._config, "workerinput", None)),
+            str(factory.getbasetemp()) if factory else None,
+            self.settings.rank_of_debugger,
+            coverage.of_this_process(),
+            self._config.pluginmanager.hasplugin("_cov"),
+        )
+
+    def _folder(self, item: pytest.Item) -> str | None:
+        """Makes the folder that the fixture tmp_path returns on all ranks, if the test has the fixture."""
+        factory = getattr(self._config, "_tmp_path_factory", None)
+        if factory is None or "tmp_path" not in getattr(item, "fixturenames", ()):
+            return None
+        name = "".join(letter if letter.isalnum() else "_" for letter in item.name)[:30]
+        return str(factory.mktemp(name, numbered=True))
+
+    def _report_without_ranks(
+        self, item: pytest.Item, raises: Callable[[], object], started: bool = False
+    ) -> None:
+        """Reports a test that does not come to its ranks."""
+        if not started:
+            item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for phase, function in (("setup", raises), ("teardown", lambda: None)):
+            call: pytest.CallInfo[Any] = pytest.CallInfo.from_call(function, when=phase)  # type: ignore[arg-type]
+            report = item.ihook.pytest_runtest_makereport(item=item, call=call)
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+    def _tell_warnings(self, item: pytest.Item, outcomes: Sequence[Outcome]) -> None:
+        told = set()
+        for data in [data for outcome in outcomes if outcome.done for data in outcome.done.warnings]:
+            key = (data["category"], data["text"], data["filename"], data["lineno"])
+            if key not in told:
+                told.add(key)
+                self._tell(
+                    item, _category(data), data["text"], data["filename"], data["lineno"], data["when"]
+                )
+        if any(outcome.has_failed for outcome in outcomes):
+            return  # a test that failed did not come to where it would have cleaned up
+        left: dict[str, list[int]] = {}
+        for outcome in outcomes:
+            for text in outcome.done.left if outcome.done else ():
+                left.setdefault(text, []).append(outcome.rank)
+        for text, ranks in left.items():
+            replaced = "which was replaced" if len(ranks) == 1 else "which were replaced"
+            message = f"{item.nodeid} has left {text} on {ranks_as_text(ranks)}, {replaced}"
+            self._tell(item, RanksWarning, message, str(item.path), (item.location[1] or 0) + 1, "runtest")
+
+    def _tell(
+        self, item: pytest.Item, category: type[Warning], text: str, filename: str, lineno: int, when: str
+    ) -> None:
+        try:
+            warning: Warning = category(text)
+        except Exception:  # its constructor takes something else
+            warning = UserWarning(text)
+        message = warnings.WarningMessage(warning, type(warning), filename, lineno)
+        item.ihook.pytest_warning_recorded.call_historic(
+            kwargs={"warning_message": message, "when": when, "nodeid": item.nodeid, "location": None}
+        )
+
+
+class RankPool:
+    """Calls functions on ranks. The fixture ``rank_pool`` returns it."""
+
+    def __init__(self, session: RanksSession, item: pytest.Item) -> None:
+        self._session = session
+        self._item = item
+
+    def run(
+        self,
+        size: int,
+        function: Callable[..., Any],
+        *args: Any,
+        hosts: int | Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        group: bool = True,
+        group_timeout: float = GROUP_TIMEOUT,
+        dying: Sequence[int] = (),
+        timeout: float = CALL_TIMEOUT,
+    ) -> list[Any]:
+        """Calls ``function(rank, size, *args)`` on ranks, inside of a default group.
+
+        Args:
+            size: how many ranks.
+            function: a function at the top of a test module.
+            args: what can be pickled.
+            hosts: the pretended host of each rank, or how many hosts there are.
+            env: environment variables of all ranks during the call.
+            group: False: makes no default group and calls ``function(rank, size, store, *args)``.
+            group_timeout: of the default group, in seconds.
+            dying: ranks that end during the call.
+            timeout: bound of the whole call, in seconds.
+
+        Returns:
+            What each rank has returned, and None for ranks that ended.
+
+        Raises:
+            RankFailed: a rank raised, died although it is not in ``dying``, or did not come to an end.
+            ValueError: the arguments do not go together.
+        """
+        __tracebackhide__ = True
+        wanted = Wanted.of(
+            self._session.settings,
+            size,
+            hosts=hosts,
+            env=env,
+            group=group,
+            group_timeout=group_timeout,
+            timeout=timeout,
+        )
+        if reason := wanted.reason_to_skip():
+            pytest.skip(reason)
+        return self._session.run(self._item, wanted, function, args, dying)
+
+    def renew(self) -> None:
+        """Ends the ranks that there are. The next call has new ones, in which nothing has run yet."""
+        self._session.renew()
+
+
+def _portable(values: Any) -> dict[str, Any] | None:
+    """Returns the entries of a mapping that can be sent to another process."""
+    if values is None:
+        return None
+    found = {}
+    for key, value in values.items():
+        try:
+            pickle.dumps(value)
+        except Exception:
+            continue
+        found[key] = value
+    return found
+
+
+def _category(data: Mapping[str, Any]) -> type[Warning]:
+    try:
+        found = importlib.import_module(data["module"])
+        for name in data["category"].split("."):
+            found = getattr(found, name)
+    except (ImportError, AttributeError):
+        return UserWarning
+    return found if isinstance(found, type) and issubclass(found, Warning) else UserWarning

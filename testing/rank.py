@@ -8,6 +8,7 @@ import importlib
 import io
 import os
 import queue
+import re
 import signal
 import sys
 import threading
@@ -24,6 +25,8 @@ from .rank_plugin import refuse_breakpoint
 # Seconds in which a rank reaches the store, which is on this machine.
 _STORE_SECONDS = 60.0
 _LINE_BUFFERED = 1  # _IOLBF of stdio.h
+# Frames that say nothing about a test.
+_OWN_FRAMES = re.compile(r"/(_pytest|pluggy|testing)/[^/]+\.py$|<frozen runpy>")
 _process: "RankProcess | None" = None
 
 
@@ -196,9 +199,10 @@ def _stacks() -> str:
     parts = [f"waits in {wait}" for wait in _waits()]
     for ident, frame in sys._current_frames().items():
         if ident != own:
-            parts.append(
-                f"thread {names.get(ident, ident)!r}:\n" + "".join(traceback.format_stack(frame)[-12:])
-            )
+            stack = [
+                entry for entry in traceback.extract_stack(frame) if not _OWN_FRAMES.search(entry.filename)
+            ]
+            parts.append(f"thread {names.get(ident, ident)!r}:\n" + "".join(traceback.format_list(stack)))
     return "\n".join(parts)
 
 

@@ -32,7 +32,6 @@ constexpr auto kShortMeeting = std::chrono::milliseconds(200);
 constexpr int kPatience = 50;
 // After how many looks a circle that cannot be proved is worth a warning.
 constexpr std::uint64_t kDoubtful = 20;
-constexpr std::size_t kMostInText = 4;
 
 struct Wait {
   std::uint64_t id;
@@ -92,24 +91,6 @@ std::set<Token> awaited_from(Token first, const std::set<Token>& members, const 
     }
   }
   return found;
-}
-
-/// Returns "rank 0: A; rank 1: B", by rank.
-std::string calls_text(const std::set<Token>& members, const Records& records) {
-  std::vector<std::pair<std::uint64_t, std::string>> calls;
-  for (const Token token : members) {
-    const PublishedWaits& waits = records.at(token).waits;
-    std::string text;
-    for (std::uint32_t i = 0; i < waits.count; ++i)
-      text += (text.empty() ? "" : " and ") + waits.waits[i].to_string();
-    calls.emplace_back(waits.rank, text);
-  }
-  std::sort(calls.begin(), calls.end());
-  std::string result;
-  for (std::size_t i = 0; i < std::min(calls.size(), kMostInText); ++i)
-    result += base::text(i == 0 ? "rank " : "; rank ", calls[i].first, ": ", calls[i].second);
-  if (calls.size() > kMostInText) result += base::text("; and ", calls.size() - kMostInText, " more ranks");
-  return result;
 }
 
 Token make_token() {

@@ -2,8 +2,18 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/text.hpp"
 
 namespace vccl {
+
+namespace {
+
+constexpr std::size_t kMostInText = 4;  // ranks
+
+}  // namespace
 
 std::string PublishedWait::to_string() const {
   return std::string(text.data(), std::min<std::size_t>(length, kMaxText));
@@ -36,6 +46,24 @@ WaitRecord::Copy WaitRecord::read() const noexcept {
   copy.looks = looks;
   copy.concluded = concluded;
   return copy;
+}
+
+std::string calls_text(const std::set<std::uint64_t>& members,
+                       const std::map<std::uint64_t, WaitRecord::Copy>& records) {
+  std::vector<std::pair<std::uint64_t, std::string>> calls;
+  for (const std::uint64_t token : members) {
+    const PublishedWaits& waits = records.at(token).waits;
+    std::string text;
+    for (std::uint32_t i = 0; i < waits.count; ++i)
+      text += (text.empty() ? "" : " and ") + waits.waits[i].to_string();
+    calls.emplace_back(waits.rank, text);
+  }
+  std::sort(calls.begin(), calls.end());
+  std::string result;
+  for (std::size_t i = 0; i < std::min(calls.size(), kMostInText); ++i)
+    result += base::text(i == 0 ? "rank " : "; rank ", calls[i].first, ": ", calls[i].second);
+  if (calls.size() > kMostInText) result += base::text("; and ", calls.size() - kMostInText, " more ranks");
+  return result;
 }
 
 }  // namespace vccl

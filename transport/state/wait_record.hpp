@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
 
 namespace vccl {
@@ -69,5 +71,9 @@ class WaitRecord {
   std::atomic<std::uint64_t> concluded_;
   std::array<std::atomic<std::uint64_t>, kWords> words_;
 };
+
+/// Returns "rank 0: A; rank 1: B", by rank. `records` has an entry for the token of each member.
+std::string calls_text(const std::set<std::uint64_t>& members,
+                       const std::map<std::uint64_t, WaitRecord::Copy>& records);
 
 }  // namespace vccl

@@ -141,7 +141,7 @@ DeviceAllocator& the_allocator() {
   return allocator;
 }
 
-const bool registered = [] {
+const bool card_allocator_is_registered = [] {
   c10::SetAllocator(device_type(), &the_allocator());
   return true;
 }();

@@ -150,7 +150,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 };
 
 // The guard is leaked, because torch may use it until the process ends.
-const c10::impl::DeviceGuardImplRegistrar registered(device_type(), new Guard);
+const c10::impl::DeviceGuardImplRegistrar guard_registrar(device_type(), new Guard);
 
 }  // namespace
 

@@ -55,7 +55,7 @@ class Stubs final : public torch::profiler::impl::ProfilerStubs {
   }
 };
 
-const bool registered = [] {
+const bool stubs_are_registered = [] {
   // The stubs are leaked, because profilers may run until the process ends.
   register_profiler_stubs(new Stubs);
   return true;

@@ -31,7 +31,7 @@ void set_metadata(const at::Tensor& tensor, Flags& metadata) {
   tensor.unsafeGetTensorImpl()->set_backend_meta(c10::make_intrusive<Metadata>(std::move(metadata)));
 }
 
-const bool registered = [] {
+const bool metadata_is_registered = [] {
   // torch offers this to devices that are not built in, and CUDA's tensors have no such metadata.
   if (pose() == Pose::vdev) {
     torch::jit::TensorBackendMetaRegistry(device_type(), &add_metadata, &set_metadata);

@@ -41,7 +41,7 @@ void warn(const std::string& settings) {
 // torch calls this hook, after it has read them, for settings that the program makes. Registering the hook
 // also makes torch refuse unknown names. CUDA's own names are registered as known, because programs for CUDA
 // set them.
-const bool registered = [] {
+const bool parser_is_registered = [] {
   AcceleratorAllocatorConfig::registerDeviceConfigParserHook(
       [](const std::string& settings) {
         torch::PyWarningHandler as_python_warning;  // torch's binding sets no warning handler

@@ -180,7 +180,7 @@ void delete_pinned(void* data) {
   }
 }
 
-const bool registered = [] {
+const bool pinned_allocator_is_registered = [] {
   at::setHostAllocator(device_type(), &the_allocator());
   return true;
 }();

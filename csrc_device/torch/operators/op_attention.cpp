@@ -169,7 +169,7 @@ bool can_be_nested(const Tensor&, const Tensor&) {
 
 const auto choice = pose() == Pose::cuda ? &choice_as_on_cuda : &choice_as_on_cpu;
 
-const bool registered = [] {
+const bool attention_is_registered = [] {
   register_in_stub(at::native::_fused_sdp_choice_stub, choice);
   return true;
 }();

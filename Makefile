@@ -27,6 +27,12 @@ PLATLIB = $(shell $(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_p
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
+export CMAKE_GENERATOR ?= Ninja
+
+# Shows how far the compiler is: in one line of a terminal, and elsewhere in a line for every tenth file.
+COMPILE := cmake --build $(BUILD) $(if $(MAKE_TERMOUT),,| sed -u '/^\[[0-9]*[1-9]\//d')
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
 
 .PHONY: install build test test-cuda conformance frameworks train bench bench-check tune lint format sanitize clean
 
@@ -38,18 +44,22 @@ $(VENV)/.torch:
 	python -m pip install --quiet torch==$(TORCH)
 	touch $@
 
+# pip shows nothing of what it compiles, so that is done before; pip then finds it done in the same folder.
+#
 # No build isolation: it would fetch another torch to compile against. The editable install's import hook finds the
 # whole package; the folders that it puts on sys.path besides (this one and the one above) would make every
 # folder in them importable.
 $(VENV)/.vccl: $(VENV)/.torch pyproject.toml
 	python -m pip install --quiet "scikit-build-core>=0.10" "cmake>=3.24" ninja
 	@echo "compiling vccl: some minutes the first time"
+	cmake -S . -B $(BUILD) -DPython_EXECUTABLE=$(CURDIR)/$(VENV)/bin/python >/dev/null
+	$(COMPILE)
 	python -m pip install --quiet --no-build-isolation --editable ".[test,lint,examples,convert]"
 	sed -i '/^import /!d' $(PLATLIB)/_editable_skbc_vccl.pth
 	touch $@
 
 build: install
-	cmake --build $(BUILD)
+	$(COMPILE)
 	cmake --install $(BUILD) --prefix $(PLATLIB)
 
 # One file is one worker's: tests of a file share started ranks and built executables.

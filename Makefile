@@ -4,6 +4,7 @@
 #   make test       the whole test suite (SANITIZED=1: without the native tests that make sanitize SHORT=1 has run)
 #   make test-cuda  the tests of cards and ranks, on cards that pose as CUDA (SHORT=1: some of them, TESTS=: these files)
 #   make build      rebuild the compiled module after a change in C++ (seconds, for one file)
+#   make wheel      a wheel and a source distribution, in dist/
 #   make conformance  PyTorch's own suite of torch.distributed against vccl (about twenty minutes)
 #   make frameworks  accelerate, transformers, Lightning, DeepSpeed and others on cards, most of them in pose, against
 #                   gloo on the CPU (FRAMEWORKS="lightning": some of them; the first time installs them)
@@ -34,7 +35,7 @@ COMPILE := cmake --build $(BUILD) $(if $(MAKE_TERMOUT),,| sed -u '/^\[[0-9]*[1-9
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
-.PHONY: install build test test-cuda conformance frameworks train bench bench-check tune lint format sanitize clean
+.PHONY: install build wheel test test-cuda conformance frameworks train bench bench-check tune lint format sanitize clean
 
 install: $(VENV)/.vccl
 
@@ -61,6 +62,10 @@ $(VENV)/.vccl: $(VENV)/.torch pyproject.toml
 build: install
 	$(COMPILE)
 	cmake --install $(BUILD) --prefix $(PLATLIB)
+
+# Compiles nothing again: it uses the folder of make build.
+wheel: build
+	python -m build --no-isolation --sdist --wheel
 
 # One file is one worker's: tests of a file share started ranks and built executables.
 test: build
@@ -123,5 +128,5 @@ sanitize: install
 	VCCL_TEST_SANITIZE=address VCCL_TEST_SHORT=$(SHORT) python -m pytest --numprocesses $(WORKERS) tests/test_native.py
 
 clean:
-	rm -rf build $(VENV)/.vccl .pytest_cache .ruff_cache .mypy_cache
+	rm -rf build dist $(VENV)/.vccl .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,181 @@
+"""The wheel and the source distribution of `make wheel`, and what an installed wheel can do by itself.
+
+The wheel is installed into an environment that sees what this one has installed, but not this vccl.
+"""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Callable
+from email import message_from_bytes
+from pathlib import Path
+from typing import NamedTuple
+
+import filelock
+import native_build
+import pytest
+import torch
+
+import vccl
+from vccl import _torch_version
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS_OF_PRODUCTS = ("build/", "dist/", ".venv/", ".git/")
+PRODUCTS = (".so", ".o", ".pyc")
+
+
+class Distributions(NamedTuple):
+    wheel: Path
+    source: Path
+
+
+def call(*command: object, cwd: Path = ROOT) -> None:
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=1800,
+    )
+    assert done.returncode == 0, done.stdout[-10_000:]
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
+    """Both, built as `make wheel` builds them: from the objects of `make build`, if those are there."""
+    folder = tmp_path_factory.mktemp("dist")
+    native_build.MODULE_BUILD.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(native_build.MODULE_BUILD / "lock"):
+        call(sys.executable, "-m", "build", "--no-isolation", "--sdist", "--wheel", "--outdir", folder)
+    (wheel,) = folder.glob("*.whl")
+    (source,) = folder.glob("*.tar.gz")
+    return Distributions(wheel, source)
+
+
+def show_installed_packages(folder: Path) -> None:
+    """Makes links in `folder` to all that is installed in this environment, except vccl."""
+    for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for path in Path(place).iterdir():
+            if "vccl" not in path.name and path.suffix != ".pth":
+                (folder / path.name).symlink_to(path)
+
+
+@pytest.fixture(scope="module")
+def installed(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the commands of an environment that the wheel is installed in."""
+    venv = tmp_path_factory.mktemp("venv")
+    others = tmp_path_factory.mktemp("others")
+    call(sys.executable, "-m", "venv", "--without-pip", venv)
+    python = venv / "bin" / "python"
+    options = ("--no-deps", "--no-index", "--no-compile", "--quiet")
+    call(sys.executable, "-m", "pip", "--python", python, "install", *options, distributions.wheel)
+    show_installed_packages(others)
+    (site_packages,) = venv.glob("lib/python*/site-packages")
+    (site_packages / "others.pth").write_text(f"{others}\n")
+    return venv / "bin"
+
+
+@pytest.fixture
+def outside(run: Callable[..., str], installed: Path) -> Callable[..., str]:
+    """outside("vrun", ...) runs a command of that environment, in an unrelated folder."""
+
+    def outside(command: str, *arguments: object, env: dict[str, str | None] | None = None, **options) -> str:
+        unset = dict.fromkeys(("PYTHONPATH", "VIRTUAL_ENV", "TORCH_DEVICE_BACKEND_AUTOLOAD"))
+        return run([installed / command, *arguments], env={**unset, **(env or {})}, **options)
+
+    return outside
+
+
+def test_importing_torch_brings_the_device_of_the_wheel(outside, installed):
+    code = "import torch, vccl; print(torch.zeros(2, device='vdev').sum().item(), vccl._C.__file__)"
+    total, module = outside("python", "-c", code).split()
+    assert total == "0.0"
+    assert Path(module).is_relative_to(installed.parent)
+
+
+def test_vrun_of_the_wheel_runs_the_example(outside):
+    output = outside("vrun", "--cards", 2, ROOT / "examples" / "all_reduce.py")
+    for rank in range(2):
+        assert f"rank {rank} of 2: tensor([3., 3., 3., 3.], device='vdev:{rank}')" in output
+
+
+def test_pytest_finds_the_plugin_of_the_wheel(outside, tmp_path):
+    (tmp_path / "test_sum.py").write_text(
+        "import pytest, torch\n"
+        "@pytest.mark.ranks(2)\n"
+        "def test_sum(ranks):\n"
+        "    x = torch.full((1,), ranks.rank + 1.0, device=ranks.device)\n"
+        "    torch.distributed.all_reduce(x)\n"
+        "    assert x.item() == 3.0\n"
+    )
+    options = ("-p", "no:cacheprovider", "--rootdir", tmp_path)
+    assert "1 passed" in outside("python", "-m", "pytest", *options, tmp_path)
+
+
+@pytest.mark.parametrize("module", ["vccl.bench", "vccl.convert", "vccl.launch.vrun"])
+def test_modules_of_the_wheel_are_commands(outside, module):
+    assert "usage:" in outside("python", "-m", module, "--help")
+
+
+def test_another_torch_gets_an_error_that_says_what_to_do(outside, tmp_path):
+    """The other torch is this one under another version."""
+    needed = _torch_version.REQUIRED
+    package = tmp_path / "torch"
+    package.mkdir()
+    for path in Path(torch.__file__).parent.iterdir():
+        if path.name not in ("version.py", "__pycache__"):
+            (package / path.name).symlink_to(path)
+    version = (Path(torch.__file__).parent / "version.py").read_text()
+    (package / "version.py").write_text(version.replace(torch.__version__, "2.12.1"))
+    for code in ("import torch", "import vccl"):
+        output = outside("python", "-c", code, env={"PYTHONPATH": str(tmp_path)}, status=1)
+        assert f"vccl works with torch {needed}.x, and found torch 2.12.1" in output
+        assert f"pip install 'torch=={needed}.*'" in output
+
+
+def test_a_build_without_torch_says_what_to_do(run, tmp_path):
+    """So does a build that pip isolates from what is installed."""
+    call(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    cmake = Path(sys.executable).parent / "cmake"
+    output = run([cmake, "-S", ROOT, "-B", tmp_path / "build", f"-DPython_EXECUTABLE={python}"], status=1)
+    text = " ".join(output.split())
+    assert f"vccl is compiled against an installed torch, and {python} has none." in text
+    assert f"Install torch {_torch_version.REQUIRED}.x, and call pip with --no-build-isolation." in text
+
+
+def test_the_wheel_has_what_the_package_needs(distributions):
+    with zipfile.ZipFile(distributions.wheel) as archive:
+        names = archive.namelist()
+        about = f"vccl-{vccl.__version__}.dist-info"
+        metadata = message_from_bytes(archive.read(f"{about}/METADATA"))
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    sources = {
+        f"{package}/{path.relative_to(ROOT / folder).as_posix()}"
+        for package, folder in settings["tool"]["scikit-build"]["wheel"]["packages"].items()
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and path.parent.name != "__pycache__"
+    }
+    compiled = f"vccl/_C{sysconfig.get_config_var('EXT_SUFFIX')}"
+    shipped = {name for name in names if not name.startswith(about)}
+    assert shipped == sources | {compiled}
+    assert "vccl/py.typed" in shipped
+    assert f"{about}/licenses/LICENSE" in names
+    assert f"torch=={_torch_version.REQUIRED}.*" in metadata.get_all("Requires-Dist")
+
+
+def test_the_source_distribution_has_every_file_and_no_product(distributions):
+    with tarfile.open(distributions.source) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert not {name for name in names if name.startswith(FOLDERS_OF_PRODUCTS) or name.endswith(PRODUCTS)}
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True)
+    if listed.returncode or not listed.stdout:
+        pytest.skip("not a git checkout")
+    assert {name for name in listed.stdout.splitlines() if (ROOT / name).exists()} <= names

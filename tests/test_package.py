@@ -13,6 +13,7 @@ from vccl import _torch_version, launch
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = {
     ".ci",
+    ".github",
     "base",
     "csrc_device",
     "csrc_pg",

@@ -53,9 +53,10 @@ def test_the_header_accepts_no_other():
     "path", ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*.md"))]
 )
 def test_pages_name_no_other(path):
-    """Every "torch 2.x" on a page is the supported version."""
+    """Every "torch 2.x" on a page is the supported version, and every "torch==2.x.y" the tested one."""
     named = re.findall(r"\b[Tt]orch (\d+\.\d+)", read(path))
     assert set(named) <= {MINOR}
+    assert set(re.findall(r"\btorch==(\d+\.\d+\.\d+)", read(path))) <= {_torch_version.TESTED}
 
 
 # Headers of torch's C++ interface that documentation shows, and that have kept their contents for years.

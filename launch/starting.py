@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from torch.distributed.elastic.multiprocessing import api
@@ -14,6 +14,8 @@ from torch.distributed.elastic.multiprocessing.subprocess_handler import Subproc
 
 from . import forks, template
 from .forked_rank import Job
+from .interruption import Interruption
+from .relay import Relay
 
 # Seconds for the answer of the template. It imports what --preload names before it answers.
 _PATIENCE = 600.0
@@ -61,6 +63,10 @@ class Template:
             print(f"vrun: every rank imports torch by itself: {answer.reason}.", file=sys.stderr)
             self._told = True
         return None
+
+    @property
+    def closed(self) -> bool:
+        return self._pipe.closed
 
     def status_of(self, pid: int) -> int | None:
         """Returns the exit status of a rank, as Popen has it, or None while it runs. Does not wait."""
@@ -110,6 +116,11 @@ class ForkedRank:
         self.pid = pid
         self._template = template
 
+    @property
+    def returncode(self) -> int | None:
+        """None as long as the template keeps the process, if only as a zombie: its group may be signalled."""
+        return self.poll() if self._template.closed else None
+
     def poll(self) -> int | None:
         return self._template.status_of(self.pid)
 
@@ -123,15 +134,52 @@ class ForkedRank:
 
 
 @contextlib.contextmanager
-def forking_from(source: Template) -> Iterator[None]:
-    """Makes torchrun's agents fork their ranks from the template, inside a ``with`` block."""
+def starting_ranks(
+    source: Template | None,
+    interruption: Interruption,
+    relay: Relay | None,
+    up: Callable[[list[int]], None],
+) -> Iterator[None]:
+    """Makes torchrun's agents start ranks in the way of vrun, inside a ``with`` block.
+
+    Args:
+        source: ranks are forked from it where that is possible.
+        interruption: is told of every rank.
+        relay: takes what ranks print to streams that torchrun does not redirect.
+        up: is called with the pids when all ranks of the first attempt have been started.
+    """
+    pids: list[int] = []
 
     class Handler(SubprocessHandler):
         def _popen(self, args: tuple, env: dict[str, str]) -> Any:
-            files = (self._stdout, self._stderr)
-            stdout, stderr = (file.name if file else None for file in files)
+            if self.local_rank_id == 0:
+                interruption.begin_attempt()
+                interruption.take_signal()
+                if relay:
+                    relay.begin_attempt()
+            if relay:
+                open_ones = [
+                    number for number, file in ((1, self._stdout), (2, self._stderr)) if file is None
+                ]
+                pipes: dict[int, Any] = relay.writers(int(env["RANK"]), open_ones)
+                self._stdout = pipes.get(1, self._stdout)
+                self._stderr = pipes.get(2, self._stderr)
+            rank = self._forked(args, env) or super()._popen(args, env)
+            interruption.add(rank)
+            pids.append(rank.pid)
+            if len(pids) == int(env["LOCAL_WORLD_SIZE"]):
+                up(pids)
+            return rank
+
+        def _forked(self, args: tuple, env: dict[str, str]) -> ForkedRank | None:
+            # The template opens pipes through this process, which has them open as long as the rank runs.
+            own = f"/proc/{os.getpid()}/fd"
+            stdout, stderr = (
+                None if file is None else f"{own}/{file.name}" if isinstance(file.name, int) else file.name
+                for file in (self._stdout, self._stderr)
+            )
             job = Job.of(args, env, stdout, stderr)
-            return (job and source.start(job)) or super()._popen(args, env)
+            return source.start(job) if source and job else None
 
     hooked: Any = api
     original = hooked.get_subprocess_handler

@@ -24,9 +24,12 @@ from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
 from vccl import _device_type, _torch_version
 
-from . import addresses, card_use, hosts
+from . import addresses, announcement, card_use, hosts
+from .announcement import Announcement
 from .forked_rank import folder_of, keep_operators_at_exit, leave
-from .starting import PreloadError, Template, forking_from
+from .interruption import PATIENCE, Interruption
+from .relay import relay_for
+from .starting import PreloadError, Template, starting_ranks
 
 DESCRIPTION = """\
 Starts a script once per card: torchrun with defaults that suit virtual cards.
@@ -131,6 +134,14 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         each.add_argument("--keep", action="store_true", help="keep a server for the next run with --keep")
         each.add_argument("--as-cuda", action="store_true", help="let the cards of the ranks pose as CUDA")
         each.add_argument("--stop", action="store_true", help="end the servers, and run nothing")
+        each.add_argument(
+            "--prefix",
+            action=argparse.BooleanOptionalAction,
+            help="put the rank before lines (usual on a terminal)",
+        )
+        each.add_argument(
+            "--verbose", action="store_true", help="say when ranks are up (usual on a terminal)"
+        )
         each.add_argument("--host", type=int, help=argparse.SUPPRESS)
         each.add_argument("--port", type=int, help=argparse.SUPPRESS)
     # The forty options of torchrun would bury those of vrun.
@@ -176,9 +187,20 @@ def count_ranks(args: argparse.Namespace) -> None:
 
 def run_agent(args: argparse.Namespace, template: Template | None) -> int:
     """Runs one torchrun agent in this process. Returns the exit status."""
-    starting = forking_from(template) if template else contextlib.nullcontext()
+    # Who gives torchrun a time for ranks to end means Ctrl-C as well.
+    own_time = args.shutdown_timeout is not None or "TORCH_ELASTIC_SHUTDOWN_TIMEOUT" in os.environ
+    interruption = Interruption(None if own_time else PATIENCE)
+    relay = relay_for(args.prefix, args.cards, args.hosts)
+    up = Announcement(args, relay)
     try:
-        with log_folder(args), addresses.alike(), meeting_at_once(args), starting:
+        with (
+            log_folder(args),
+            addresses.alike(),
+            meeting_at_once(args),
+            interruption.handled(),
+            relay.running() if relay else contextlib.nullcontext(),
+            starting_ranks(template, interruption, relay, up),
+        ):
             torchrun.run(args)
     except PreloadError as error:
         print(f"vrun: {error}", file=sys.stderr)
@@ -256,6 +278,7 @@ def command(started_as: int | None = None) -> NoReturn:
     Args:
         started_as: the process that the user has started, if not this one.
     """
+    announcement.started_as = started_as
     status = main()
     keep_operators_at_exit()
     atexit._run_exitfuncs()

@@ -6,11 +6,11 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from processes import gone, read_when_there, wait_until
 from torch.distributed import run as torchrun
 
 from vccl_entry import client, own_options, server_folder, server_key
@@ -65,21 +65,6 @@ SHOW_SERVER = "if os.environ['RANK'] == '0': os.write(1, f'server {server()}\\n'
 def server_of(output: str) -> int:
     (line,) = [line for line in output.splitlines() if line.startswith("server ")]
     return int(line.split()[1])
-
-
-def gone(pid: int) -> bool:
-    """Whether a process has ended. Where nothing reaps orphans, it stays as a zombie."""
-    try:
-        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
-
-
-def wait_until(what: Callable[[], bool]) -> None:
-    until = time.monotonic() + 300
-    while not what():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 LOOK = """
@@ -172,13 +157,11 @@ def test_a_signal_to_the_client_ends_the_run(start, runtime, script, tmp_path, n
     )
     env = {"XDG_RUNTIME_DIR": str(runtime), "TMPDIR": str(temporary)}
     child = start([COMMAND, "--keep", "--cards", 2, path], env=env)
-    files = [tmp_path / "pid0", tmp_path / "pid1"]
-    wait_until(lambda: all(file.exists() for file in files) or child.poll() is not None)
-    assert child.poll() is None, child.output(1)
+    texts = read_when_there([tmp_path / "pid0", tmp_path / "pid1"], child)
     child.send_signal(number)
     output = child.output(300)
     assert child.returncode == (-9 if number == signal.SIGKILL else 128 + number), output
-    pids = {int(pid) for file in files for pid in file.read_text().split()}
+    pids = {int(pid) for text in texts for pid in text.split()}
     assert len(pids) == 4
     wait_until(lambda: all(map(gone, pids)))
     assert list(temporary.iterdir()) == []

@@ -4,10 +4,9 @@ import json
 import os
 import signal
 import sys
-import time
-from pathlib import Path
 
 import pytest
+from processes import gone, read_when_there, wait_until
 
 LOOK = """
 import json, os, sys, threading
@@ -192,14 +191,6 @@ def test_a_module_that_cannot_be_imported(vrun, tmp_path):
     assert "Traceback" not in output
 
 
-def wait_for(files: list[Path], child) -> list[int]:
-    until = time.monotonic() + 300
-    while not all(file.exists() for file in files):
-        assert time.monotonic() < until and child.poll() is None, child.output(1)
-        time.sleep(0.02)
-    return [int(file.read_text()) for file in files]
-
-
 @pytest.mark.parametrize("whom", ["vrun", "template"])
 def test_nothing_outlives_vrun(start, tmp_path, whom):
     script = tmp_path / "sleep.py"
@@ -210,14 +201,12 @@ def test_nothing_outlives_vrun(start, tmp_path, whom):
         "time.sleep(3600)\n"
     )
     child = start([sys.executable, "-m", "vccl.launch.vrun", "--cards", 2, script])
-    *ranks, template = wait_for([tmp_path / name for name in ("pid0", "pid1", "parent")], child)
+    pids = read_when_there([tmp_path / name for name in ("pid0", "pid1", "parent")], child)
+    *ranks, template = map(int, pids)
     os.kill(child.pid if whom == "vrun" else template, signal.SIGKILL)
     output = child.output(300)
     assert child.returncode == (-9 if whom == "vrun" else 137), output
-    until = time.monotonic() + 300
-    while any(Path("/proc", str(pid)).exists() for pid in (*ranks, template)):
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_until(lambda: all(map(gone, (*ranks, template))))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -230,15 +219,12 @@ def test_a_signal_while_a_module_is_imported(start, tmp_path, number):
     script.write_text("")
     line = [sys.executable, "-m", "vccl.launch.vrun", "--preload", "slow", "--cards", 2, script]
     child = start(line, env={"PYTHONPATH": str(tmp_path)})
-    (template,) = wait_for([tmp_path / "pid"], child)
+    (template,) = read_when_there([tmp_path / "pid"], child)
     child.send_signal(number)
     output = child.output(300)
     # vrun may have been on the way to torchrun's handlers, or behind them.
     assert child.returncode in (128 + number, -number), output
-    until = time.monotonic() + 300
-    while Path("/proc", str(template)).exists():  # the kernel kills it where vrun could not
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_until(lambda: gone(template))  # the kernel kills it where vrun could not
 
 
 def test_without_autoload_ranks_import_for_themselves(vrun, tmp_path):

@@ -206,9 +206,9 @@ def _attend(connection: socket.socket, agent: int) -> int:
             signal.pidfd_send_signal(agent, number)
 
     # A signal before this ends the client, and the server then ends the agent.
+    # Ignored ones are forwarded as well: the agent ignores them too, until torchrun sets its handlers.
     for number in FORWARDED:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, forward)
+        signal.signal(number, forward)
     connection.settimeout(None)
     try:
         answer = messages.receive(connection)

@@ -7,7 +7,7 @@ script begins, one has to know only which options take no value: all others take
 from dataclasses import dataclass, field
 
 WITHOUT_VALUE = {
-    *("--keep", "--stop", "--no-preload", "--as-cuda"),
+    *("--keep", "--stop", "--no-preload", "--as-cuda", "--prefix", "--no-prefix", "--verbose"),
     *("--standalone", "-m", "--module", "--no-python", "--run-path", "--virtual-local-rank", "-h", "--help"),
 }
 

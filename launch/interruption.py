@@ -1,0 +1,76 @@
+"""Ends a run on Ctrl-C: within a second, and at once on the second one.
+
+torchrun passes SIGINT on to the ranks and waits up to 30 seconds for them, whatever comes meanwhile. That is
+right for SIGTERM, by which a scheduler lets ranks save their state, and stays so. Who presses Ctrl-C wants
+the prompt back.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from torch.distributed.elastic.multiprocessing import SignalException
+
+# Seconds that ranks have to end by themselves after the first Ctrl-C.
+PATIENCE = 0.6
+
+
+class Interruption:
+    """Handles SIGINT in the agent."""
+
+    def __init__(self, patience: float | None) -> None:
+        """Takes the seconds after which ranks are killed, or None where torchrun's option gives a time."""
+        self._patience = patience
+        self._interrupted = False
+        self._ranks: list[Any] = []
+
+    def begin_attempt(self) -> None:
+        """Forgets the ranks of an earlier attempt: their pids may be those of other processes."""
+        self._ranks.clear()
+
+    def add(self, rank: Any) -> None:
+        """Adds a rank that has been started: subprocess.Popen, or starting.ForkedRank."""
+        self._ranks.append(rank)
+
+    def take_signal(self) -> None:
+        """Handles SIGINT from now on, unless it is ignored. torchrun sets a handler at each start."""
+        if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+            signal.signal(signal.SIGINT, self._interrupt)
+
+    @contextlib.contextmanager
+    def handled(self) -> Iterator[None]:
+        """Prepares for SIGINT inside a ``with`` block, which leaves no process of an interrupted run behind.
+
+        Before there are ranks, Python's own handler is the better one: torchrun's rendezvous swallows
+        SignalException, but not KeyboardInterrupt.
+        """
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGALRM)}
+        signal.signal(signal.SIGALRM, lambda number, frame: self.kill())
+        try:
+            yield
+        finally:
+            if self._interrupted:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                self.kill()  # what a rank has left in its process group
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def kill(self) -> None:
+        """Kills the process groups of the ranks. A handler may call this at any point of the agent."""
+        for rank in self._ranks:
+            if rank.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(rank.pid, signal.SIGKILL)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self._interrupted:
+            self.kill()
+            raise KeyboardInterrupt
+        self._interrupted = True
+        if self._patience is not None:
+            signal.setitimer(signal.ITIMER_REAL, self._patience)
+        # torchrun's agent passes the signal on to the ranks and waits for them.
+        raise SignalException("Ctrl-C", signal.SIGINT)

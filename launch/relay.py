@@ -1,0 +1,187 @@
+"""Passes on what ranks print, with the rank in front of each line.
+
+A rank gets a pipe in the place of stdout, and of stderr. A thread of the agent reads the pipes. It is started
+after the template was forked, and the agent itself forks nothing.
+"""
+
+import contextlib
+import functools
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from . import forks
+from .lines import Lines, prefix_of
+
+# Seconds after which an unfinished line is shown, on a terminal and elsewhere.
+_SECONDS_ON_TERMINAL = 0.1
+_SECONDS_ELSEWHERE = 1.0
+# Seconds at the end for what ranks have printed last. What a rank has left running may keep a pipe open.
+_SECONDS_AT_END = 0.5
+# Seconds that the terminal may take at the end. Ctrl-S stops it.
+_SECONDS_TO_WRITE = 2.0
+_PART = 1 << 16
+
+
+class Relay:
+    """The pipes from the ranks, and where what comes from them goes."""
+
+    def __init__(self, numbers: list[int], alone: bool) -> None:
+        """Prepares the relay, which ``running`` runs.
+
+        Args:
+            numbers: which of the streams 1 and 2 are relayed.
+            alone: whether this is the only agent. Unfinished lines of several agents would be mixed.
+        """
+        # Where both go to one place, one pipe keeps the order in which a rank prints to them.
+        self._merged = len(numbers) == 2 and os.path.sameopenfile(1, 2)
+        self._delay: float | None = None
+        if alone:
+            self._delay = _SECONDS_ON_TERMINAL if any(map(_is_screen, numbers)) else _SECONDS_ELSEWHERE
+        self._lock = threading.Lock()  # of what follows
+        self._lines = {
+            number: Lines(functools.partial(self._write, number), alone and _is_screen(number))
+            for number in (numbers[:1] if self._merged else numbers)
+        }
+        self._sources: dict[int, int] = {}  # the read end of a pipe -> the stream that it goes to
+        self._broken: set[int] = set()
+        self._end_at: float | None = None
+        self._writers: list[BinaryIO] = []
+        self._wake = os.eventfd(0)
+
+    def writers(self, rank: int, numbers: list[int]) -> dict[int, BinaryIO]:
+        """Returns pipes for those of a rank's streams ``numbers`` that are relayed."""
+        found: dict[int, BinaryIO] = {}
+        made: dict[int, BinaryIO] = {}
+        for number in numbers:
+            target = self._target(number)
+            if target in self._lines:
+                found[number] = made[target] if target in made else self._new_pipe(rank, target)
+                made[target] = found[number]
+        return found
+
+    def begin_attempt(self) -> None:
+        """Closes this end of the pipes. They end with the ranks that have them."""
+        for writer in self._writers:
+            writer.close()
+        self._writers.clear()
+
+    def say(self, line: str) -> None:
+        """Writes a line of vrun's own to stderr."""
+        data = line.encode(errors="replace")
+        with self._lock:
+            if lines := self._lines.get(self._target(2)):
+                lines.say(data)
+            else:
+                self._write(2, data + b"\n")
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Passes on what is printed inside a ``with`` block, and at its end what is left in the pipes."""
+        thread = threading.Thread(target=self._run, name="vrun relay", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.begin_attempt()
+            self._end_at = time.monotonic() + _SECONDS_AT_END
+            os.eventfd_write(self._wake, 1)
+            thread.join(_SECONDS_AT_END + _SECONDS_TO_WRITE)
+
+    def _target(self, number: int) -> int:
+        return 1 if self._merged else number
+
+    def _new_pipe(self, rank: int, target: int) -> BinaryIO:
+        read, write = os.pipe()
+        with self._lock:
+            self._lines[target].add(read, prefix_of(rank, _has_colours(target)))
+            self._sources[read] = target
+        os.eventfd_write(self._wake, 1)
+        self._writers.append(open(write, "wb", buffering=0))  # noqa: SIM115
+        return self._writers[-1]
+
+    def _run(self) -> None:
+        """Reads the pipes until all have ended, or the time for that has passed."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, forks.SIGNALS)  # they have to wake the main thread
+        show_at: float | None = None
+        while self._end_at is None or (self._sources and time.monotonic() < self._end_at):
+            ready = self._wait(show_at)
+            with self._lock:
+                for source in ready:
+                    self._pass_on(source)
+                hidden = any(lines.has_hidden for lines in self._lines.values())
+                if not hidden or self._delay is None:
+                    show_at = None
+                elif show_at is None:
+                    show_at = time.monotonic() + self._delay
+                elif time.monotonic() >= show_at:
+                    for lines in self._lines.values():
+                        lines.show_unfinished()
+                    show_at = None
+        with self._lock:
+            for source in list(self._sources):
+                self._end(source)
+
+    def _wait(self, show_at: float | None) -> list[int]:
+        """Waits until something can be read or is due. Returns the pipes that can be read."""
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        for source in self._sources:
+            poll.register(source, select.POLLIN)
+        times = [at for at in (show_at, self._end_at) if at is not None]
+        wait = max(0.0, min(times) - time.monotonic()) * 1000 + 1 if times else None
+        ready = [source for source, _ in poll.poll(wait)]
+        if self._wake in ready:
+            ready.remove(self._wake)
+            os.eventfd_read(self._wake)
+        return ready
+
+    def _pass_on(self, source: int) -> None:
+        target = self._sources[source]
+        data = os.read(source, _PART)
+        if data and target not in self._broken:
+            self._lines[target].feed(source, data)
+        else:
+            self._end(source)
+
+    def _end(self, source: int) -> None:
+        """Closes a pipe. Where nobody takes the output any more, the rank gets EPIPE as without the relay."""
+        self._lines[self._sources.pop(source)].finish(source)
+        os.close(source)
+
+    def _write(self, number: int, data: bytes) -> None:
+        while data and number not in self._broken:
+            try:
+                data = data[os.write(number, data) :]
+            except BlockingIOError:  # another program has made the terminal so
+                select.select([], [number], [])
+            except OSError:
+                self._broken.add(number)
+
+
+def relay_for(prefix: bool | None, ranks: int, hosts: int) -> Relay | None:
+    """Returns the relay for the ranks of this agent, or None if none of their streams needs one.
+
+    Args:
+        prefix: whether the command line asks for it, or None if it does not say.
+        ranks: the number of ranks of this agent.
+        hosts: the number of pretended hosts, each with an agent.
+    """
+    if prefix is None:
+        numbers = [number for number in (1, 2) if os.isatty(number)] if ranks * hosts > 1 else []
+    else:
+        numbers = [1, 2] if prefix else []
+    return Relay(numbers, hosts == 1) if numbers else None
+
+
+def _is_screen(number: int) -> bool:
+    """Whether a stream goes to a terminal on which a line can be erased."""
+    return os.isatty(number) and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _has_colours(number: int) -> bool:
+    return _is_screen(number) and not os.environ.get("NO_COLOR")

@@ -19,12 +19,8 @@ from typing import Any, NoReturn
 
 import torch
 
-# OpenBLAS's, in the wheels of numpy and elsewhere.
-_SET_BLAS_THREADS = (
-    "scipy_openblas_set_num_threads64_",
-    "openblas_set_num_threads64_",
-    "openblas_set_num_threads",
-)
+from . import blas_threads
+
 # vrun's own main module. With its last reference its globals would be cleared, and functions of it still run.
 _kept: list[types.ModuleType] = []
 # torch has drawn it at random, and a preloaded module may have set another one.
@@ -224,12 +220,12 @@ def _take_descriptors(job: Job) -> None:
 def _take_environment(job: Job) -> None:
     """Sets the variables, and what libraries have read from them when they were loaded."""
     replace_environment(job.environment)
-    threads = job.environment.get("OMP_NUM_THREADS", "").split(",")[0]
-    if threads.isdigit() and int(threads) > 0:
+    text = job.environment.get("OMP_NUM_THREADS", "").split(",")[0]
+    threads = int(text) if text.isdigit() and int(text) > 0 else None
+    if threads:
         # MKL gives a new process no more threads than there are cores, as it has given the template.
-        torch.set_num_threads(min(int(threads), torch.get_num_threads()))
-        if "OPENBLAS_NUM_THREADS" not in job.environment:
-            _set_blas_threads(int(threads))
+        torch.set_num_threads(min(threads, torch.get_num_threads()))
+    blas_threads.use(threads)
     # Python's own generator is seeded anew after a fork. These are not, and all ranks would draw the same.
     if torch.default_generator.initial_seed() == _seed_at_import:
         torch.default_generator.seed()
@@ -242,17 +238,6 @@ def replace_environment(environment: dict[str, str]) -> None:
     for name in set(os.environ) - set(environment):
         del os.environ[name]
     os.environ.update(environment)
-
-
-def _set_blas_threads(threads: int) -> None:
-    with open("/proc/self/maps") as maps:
-        libraries = {line.split()[-1] for line in maps if "openblas" in line}
-    for path in libraries:
-        library = ctypes.CDLL(path)
-        for name in _SET_BLAS_THREADS:
-            if function := getattr(library, name, None):
-                function(ctypes.c_int(threads))
-                break
 
 
 def _new_main() -> types.ModuleType:

@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, Pipe, wait
 
-from . import forked_rank, forks
+from . import blas_threads, forked_rank, forks
 from .forked_rank import Job
 
 
@@ -52,6 +52,7 @@ def start(modules: Sequence[str], folder: str) -> tuple[int, Connection]:
         modules: the template imports them besides torch.
         folder: where modules are looked for first.
     """
+    blas_threads.leave_one()
     ours, its = Pipe()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:

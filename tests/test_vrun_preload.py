@@ -13,7 +13,10 @@ import json, os, sys, threading
 import __main__, torch
 import numpy
 class Local: pass
+import ctypes
+libraries = {line.split()[-1] for line in open("/proc/self/maps") if "openblas" in line}
 seen = dict(
+    blas=[ctypes.CDLL(path).scipy_openblas_get_num_threads64_() for path in sorted(libraries)],
     rank=os.environ["RANK"], argv=sys.argv, orig_argv=sys.orig_argv, folder=sys.path[0], file=__file__,
     name=__name__, package=__package__, main=__main__.Local is Local, spec=__spec__ and __spec__.name,
     docs=__doc__, threads=torch.get_num_threads(), cards=torch.accelerator.device_count(),
@@ -25,7 +28,7 @@ seen = dict(
 os.write(1, (json.dumps(seen) + "\\n").encode())
 """
 SAME = {"argv", "orig_argv", "folder", "file", "name", "package", "main", "spec", "docs", "threads", "cards"}
-SAME |= {"memory", "alone", "leader", "unbuffered", "hooks", "stdout"}
+SAME |= {"memory", "blas", "alone", "leader", "unbuffered", "hooks", "stdout"}
 
 
 def looked(output: str) -> list[dict]:
@@ -33,7 +36,7 @@ def looked(output: str) -> list[dict]:
     return sorted(seen, key=lambda rank: rank["rank"])
 
 
-@pytest.mark.parametrize(("module", "threads"), [(False, "1"), (True, None)], ids=["script", "module"])
+@pytest.mark.parametrize(("module", "threads"), [(False, "1"), (True, "2")], ids=["script", "module"])
 def test_a_forked_rank_is_as_a_new_one(vrun, tmp_path, module, threads):
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -46,7 +49,9 @@ def test_a_forked_rank_is_as_a_new_one(vrun, tmp_path, module, threads):
     assert len(forked) == len(new) == 9
     for one, other in zip(forked, new, strict=True):
         assert {name: one[name] for name in SAME} == {name: other[name] for name in SAME}
-    assert forked[0]["cards"] == 12 and forked[0]["threads"] == 1
+    assert forked[0]["cards"] == 12 and forked[0]["threads"] == min(
+        int(threads), len(os.sched_getaffinity(0))
+    )
     assert len({rank["numpy"] for rank in forked}) == 9
 
 

@@ -75,6 +75,9 @@ def _import_torch() -> str | None:
     try:
         for name in ("vccl.launch.vrun", *_USED_LATER):
             importlib.import_module(name)
+        from vccl.launch import blas_threads
+
+        blas_threads.leave_one()
     except BaseException as error:
         return f"{type(error).__name__}: {error}"
     return None

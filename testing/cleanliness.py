@@ -141,15 +141,20 @@ def _descriptors() -> dict[int, str]:
 
 
 def _native_threads() -> dict[int, str]:
-    """Returns the threads that Python does not know, by their ids, without those that are kept for good."""
+    """Returns the threads that Python does not know, by their ids, without those that are kept for good.
+
+    Threads without a name of their own are left out, because libraries keep such for good. The profiler does.
+    """
     known = {thread.native_id for thread in threading.enumerate()}
+    with open("/proc/self/comm") as file:
+        nameless = file.read().strip()
     found = {}
     for entry in os.listdir("/proc/self/task"):
         if int(entry) in known:
             continue
         with contextlib.suppress(OSError), open(f"/proc/self/task/{entry}/comm") as file:
             name = file.read().strip()
-            if not name.startswith(_KEPT_THREADS):
+            if name != nameless and not name.startswith(_KEPT_THREADS):
                 found[int(entry)] = name
     return found
 

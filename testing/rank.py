@@ -81,7 +81,7 @@ class RankProcess:
             with world.entered(call.place, store) as own:
                 result = self._run_test(call, own) if isinstance(call, RunTest) else _call(call, own)
         except BaseException as failure:
-            self._tell_failure(time.monotonic())
+            self.tell_failure(time.monotonic())
             error = _text_of(failure)
         _take_back_variables(environment, call)
         plugin = self._collection.plugin
@@ -111,7 +111,7 @@ class RankProcess:
 
     def _run_test(self, call: RunTest, own: world.World) -> list[dict[str, Any]]:
         plugin, config = self._collection.plugin, self._collection.config
-        plugin.begin_test(call.folder, self._tell_failure)
+        plugin.begin_test(call.folder, self.tell_failure)
         item = self._collection.item(call.file, call.node_id)
         self._collection.session.shouldfail = self._collection.session.shouldstop = False
         # pytest.exit() in a test raises through this.
@@ -122,7 +122,7 @@ class RankProcess:
             for report in plugin.reports
         ]
 
-    def _tell_failure(self, at: float) -> None:
+    def tell_failure(self, at: float) -> None:
         if not self._failed:
             self._failed = True
             self._send(Failing(at))
@@ -151,6 +151,12 @@ def announce_end() -> None:
     """Tells pytest's process that this rank is about to end itself, as the test wants."""
     assert _process is not None
     _process.announce_end()
+
+
+def announce_failure() -> None:
+    """Tells pytest's process that the test has failed on this rank, and that others need not wait for it."""
+    assert _process is not None
+    _process.tell_failure(time.monotonic())
 
 
 def _call(call: RunFunction, own: world.World) -> Any:

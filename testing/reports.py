@@ -94,15 +94,32 @@ def reports_of(
     return made
 
 
-def text_of(item: pytest.Item, outcomes: Sequence[Outcome]) -> str:
-    """Returns what became of a function on ranks: failures in their order, and what ranks have printed."""
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """What became of a function on ranks."""
+
+    parts: list[tuple[str, str]]  # headlines and texts of failures, the first failure first
+    sections: list[tuple[str, str]]  # what ranks have printed
+    message: str  # of the first failure, in a line
+
+    def __str__(self) -> str:
+        return "\n".join(f"--- {headline} ---\n{text}" for headline, text in [*self.parts, *self.sections])
+
+    def put_into(self, report: pytest.TestReport, item: pytest.Item) -> None:
+        """Shows this in the report of a test that has failed with it."""
+        place = (str(item.location[0]), (item.location[1] or 0) + 1)
+        report.longrepr = RanksRepr(self.parts, place, self.message)
+        report.sections += self.sections
+
+
+def told_of(item: pytest.Item, outcomes: Sequence[Outcome]) -> Told:
+    """Returns what became of a function on ranks."""
     failures = sorted(
         (failure for outcome in outcomes for failure in _Reports(item, outcome, is_test=False).failures),
         key=lambda failure: failure.at,
     )
-    parts = [f"--- {headline} ---\n{text}" for headline, text in _parts(failures)]
-    parts += [f"--- {name} ---\n{text}" for name, text in _sections(outcomes, [{} for _ in outcomes])]
-    return "\n".join(parts)
+    sections = _sections(outcomes, [{} for _ in outcomes])
+    return Told(_parts(failures), sections, _message_of(failures) if failures else "")
 
 
 class _Reports:
@@ -194,13 +211,16 @@ def _failed(
         return base
     crash = getattr(first.report and first.report.longrepr, "reprcrash", None)
     place = (crash.path, crash.lineno) if crash else (str(item.location[0]), (item.location[1] or 0) + 1)
-    message = (
-        first.message
-        if first.message.startswith("rank")
-        else f"{ranks_as_text(_grouped(failures)[0].ranks)}: {first.message}"
+    longrepr = RanksRepr(_parts(failures), place, _message_of(failures))
+    return _report(item, first.phase, "failed", longrepr, reports)
+
+
+def _message_of(failures: list[Failure]) -> str:
+    """Returns the first failure in a line, with its ranks."""
+    message = failures[0].message
+    return (
+        message if message.startswith("rank") else f"{ranks_as_text(_grouped(failures)[0].ranks)}: {message}"
     )
-    report = _report(item, first.phase, "failed", RanksRepr(_parts(failures), place, message), reports)
-    return report
 
 
 def _parts(failures: list[Failure]) -> list[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """The ranks of one run of pytest, in pytest's own process."""
 
 import importlib
+import os
 import pickle
 import sys
 import warnings
@@ -29,6 +30,10 @@ class RanksWarning(pytest.PytestWarning):
 class RankFailed(AssertionError):
     """A rank raised, died or did not come to an end. The text has what became of every rank."""
 
+    def __init__(self, told: reports.Told) -> None:
+        super().__init__(str(told))
+        self.told = told
+
 
 class _EveryRank(Container[int]):
     def __contains__(self, rank: object) -> bool:
@@ -41,9 +46,11 @@ class RanksSession:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self.settings = Settings.of(config)
+        # The test that runs in pytest's process.
+        self.item: pytest.Item | None = None
         self._pool: Pool | None = None
         self._variables: dict[str, str] = {}
-        self._options: Mapping[str, str] = {}
+        self._environment: dict[str, str] = {}
 
     def protocol(self, item: pytest.Item) -> bool:
         """Runs a test on its ranks, and reports it. Returns False if it asks for none."""
@@ -73,17 +80,31 @@ class RanksSession:
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
-    def run(
-        self,
-        item: pytest.Item,
-        wanted: Wanted,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        dying: Sequence[int],
+    def outcomes(
+        self, function: Callable[..., Any], args: Sequence[Any], size: int, timeout: float
+    ) -> list[Outcome]:
+        """Calls ``function(rank, size, store, *args)`` on ranks that may end. Returns what became of each."""
+        return self.call(self._without_group(size, timeout), function, args, range(size))
+
+    def results(
+        self, function: Callable[..., Any], args: Sequence[Any], size: int, timeout: float
     ) -> list[Any]:
-        """Calls a function on ranks, in a test of pytest's own process. See ``RankPool.run``."""
+        """Calls ``function(rank, size, store, *args)`` on ranks, and returns what each has returned.
+
+        Raises:
+            RankFailed: a rank has failed.
+        """
+        return self.checked(self.call(self._without_group(size, timeout), function, args, ()))
+
+    def call(
+        self, wanted: Wanted, function: Callable[..., Any], args: Sequence[Any], dying: Sequence[int]
+    ) -> list[Outcome]:
+        """Calls a function on ranks, in a test of pytest's own process, and returns what became of each."""
+        if reason := wanted.reason_to_skip():
+            pytest.skip(reason)
         pool, number = self._pool_for(wanted)
-        address = pool.address
+        wanted = wanted.with_variables(self._changed_variables())
+        address, item = pool.address, self._running_item()
 
         def call_of(rank: int, pids: tuple[int, ...]) -> RunFunction:
             place = wanted.place(rank, pids, address, number, free_port)
@@ -94,9 +115,21 @@ class RanksSession:
         if self.settings.fresh:
             self.renew()
         self._tell_warnings(item, outcomes)
+        return outcomes
+
+    def checked(self, outcomes: Sequence[Outcome]) -> list[Any]:
+        """Returns what a function has returned on each rank.
+
+        Raises:
+            RankFailed: a rank has failed.
+        """
         if any(outcome.has_failed for outcome in outcomes):
-            raise RankFailed(reports.text_of(item, outcomes))
+            raise RankFailed(self.told(outcomes))
         return [outcome.done.result if outcome.done else None for outcome in outcomes]
+
+    def told(self, outcomes: Sequence[Outcome]) -> reports.Told:
+        """Returns what became of a function on ranks."""
+        return reports.told_of(self._running_item(), outcomes)
 
     def renew(self) -> None:
         """Ends the ranks that there are. The next call has new ones."""
@@ -109,8 +142,17 @@ class RanksSession:
             self._pool.close()
             self._pool = None
 
+    def _without_group(self, size: int, timeout: float) -> Wanted:
+        return Wanted.of(self.settings, size, group=False, timeout=timeout)
+
+    def _running_item(self) -> pytest.Item:
+        if self.item is None:
+            raise RuntimeError("functions can be called on ranks inside of a test only")
+        return self.item
+
     def _run_test(self, item: pytest.Item, wanted: Wanted) -> tuple[list[Outcome], float]:
         pool, number = self._pool_for(wanted)
+        wanted = wanted.with_variables(self._changed_variables())
         address, folder = pool.address, self._folder(item)
 
         def call_of(rank: int, pids: tuple[int, ...]) -> RunTest:
@@ -138,8 +180,17 @@ class RanksSession:
             self.close()  # ranks read them when they start
         if self._pool is None:
             self._variables = needed
+            self._environment = dict(os.environ)
             self._pool = Pool(self._begin(), self._terminals(), needed)
         return self._pool, next(self._pool.numbers)
+
+    def _changed_variables(self) -> dict[str, str]:
+        """Returns the variables that this process has set since ranks can be forked. Ranks get them too."""
+        return {
+            name: value
+            for name, value in os.environ.items()
+            if self._environment.get(name) != value and name != "PYTEST_CURRENT_TEST"
+        }
 
     def _terminals(self) -> Container[int]:
         if self._config.getoption("capture", "fd") == "no":
@@ -219,12 +270,27 @@ class RanksSession:
         )
 
 
+_running: RanksSession | None = None
+
+
+def running() -> RanksSession | None:
+    """Returns what runs tests on ranks, for classes that have no fixtures, or None without pytest."""
+    return _running
+
+
+def set_running(session: RanksSession | None, item: pytest.Item | None) -> None:
+    """Tells which test runs in pytest's process. The plugin calls it before each."""
+    global _running
+    _running = session
+    if session is not None:
+        session.item = item
+
+
 class RankPool:
     """Calls functions on ranks. The fixture ``rank_pool`` returns it."""
 
-    def __init__(self, session: RanksSession, item: pytest.Item) -> None:
+    def __init__(self, session: RanksSession) -> None:
         self._session = session
-        self._item = item
 
     def run(
         self,
@@ -268,9 +334,7 @@ class RankPool:
             group_timeout=group_timeout,
             timeout=timeout,
         )
-        if reason := wanted.reason_to_skip():
-            pytest.skip(reason)
-        return self._session.run(self._item, wanted, function, args, dying)
+        return self._session.checked(self._session.call(wanted, function, args, dying))
 
     def renew(self) -> None:
         """Ends the ranks that there are. The next call has new ones, in which nothing has run yet."""

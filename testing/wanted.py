@@ -94,6 +94,10 @@ class Wanted:
             self.environment,
         )
 
+    def with_variables(self, others: Mapping[str, str]) -> "Wanted":
+        """Returns this world with more environment variables. Those that the test has named come first."""
+        return dataclasses.replace(self, environment={**others, **self.environment})
+
     def reason_to_skip(self) -> str:
         """Returns why this machine cannot run the test, or ""."""
         if self.device == "cpu":

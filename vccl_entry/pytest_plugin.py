@@ -4,6 +4,7 @@ It imports nothing of vccl until a test asks for ranks. In the process of a rank
 adds what differs there.
 """
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,6 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARK)
+    config.addinivalue_line("markers", "world_size(n): how many ranks a method of vccl's DistributedTest has")
     if config.getoption("rank_pdb") is not None and getattr(config.option, "numprocesses", None):
         raise pytest.UsageError("--rank-pdb needs the terminal, which the workers of xdist (-n) do not have")
 
@@ -62,9 +64,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
-    if _is_rank(item.config) or not _asks_for_ranks(item):
+    if _is_rank(item.config):
         return None
-    return ranks_session(item.config).protocol(item) or None
+    if _asks_for_ranks(item):
+        return ranks_session(item.config).protocol(item) or None
+    if sessions := sys.modules.get("vccl.testing.session"):  # a test may call functions on ranks
+        sessions.set_running(ranks_session(item.config), item)
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
+    report: Any = yield
+    told = getattr(call.excinfo and call.excinfo.value, "told", None)
+    if report.failed and told is not None and hasattr(told, "put_into"):  # it is a RankFailed
+        told.put_into(report, item)
+    return report
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -113,9 +128,11 @@ def ranks(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def rank_pool(request: pytest.FixtureRequest) -> Any:
     """Calls functions on ranks, from a test that runs in pytest's process. See vccl.testing.RankPool."""
-    from vccl.testing.session import RankPool
+    from vccl.testing.session import RankPool, set_running
 
-    return RankPool(ranks_session(request.config), request.node)
+    session = ranks_session(request.config)
+    set_running(session, request.node)
+    return RankPool(session)
 
 
 def ranks_session(config: pytest.Config) -> Any:
@@ -131,6 +148,7 @@ def end_ranks(config: pytest.Config) -> None:
     """Ends all ranks, if any were started."""
     if _session in config.stash:
         config.stash[_session].close()
+        sys.modules["vccl.testing.session"].set_running(None, None)
 
 
 def _asks_for_ranks(item: pytest.Item) -> bool:

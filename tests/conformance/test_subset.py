@@ -1,39 +1,12 @@
-"""A part of PyTorch's own suite, small enough for every run of the tests; `make conformance` runs all."""
+"""A part of PyTorch's own suite, small enough for every run of the tests; `make conformance` runs all.
+
+test_base_class.py has another part, over tensors on the CPU.
+"""
 
 import pathlib
 
 import pytest
 import run
-
-# Over tensors on the CPU.
-CPU = [
-    "test_all_gather",
-    "test_all_gather_coalesced_simple",
-    "test_all_gather_object_default_pg",
-    "test_all_reduce_coalesced_max",
-    "test_all_reduce_sum",
-    "test_all_reduce_sum_async",
-    "test_all_reduce_sum_complex",
-    "test_all_to_all",
-    "test_all_to_all_single_unequal_split",
-    "test_barrier",
-    "test_barrier_timeout_full_group",
-    "test_batch_isend_irecv_gloo_tags",
-    "test_broadcast",
-    "test_ddp_create_graph",
-    "test_DistributedDataParallelCPU",
-    "test_gather",
-    "test_get_future",
-    "test_irecv",
-    "test_isend_torch_profiler",
-    "test_monitored_barrier_gloo",
-    "test_reduce_product",
-    "test_scatter",
-    "test_scatter_object_list",
-    "test_send_recv_any_source",
-    "test_send_recv_with_tag",
-    "test_sparse_all_reduce_sum",
-]
 
 # Over tensors on cards.
 VDEV = [
@@ -66,9 +39,7 @@ VDEV = [
 CUDA = [test for test in VDEV if test != "test_sparse_all_reduce_sum_cuda"]
 
 
-@pytest.mark.parametrize(
-    ("device", "world", "tests"), [("cpu", 3, CPU), ("vdev", 4, VDEV), ("cuda", 4, CUDA)]
-)
+@pytest.mark.parametrize(("device", "world", "tests"), [("vdev", 4, VDEV), ("cuda", 4, CUDA)])
 def test_upstream_passes(device: str, world: int, tests: list[str], tmp_path: pathlib.Path) -> None:
     log = tmp_path / "log"
     failures = [

@@ -69,24 +69,21 @@ def test_batches_in_any_order(rank_pool, size, hosts, device):
     rank_pool.run(size, shuffled_batches, device, hosts=hosts)
 
 
-def batch_of_subset(rank, size, device):
+@pytest.mark.ranks(3)
+@everywhere
+def test_batch_meets_plain_calls(ranks, device):
     """A batch meets plain calls on the other side, with tags; the third rank has no part in it."""
     dist.barrier()
     dist.all_reduce(torch.ones(1, device=device))
-    if rank == 0:
+    if ranks.rank == 0:
         xs = [torch.full((5000,), float(tag), device=device) for tag in range(4)]
         for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, 1, tag=i) for i, x in enumerate(xs)]):
             work.wait()
-    elif rank == 1:
+    elif ranks.rank == 1:
         for tag in (2, 0, 3, 1):
             x = torch.zeros(5000, device=device)
             dist.recv(x, 0, tag=tag)
             assert x.eq(tag).all()
-
-
-@everywhere
-def test_batch_meets_plain_calls(rank_pool, device):
-    rank_pool.run(3, batch_of_subset, device)
 
 
 def managed_reductions(rank, size, device, async_ops):
@@ -167,7 +164,9 @@ def test_manager_of_a_mixture(rank_pool, size, hosts, device, async_ops):
     rank_pool.run(size, managed_mixture, device, async_ops, hosts=hosts)
 
 
-def nothing_called(rank, size, device):
+@pytest.mark.ranks(2)
+@everywhere
+def test_nothing_called(ranks, device):
     here = torch.device(device)
     for async_ops in (False, True):
         with _coalescing_manager(async_ops=async_ops) as manager:
@@ -181,15 +180,13 @@ def nothing_called(rank, size, device):
         default_group()._end_coalescing(here)
     x = torch.ones(3, device=device)
     dist.all_reduce(x)
-    assert x.eq(size).all()
+    assert x.eq(ranks.size).all()
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_nothing_called(rank_pool, device):
-    rank_pool.run(2, nothing_called, device)
-
-
-def left_by_an_exception(rank, size, device):
+def test_exception_inside(ranks, device):
+    rank, size = ranks.rank, ranks.size
     here = torch.device(device)
     x = torch.full((10,), 1.0, device=device)
     for given in (here, None):
@@ -223,12 +220,9 @@ def left_by_an_exception(rank, size, device):
     assert got.eq(size).all()
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_exception_inside(rank_pool, device):
-    rank_pool.run(2, left_by_an_exception, device)
-
-
-def other_threads(rank, size, device):
+def test_other_threads(ranks, device):
     """What other threads call meanwhile goes on its way."""
     import threading
 
@@ -237,9 +231,9 @@ def other_threads(rank, size, device):
     done = []
 
     def meanwhile():
-        torch.accelerator.set_device_index(rank)
+        torch.accelerator.set_device_index(ranks.rank)
         dist.broadcast(y, 0)
-        done.append(dist.isend(y, rank, tag=9).wait())
+        done.append(dist.isend(y, ranks.rank, tag=9).wait())
 
     with _coalescing_manager(device=here, async_ops=True) as manager:
         dist.broadcast(x, 0)
@@ -249,16 +243,14 @@ def other_threads(rank, size, device):
         assert done
     manager.wait()
     got = torch.zeros(100, device=device)
-    dist.irecv(got, rank, tag=9).wait()
+    dist.irecv(got, ranks.rank, tag=9).wait()
     assert got.eq(1).all() and x.eq(1).all()
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_other_threads(rank_pool, device):
-    rank_pool.run(2, other_threads, device)
-
-
-def mismatched_batch(rank, size, device):
+def test_mismatch_in_a_batch(ranks, device):
+    rank = ranks.rank
     x = torch.ones(50_000, device=device)
     dist.all_reduce(x)
     ops = [
@@ -271,13 +263,8 @@ def mismatched_batch(rank, size, device):
         sync(device)
         dist.all_reduce(x)
         sync(device)
-    return str(caught.value)
-
-
-@everywhere
-def test_mismatch_in_a_batch(rank_pool, device):
-    for text in rank_pool.run(2, mismatched_batch, device):
-        assert "20000" in text and "20001" in text, text
+    text = str(caught.value)
+    assert "20000" in text and "20001" in text, text
 
 
 WIDTH, BATCH, CHUNKS = 16, 24, 6

@@ -74,20 +74,25 @@ def long_moves(rank, size, device):
             assert_close(piece, expected, "all_to_all_single with splits")
 
 
+@pytest.mark.ranks(2, 3)
 @everywhere
-@pytest.mark.parametrize("size", [2, 3])
-def test_long_buffers(rank_pool, size, device):
-    rank_pool.run(size, long_reductions, device)
-    rank_pool.run(size, long_moves, device)
+def test_long_buffers(ranks, device):
+    long_reductions(ranks.rank, ranks.size, device)
+    long_moves(ranks.rank, ranks.size, device)
 
 
+@pytest.mark.ranks(3, hosts=["here", "there", "there"])
 @everywhere
-def test_long_buffers_between_hosts(rank_pool, device):
-    rank_pool.run(3, long_reductions, device, hosts=["here", "there", "there"])
-    rank_pool.run(3, long_moves, device, hosts=["here", "there", "there"])
+def test_long_buffers_between_hosts(ranks, device):
+    long_reductions(ranks.rank, ranks.size, device)
+    long_moves(ranks.rank, ranks.size, device)
 
 
-def in_place(rank, size, device):
+@pytest.mark.ranks(3)
+@everywhere
+def test_in_place(ranks, device):
+    rank, size = ranks.rank, ranks.size
+
     def rows(seed=0):
         return torch.stack([part(r, 7, torch.float32, seed) for r in range(size)])
 
@@ -129,12 +134,10 @@ def in_place(rank, size, device):
     assert_close(summed, expected.cpu(), "reduce_scatter")
 
 
+@pytest.mark.ranks(2, 3)
 @everywhere
-def test_in_place(rank_pool, device):
-    rank_pool.run(3, in_place, device)
-
-
-def odd_tensors(rank, size, device):
+def test_odd_tensors(ranks, device):
+    rank, size = ranks.rank, ranks.size
     # Strides with gaps, in and out; what lies between stays as it is.
     rows = torch.full((size * 2, 10), -1.0, device=device)
     source = part(rank, (2, 10), torch.float32).to(device)
@@ -185,12 +188,6 @@ def odd_tensors(rank, size, device):
     assert scalar.item() == rank + 10
 
 
-@everywhere
-@pytest.mark.parametrize("size", [2, 3])
-def test_odd_tensors(rank_pool, size, device):
-    rank_pool.run(size, odd_tensors, device)
-
-
 def nothing_to_do(rank, size, device):
     def empty(*shape):
         return torch.empty(shape, device=device)
@@ -228,32 +225,31 @@ def test_zero_size(rank_pool, device):
     rank_pool.run(3, nothing_to_do, device, hosts=["here", "there", "there"])
 
 
-def gradients(rank, size, device):
+@pytest.mark.ranks(2)
+@everywhere
+def test_tensors_that_require_gradients(ranks, device):
     """Collectives change leaves that require gradients, as torch's own backends do, and record nothing."""
-    leaf = torch.full((4,), float(rank), device=device, requires_grad=True)
+    leaf = torch.full((4,), float(ranks.rank), device=device, requires_grad=True)
     dist.all_reduce(leaf)
-    assert leaf.detach().eq(sum(range(size))).all().item() and leaf.requires_grad and leaf.is_leaf
+    assert leaf.detach().eq(sum(range(ranks.size))).all().item() and leaf.requires_grad and leaf.is_leaf
     product = leaf * 2
-    outputs = [torch.zeros(4, device=device) for _ in range(size)]
+    outputs = [torch.zeros(4, device=device) for _ in range(ranks.size)]
     dist.all_gather(outputs, product)
     assert not outputs[0].requires_grad
     strided = torch.ones(2, 4, device=device, requires_grad=True)
     dist.all_reduce(strided.detach().t())
-    assert strided.detach().eq(size).all().item()
+    assert strided.detach().eq(ranks.size).all().item()
     dist.broadcast(product.view(2, 2).t(), 0)  # not contiguous, and not a leaf
     product.sum().backward()
     assert leaf.grad.eq(2).all().item()
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_tensors_that_require_gradients(rank_pool, device):
-    rank_pool.run(2, gradients, device)
-
-
-def not_a_number(rank, size, device):
+def test_nan_stays_nan(ranks, device):
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e5m2):
         for op in (dist.ReduceOp.MIN, dist.ReduceOp.MAX):
-            values = [1.0, float("nan"), 2.0] if rank == 0 else [float("nan"), 3.0, 1.0]
+            values = [1.0, float("nan"), 2.0] if ranks.rank == 0 else [float("nan"), 3.0, 1.0]
             tensor = torch.tensor(values).to(dtype).to(device)
             dist.all_reduce(tensor, op)
             result = tensor.cpu().float()
@@ -261,40 +257,35 @@ def not_a_number(rank, size, device):
             assert result[2] == (1 if op == dist.ReduceOp.MIN else 2)
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_nan_stays_nan(rank_pool, device):
-    rank_pool.run(2, not_a_number, device)
-
-
-def factors(rank, size, device):
+def test_premul_sum_factors(ranks, device):
     """A factor on a card is read when the stream has come to it, and not when the call is made."""
     factor = torch.zeros(1, device=device)
     for step in range(1, 40):
         tensor = torch.full((1000,), 2.0, device=device)
-        factor.fill_(step + rank)
+        factor.fill_(step + ranks.rank)
         work = dist.all_reduce(tensor, dist._make_nccl_premul_sum(factor), async_op=bool(step % 2))
         if work:
             work.wait()
         factor.fill_(-1000)
-        assert tensor.eq(2 * sum(step + r for r in range(size))).all().item(), step
+        assert tensor.eq(2 * sum(step + r for r in range(ranks.size))).all().item(), step
     # On the host a factor is read at the call; it need not have the tensor's dtype.
     for given in (0.5, torch.tensor(0.5), torch.tensor([0.5], dtype=torch.float64), torch.tensor([[2]])):
         tensor = torch.ones(4, device=device, dtype=torch.float16)
         dist.all_reduce(tensor, dist._make_nccl_premul_sum(given))
-        assert tensor.eq(size * float(given)).all().item()
+        assert tensor.eq(ranks.size * float(given)).all().item()
     # A bfloat16 of 1/3 is off by 0.1 %, a float32 is not: elements are multiplied in float32.
     tensor = torch.full((4,), 3.0, device=device, dtype=torch.bfloat16)
     dist.all_reduce(tensor, dist._make_nccl_premul_sum(1 / 3))
-    assert tensor.eq(size).all().item()
+    assert tensor.eq(ranks.size).all().item()
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_premul_sum_factors(rank_pool, device):
-    rank_pool.run(2, factors, device)
-
-
-def complex_numbers(rank, size, device):
+def test_complex(ranks, device):
     """torch hands most of them on as pairs of real numbers."""
+    rank, size = ranks.rank, ranks.size
     mine = torch.tensor([1 + 1j, rank * 1j], device=device)
     tensor = mine.clone()
     dist.all_reduce(tensor)
@@ -316,13 +307,11 @@ def complex_numbers(rank, size, device):
         dist.group.WORLD._get_backend(torch.device(device)).allreduce([lazy])
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_complex(rank_pool, device):
-    rank_pool.run(2, complex_numbers, device)
-
-
-def handles(rank, size, device):
+def test_handles_give_the_outputs(ranks, device):
     """What ProcessGroupNCCL's handles give: the outputs, as one list."""
+    rank, size = ranks.rank, ranks.size
 
     def filled(*shape, value=1.0):
         return torch.full(shape, float(value), device=device)
@@ -363,25 +352,19 @@ def handles(rank, size, device):
         assert work.is_success(), name
 
 
-@everywhere
-def test_handles_give_the_outputs(rank_pool, device):
-    rank_pool.run(2, handles, device)
-
-
-def one_card_after_the_other(rank, size):
-    for card in (rank + size, rank):
+@pytest.mark.ranks(2)
+def test_the_tensor_chooses_the_card(ranks):
+    for card in (ranks.rank + ranks.size, ranks.rank):
         tensor = torch.ones(10, device=f"vdev:{card}")
         dist.all_reduce(tensor)
-        assert tensor.eq(size).all().item() and tensor.device.index == card
+        assert tensor.eq(ranks.size).all().item() and tensor.device.index == card
 
 
-def test_the_tensor_chooses_the_card(rank_pool):
-    rank_pool.run(2, one_card_after_the_other)
-
-
-def bound_to_another_card(rank, size, store):
+@pytest.mark.ranks(2, group=False)
+def test_a_bound_group_refuses_another_card(ranks):
+    rank, size = ranks.rank, ranks.size
     dist.init_process_group(
-        "vccl", store=store, rank=rank, world_size=size, device_id=torch.device("vdev", rank)
+        "vccl", store=ranks.store, rank=rank, world_size=size, device_id=torch.device("vdev", rank)
     )
     other = torch.ones(10, device=f"vdev:{rank + size}")
     calls = {
@@ -400,10 +383,6 @@ def bound_to_another_card(rank, size, store):
         mine = torch.ones(10, device=device)
         dist.all_reduce(mine)
         assert mine.eq(size).all().item()
-
-
-def test_a_bound_group_refuses_another_card(rank_pool):
-    rank_pool.run(2, bound_to_another_card, group=False)
 
 
 def sparse(rank, size):
@@ -441,7 +420,11 @@ def trace_of(call, path):
     return [event["args"] for event in events if event.get("name") == "record_param_comms"]
 
 
-def profiled(rank, size, device, folder):
+@pytest.mark.ranks(2)
+@everywhere
+def test_profiler_gets_sizes(ranks, device, tmp_path):
+    rank, size = ranks.rank, ranks.size
+
     def ones(*shape):
         return torch.ones(shape, device=device)
 
@@ -460,15 +443,10 @@ def profiled(rank, size, device, folder):
     }
     for name, (call, input_elements, output_elements) in calls.items():
         call()  # communicators are made at first use
-        (args,) = trace_of(call, folder / f"{name}_{rank}.json")
+        (args,) = trace_of(call, tmp_path / f"{name}_{rank}.json")
         assert args["Collective name"] == name, args
         assert args["In msg nelems"] == input_elements and args["Out msg nelems"] == output_elements, args
         assert args["Group size"] == size and args["Rank"] == rank, args
         if name == "all_to_all_single":
             assert args["In split size"] == "[3, 3]" and args["Out split size"] == "[3, 3]", args
             assert args["dtype"] == "Float", args
-
-
-@everywhere
-def test_profiler_gets_sizes(rank_pool, device, tmp_path):
-    rank_pool.run(2, profiled, device, tmp_path)

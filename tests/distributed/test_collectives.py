@@ -13,12 +13,10 @@ from vccl.testing import GROUP_TIMEOUT
 
 OPS = ["SUM", "AVG", "PRODUCT", "MIN", "MAX"]
 DEVICES = ["vdev", "cpu"]
-SIZES = [1, 2, 4]
 # One element, fewer than ranks, odd, over one block of the transport (256 KiB).
 COUNTS = [1, 3, 1001, 100_003]
 
 everywhere = pytest.mark.parametrize("device", DEVICES)
-every_size = pytest.mark.parametrize("size", SIZES)
 
 
 def all_reduce_everything(rank, size, device):
@@ -32,10 +30,10 @@ def all_reduce_everything(rank, size, device):
         assert_close(tensor, reduced(size, count, dtype, op), f"{op} of {count} {dtype} on {device}")
 
 
-@every_size
+@pytest.mark.ranks(1, 2, 4)
 @everywhere
-def test_all_reduce(rank_pool, size, device):
-    rank_pool.run(size, all_reduce_everything, device)
+def test_all_reduce(ranks, device):
+    all_reduce_everything(ranks.rank, ranks.size, device)
 
 
 def broadcast_everything(rank, size, device):
@@ -49,10 +47,10 @@ def broadcast_everything(rank, size, device):
         )
 
 
-@every_size
+@pytest.mark.ranks(1, 2, 4)
 @everywhere
-def test_broadcast(rank_pool, size, device):
-    rank_pool.run(size, broadcast_everything, device)
+def test_broadcast(ranks, device):
+    broadcast_everything(ranks.rank, ranks.size, device)
 
 
 def all_gather_everything(rank, size, device):
@@ -78,10 +76,10 @@ def all_gather_everything(rank, size, device):
         assert_close(buffer, torch.stack(expected), f"in place, {count} {dtype}")
 
 
-@every_size
+@pytest.mark.ranks(1, 2, 4)
 @everywhere
-def test_all_gather(rank_pool, size, device):
-    rank_pool.run(size, all_gather_everything, device)
+def test_all_gather(ranks, device):
+    all_gather_everything(ranks.rank, ranks.size, device)
 
 
 def non_contiguous(rank, size, device):
@@ -124,44 +122,38 @@ def non_contiguous(rank, size, device):
     )
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_non_contiguous_tensors(rank_pool, device):
-    rank_pool.run(2, non_contiguous, device)
+def test_non_contiguous_tensors(ranks, device):
+    non_contiguous(ranks.rank, ranks.size, device)
 
 
-def empty_tensors(rank, size, device):
+@pytest.mark.ranks(1, 2, 4)
+@everywhere
+def test_empty_and_scalar_tensors(ranks, device):
     for shape in [(0,), (3, 0)]:
         tensor = torch.empty(shape, device=device)
         dist.all_reduce(tensor)
         dist.broadcast(tensor, 0)
-        outputs = [torch.empty(shape, device=device) for _ in range(size)]
+        outputs = [torch.empty(shape, device=device) for _ in range(ranks.size)]
         dist.all_gather(outputs, tensor)
-        dist.all_gather_into_tensor(torch.empty((size * shape[0], *shape[1:]), device=device), tensor)
-    scalar = torch.tensor(float(rank), device=device)
+        dist.all_gather_into_tensor(torch.empty((ranks.size * shape[0], *shape[1:]), device=device), tensor)
+    scalar = torch.tensor(float(ranks.rank), device=device)
     dist.all_reduce(scalar)
-    assert scalar.item() == sum(range(size))
+    assert scalar.item() == sum(range(ranks.size))
 
 
-@every_size
+@pytest.mark.ranks(2)
 @everywhere
-def test_empty_and_scalar_tensors(rank_pool, size, device):
-    rank_pool.run(size, empty_tensors, device)
-
-
-def asynchronous(rank, size, device):
-    tensors = [part(rank, 1000 + i, torch.float32, seed=i).to(device) for i in range(20)]
+def test_async(ranks, device):
+    tensors = [part(ranks.rank, 1000 + i, torch.float32, seed=i).to(device) for i in range(20)]
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
     for i, (work, tensor) in enumerate(zip(works, tensors, strict=True)):
         assert work.wait()
-        assert_close(tensor, reduced(size, 1000 + i, torch.float32, "SUM", seed=i), f"number {i}")
+        assert_close(tensor, reduced(ranks.size, 1000 + i, torch.float32, "SUM", seed=i), f"number {i}")
         assert work.is_completed() and work.is_success()
         assert work.result()[0].data_ptr() == tensor.data_ptr()
         assert work._get_duration() > 0
-
-
-@everywhere
-def test_async(rank_pool, device):
-    rank_pool.run(2, asynchronous, device)
 
 
 def futures(rank, size, device):
@@ -181,9 +173,10 @@ def futures(rank, size, device):
     assert_close(chained.wait(), torch.full((10,), float(size * size)), "nested")
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_futures(rank_pool, device):
-    rank_pool.run(2, futures, device)
+def test_futures(ranks, device):
+    futures(ranks.rank, ranks.size, device)
 
 
 def coalesced(rank, size, device):
@@ -209,10 +202,11 @@ def functional(rank, size, device):
     )
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_coalesced_and_functional(rank_pool, device):
-    rank_pool.run(2, coalesced, device)
-    rank_pool.run(2, functional, device)
+def test_coalesced_and_functional(ranks, device):
+    coalesced(ranks.rank, ranks.size, device)
+    functional(ranks.rank, ranks.size, device)
 
 
 def objects(rank, size):
@@ -224,8 +218,9 @@ def objects(rank, size):
     assert box == [{"from": 1}]
 
 
-def test_object_collectives(rank_pool):
-    rank_pool.run(2, objects)
+@pytest.mark.ranks(2)
+def test_object_collectives(ranks):
+    objects(ranks.rank, ranks.size)
 
 
 def barriers(rank, size):
@@ -238,50 +233,47 @@ def barriers(rank, size):
     assert work.is_completed()
 
 
-@every_size
-def test_barrier(rank_pool, size):
-    rank_pool.run(size, barriers)
+@pytest.mark.ranks(1, 2, 4)
+def test_barrier(ranks):
+    barriers(ranks.rank, ranks.size)
 
 
-def same_as_gloo(rank, size, device):
+@pytest.mark.ranks(2)
+@everywhere
+def test_same_as_gloo(ranks, device):
     gloo = dist.new_group(backend="gloo")
     for dtype in FLOATS:
-        theirs = part(rank, 4099, dtype)
+        theirs = part(ranks.rank, 4099, dtype)
         ours = theirs.to(device)
         for op in (dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX):
-            theirs = part(rank, 4099, dtype)
+            theirs = part(ranks.rank, 4099, dtype)
             ours = theirs.to(device)
             dist.all_reduce(theirs, op, group=gloo)
             dist.all_reduce(ours, op)
-            if size == 2:  # two terms have one order: the same bits
+            if ranks.size == 2:  # two terms have one order: the same bits
                 assert torch.equal(ours.cpu(), theirs), f"{op} {dtype}"
             else:
                 assert_close(ours, theirs, f"{op} {dtype}")
 
 
+@pytest.mark.ranks(4)
 @everywhere
-def test_same_as_gloo(rank_pool, device):
-    rank_pool.run(2, same_as_gloo, device)
-
-
-def same_every_time(rank, size, device):
+def test_same_bits_on_every_run_and_rank(ranks, device):
     results = []
     for _ in range(5):
-        tensor = part(rank, 50_000, torch.float32).to(device)
+        tensor = part(ranks.rank, 50_000, torch.float32).to(device)
         dist.all_reduce(tensor)
         results.append(tensor.cpu())
-    gathered = [torch.empty_like(results[0]) for _ in range(size)]
+    gathered = [torch.empty_like(results[0]) for _ in range(ranks.size)]
     dist.all_gather(gathered, results[0])
     for other in [*results, *gathered]:
         assert torch.equal(other, results[0])
 
 
+@pytest.mark.ranks(4)
 @everywhere
-def test_same_bits_on_every_run_and_rank(rank_pool, device):
-    rank_pool.run(4, same_every_time, device)
-
-
-def subgroups(rank, size, device):
+def test_subgroups(ranks, device):
+    rank = ranks.rank
     evens = dist.new_group([0, 2])
     odds = dist.new_group([1, 3])
     mine = evens if rank % 2 == 0 else odds
@@ -293,18 +285,13 @@ def subgroups(rank, size, device):
     assert tensor.item() == 12
 
 
+@pytest.mark.ranks(4, hosts=2)
 @everywhere
-def test_subgroups(rank_pool, device):
-    rank_pool.run(4, subgroups, device)
-
-
-@everywhere
-def test_two_hosts(rank_pool, device):
+def test_two_hosts(ranks, device):
     """The same collectives over two pretended hosts of two ranks."""
-    hosts = ["here", "here", "there", "there"]
-    rank_pool.run(4, all_reduce_everything, device, hosts=hosts)
-    rank_pool.run(4, broadcast_everything, device, hosts=hosts)
-    rank_pool.run(4, all_gather_everything, device, hosts=hosts)
+    all_reduce_everything(ranks.rank, ranks.size, device)
+    broadcast_everything(ranks.rank, ranks.size, device)
+    all_gather_everything(ranks.rank, ranks.size, device)
 
 
 def streams(rank, size):
@@ -330,25 +317,30 @@ def streams(rank, size):
                 assert x.eq(size).all().item()
 
 
-def test_streams(rank_pool):
-    rank_pool.run(2, streams)
+@pytest.mark.ranks(2)
+def test_streams(ranks):
+    streams(ranks.rank, ranks.size)
 
 
-def from_threads(rank, size, device):
+@pytest.mark.ranks(2)
+@everywhere
+def test_groups_used_from_threads(ranks, device):
     """Groups are independent of each other: each thread uses its own."""
+    # On a card each thread has a stream of its own: on one stream, groups in another order on another rank
+    # would wait for each other.
     groups = [dist.new_group() for _ in range(3)]
     wrong = []
 
     def use(number):
-        torch.accelerator.set_device_index(rank)
-        torch.accelerator.set_stream(torch.Stream(device=f"vdev:{rank}"))
+        torch.accelerator.set_device_index(ranks.rank)
+        torch.accelerator.set_stream(torch.Stream(device=f"vdev:{ranks.rank}"))
         for step in range(50):
             x = torch.full((100 + number,), float(step + number), device=device)
             if step % 2:
                 dist.all_reduce(x, group=groups[number])
             else:
                 dist.all_reduce(x, group=groups[number], async_op=True).wait()
-            if not x.eq(size * (step + number)).all().item():
+            if not x.eq(ranks.size * (step + number)).all().item():
                 wrong.append((number, step))
 
     threads = [threading.Thread(target=use, args=(number,)) for number in range(len(groups))]
@@ -359,19 +351,13 @@ def from_threads(rank, size, device):
     assert not wrong
 
 
-@everywhere
-def test_groups_used_from_threads(rank_pool, device):
-    # On a card each thread has a stream of its own: on one stream, groups in another order on another rank
-    # would wait for each other.
-    rank_pool.run(2, from_threads, device)
-
-
-def freed_early(rank, size):
+@pytest.mark.ranks(2)
+def test_tensors_stay_alive(ranks):
     """Tensors that the host forgets before the collective has run are not reused under it."""
     kept = []
     for step in range(200):
         tensor = torch.full((5000,), float(step), device="vdev")
-        out = torch.empty(size * 5000, device="vdev")
+        out = torch.empty(ranks.size * 5000, device="vdev")
         work = dist.all_gather_into_tensor(out, tensor, async_op=True)
         del tensor
         torch.full((5000,), -1.0, device="vdev")  # would land in the freed block
@@ -381,11 +367,9 @@ def freed_early(rank, size):
         assert out.eq(step).all().item(), step
 
 
-def test_tensors_stay_alive(rank_pool):
-    rank_pool.run(2, freed_early)
-
-
-def profiled(rank, size, device):
+@pytest.mark.ranks(2)
+@everywhere
+def test_profiler(device):
     x = torch.ones(100, device=device)
     with torch.profiler.profile(record_shapes=True) as profile:
         dist.all_reduce(x)
@@ -395,18 +379,14 @@ def profiled(rank, size, device):
     assert "record_param_comms" in names and f"{backend_name()}:all_reduce" in names, names
 
 
-@everywhere
-def test_profiler(rank_pool, device):
-    rank_pool.run(2, profiled, device)
-
-
-def introspection(rank, size):
+@pytest.mark.ranks(2)
+def test_introspection(ranks):
     group = dist.group.WORLD
     backend = group._get_backend(torch.device("vdev"))
     assert backend is group._get_backend(torch.device("cpu"))
     assert backend._get_backend_name() == backend_name() and dist.get_backend() == "vccl"
     assert backend.options._timeout.total_seconds() == GROUP_TIMEOUT
-    assert list(backend.options.global_ranks_in_group) == list(range(size))
+    assert list(backend.options.global_ranks_in_group) == list(range(ranks.size))
     assert backend._get_sequence_number_for_group() == 0
     dist.all_reduce(torch.ones(1))
     assert backend._get_sequence_number_for_group() == 1
@@ -416,7 +396,3 @@ def introspection(rank, size):
 
     copied = copy.deepcopy(backend.options)
     assert type(copied) is type(backend.options) and copied.group_name == backend.options.group_name
-
-
-def test_introspection(rank_pool):
-    rank_pool.run(2, introspection)

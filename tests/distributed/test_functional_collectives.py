@@ -169,40 +169,37 @@ CASES = {
 }
 
 
-def eager(rank, size, device):
-    for name, case in CASES.items():
-        gradients.check(case, rank, size, device, name)
-
-
 everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
 
 
+@pytest.mark.ranks(1, 2, 3)
 @everywhere
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_eager(rank_pool, size, device):
-    rank_pool.run(size, eager, device)
+def test_eager(ranks, device):
+    for name, case in CASES.items():
+        gradients.check(case, ranks.rank, ranks.size, device, name)
 
 
-def traced(rank, size, device, names):
+@pytest.mark.ranks(2)
+@everywhere
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_under_compile(ranks, device, part):
+    names = TRACED[part::3]
     for name in names:
         torch._dynamo.reset()
         case = CASES[name]
         compiled = torch.compile(case.call, backend="aot_eager", fullgraph=True)
-        gradients.check(case, rank, size, device, name, compiled)
+        gradients.check(case, ranks.rank, ranks.size, device, name, compiled)
 
 
 # Permuting looks for its group by ranks; torch does not trace operators that return what they write into.
 TRACED = [name for name in CASES if name not in ("permute_tensor", "in place")]
 
 
+@pytest.mark.ranks(2)
 @everywhere
-@pytest.mark.parametrize("part", [0, 1, 2])
-def test_under_compile(rank_pool, device, part):
-    rank_pool.run(2, traced, device, TRACED[part::3])
-
-
-def lazily(rank, size, device):
+def test_waits_when_used(ranks, device):
     """What eager calls return waits when it is first used, on the stream that uses it."""
+    rank, size = ranks.rank, ranks.size
     x = torch.full((1000,), rank + 1.0, device=device)
     y = funcol.all_reduce(x, "sum", world())
     assert isinstance(y, funcol.AsyncCollectiveTensor)
@@ -213,13 +210,11 @@ def lazily(rank, size, device):
         assert result.wait().tolist() == [i * size * (size + 1) / 2] * 1000
 
 
+@pytest.mark.ranks(4)
 @everywhere
-def test_waits_when_used(rank_pool, device):
-    rank_pool.run(2, lazily, device)
-
-
-def of_subgroups(rank, size, device):
+def test_of_subgroups(ranks, device):
     """The ways to say which ranks take part."""
+    rank, size = ranks.rank, ranks.size
     from torch.distributed.device_mesh import init_device_mesh
 
     mesh = init_device_mesh(device, (2, size // 2), mesh_dim_names=("rows", "columns"))
@@ -231,13 +226,11 @@ def of_subgroups(rank, size, device):
     assert funcol.all_reduce(x, "sum", (mesh, 0)).tolist() == [float(rank % 2 * 2 + 2)] * 4
 
 
+@pytest.mark.ranks(4)
 @everywhere
-def test_of_subgroups(rank_pool, device):
-    rank_pool.run(4, of_subgroups, device)
-
-
-def passed_on(rank, size, device):
+def test_point_to_point(ranks, device):
     """Around the ring, through operators that a compiler can trace."""
+    rank, size = ranks.rank, ranks.size
     right, left = (rank + 1) % size, (rank - 1) % size
     name = world().group_name
     x = torch.full((5,), float(rank), device=device)
@@ -251,8 +244,3 @@ def passed_on(rank, size, device):
         else:
             received = torch.empty_like(x)
             assert funcol.wait_tensor(ops.irecv(received, left, 0, name)).tolist() == [float(left)] * 5
-
-
-@everywhere
-def test_point_to_point(rank_pool, device):
-    rank_pool.run(4, passed_on, device)

@@ -22,7 +22,9 @@ everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
 # --- worlds of one, and subgroups
 
 
-def alone(rank, size, device):
+@pytest.mark.ranks(1)
+@everywhere
+def test_world_of_one(ranks, device):
     x = torch.arange(5.0, device=device)
     for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT):
         y = x.clone()
@@ -41,41 +43,35 @@ def alone(rank, size, device):
     assert torch.equal(whole, x) and torch.equal(y, x)
     dist.barrier()
     objects = [None]
-    dist.all_gather_object(objects, {"rank": rank})
+    dist.all_gather_object(objects, {"rank": ranks.rank})
     assert objects == [{"rank": 0}]
     assert total(dist.new_group([0]), device) == 1
 
 
+@pytest.mark.ranks(3)
 @everywhere
-def test_world_of_one(rank_pool, device):
-    rank_pool.run(1, alone, device)
-
-
-def subgroups(rank, size, device):
+def test_subgroups(ranks, device):
+    rank, size = ranks.rank, ranks.size
     members = [[0, 2], [1, 2], [1], [0, 1, 2]]
-    groups = [dist.new_group(ranks) for ranks in members]
-    for ranks, group in zip(members, groups, strict=True):
-        if rank not in ranks:
+    groups = [dist.new_group(theirs) for theirs in members]
+    for theirs, group in zip(members, groups, strict=True):
+        if rank not in theirs:
             assert group == dist.GroupMember.NON_GROUP_MEMBER
             continue
-        assert group.size() == len(ranks) and dist.get_process_group_ranks(group) == ranks
-        assert dist.get_group_rank(group, rank) == group.rank() == ranks.index(rank)
-        assert total(group, device) == total_of(ranks)
+        assert group.size() == len(theirs) and dist.get_process_group_ranks(group) == theirs
+        assert dist.get_group_rank(group, rank) == group.rank() == theirs.index(rank)
+        assert total(group, device) == total_of(theirs)
         x = torch.full((7,), float(rank), device=device)
-        dist.broadcast(x, ranks[-1], group=group)
-        assert (x == ranks[-1]).all().item()
+        dist.broadcast(x, theirs[-1], group=group)
+        assert (x == theirs[-1]).all().item()
     assert total(None, device) == total_of(range(size))
 
 
-@everywhere
-def test_subgroups(rank_pool, device):
-    rank_pool.run(3, subgroups, device)
-
-
-def outsider(rank, size):
+@pytest.mark.ranks(2)
+def test_operation_on_a_group_one_is_not_in(ranks):
     group = dist.new_group([0])
     x = torch.ones(3)
-    if rank == 0:
+    if ranks.rank == 0:
         dist.all_reduce(x, group=group)
         assert (x == 1).all()
     else:
@@ -87,15 +83,15 @@ def outsider(rank, size):
     assert total(None, "cpu") == 3
 
 
-def test_operation_on_a_group_one_is_not_in(rank_pool):
-    rank_pool.run(2, outsider)
-
-
-def in_any_order(rank, size, device, count):
+@pytest.mark.ranks(3)
+@everywhere
+def test_many_groups_in_any_order(ranks, device):
     """Groups with the same ranks, used in another order on every rank.
 
     Each has a communicator and a stream of its own, so none waits for another.
     """
+    rank, size = ranks.rank, ranks.size
+    count = 6
     groups = [dist.new_group() for _ in range(count)]
     xs = [torch.full((1000 + 77 * i,), float(rank + i), device=device) for i in range(count)]
     order = list(range(count)) if rank == 0 else list(reversed(range(count)))
@@ -115,79 +111,69 @@ def in_any_order(rank, size, device, count):
         assert (x == once * size * size).all().item(), i
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_many_groups_in_any_order(rank_pool, device):
-    rank_pool.run(3, in_any_order, device, 6)
-
-
-def by_threads(rank, size, device, count):
+def test_a_thread_for_each_group(ranks, device):
     """A thread and a stream for each group."""
+    count = 5
     groups = [dist.new_group() for _ in range(count)]
     results = [None] * count
 
     def use(i):
-        torch.accelerator.set_device_index(rank)
+        torch.accelerator.set_device_index(ranks.rank)
         with torch.vdev.stream(torch.vdev.Stream()):
-            x = torch.full((500,), float(rank), device=device)
+            x = torch.full((500,), float(ranks.rank), device=device)
             for _ in range(10):
                 dist.all_reduce(x, dist.ReduceOp.MAX, group=groups[i])
                 x += i
             results[i] = x.cpu()
 
     threads = [threading.Thread(target=use, args=(i,)) for i in range(count)]
-    for thread in threads if rank == 0 else reversed(threads):
+    for thread in threads if ranks.rank == 0 else reversed(threads):
         thread.start()
     for thread in threads:
         thread.join()
     for i, result in enumerate(results):
-        assert result is not None and (result == size - 1 + 10 * i).all(), i
-
-
-@everywhere
-def test_a_thread_for_each_group(rank_pool, device):
-    rank_pool.run(2, by_threads, device, 5)
+        assert result is not None and (result == ranks.size - 1 + 10 * i).all(), i
 
 
 # --- bound devices and meshes
 
 
-def connected_at_init(rank, size, store):
+@pytest.mark.ranks(2, group=False)
+def test_bound_device_connects_at_init(ranks):
     """With device_id the ranks meet in init_process_group, and it tells when one does not come."""
-    if rank == 1:
-        store.wait(["told"], PATIENCE)
+    if ranks.rank == 1:
+        ranks.store.wait(["told"], PATIENCE)
         return
     with pytest.raises(dist.DistBackendError, match=r"rank 1 did not join group .* within .*1 s"):
-        bind(rank, size, store, timeout=datetime.timedelta(seconds=1))
+        bind(ranks.rank, ranks.size, ranks.store, timeout=datetime.timedelta(seconds=1))
     assert not dist.is_initialized()
     # torch goes on counting where it failed; the next test's group is to have the same name on all ranks.
     c10d._world.group_count = 0
-    store.set("told", "")
+    ranks.store.set("told", "")
 
 
-def test_bound_device_connects_at_init(rank_pool):
-    rank_pool.run(2, connected_at_init, group=False)
-
-
-def bound_subgroups(rank, size, store):
-    bind(rank, size, store)
+@pytest.mark.ranks(3, group=False)
+def test_subgroups_with_a_bound_device(ranks):
+    bind(ranks.rank, ranks.size, ranks.store)
     for members in ([0, 1], [2], [1, 2], [0, 1, 2]):
         group = dist.new_group(members)
-        if rank in members:
+        if ranks.rank in members:
             assert total(group, "vdev") == total_of(members)
             assert total(group, "cpu") == total_of(members)
     subgroup, _ = dist.new_subgroups_by_enumeration([[0, 2], [1]])
-    assert total(subgroup, "vdev") == (2 if rank == 1 else 4)
+    assert total(subgroup, "vdev") == (2 if ranks.rank == 1 else 4)
 
 
-def test_subgroups_with_a_bound_device(rank_pool):
-    rank_pool.run(3, bound_subgroups, group=False)
-
-
-def mesh_of_four(rank, size, store, bound):
+@pytest.mark.ranks(4, group=False)
+@pytest.mark.parametrize("bound", [True, False], ids=["bound", "unbound"])
+def test_device_mesh(ranks, bound):
+    rank, size = ranks.rank, ranks.size
     if bound:
-        bind(rank, size, store)
+        bind(rank, size, ranks.store)
     else:
-        dist.init_process_group("vccl", store=store, rank=rank, world_size=size)
+        dist.init_process_group("vccl", store=ranks.store, rank=rank, world_size=size)
     mesh = init_device_mesh("vdev", (2, 2), mesh_dim_names=("rows", "columns"))
     rows, columns = mesh["rows"].get_group(), mesh["columns"].get_group()
     assert dist.get_process_group_ranks(columns) == ([0, 1] if rank < 2 else [2, 3])
@@ -210,15 +196,12 @@ def mesh_of_four(rank, size, store, bound):
     assert (x == 10).all().item()
 
 
-@pytest.mark.parametrize("bound", [True, False], ids=["bound", "unbound"])
-def test_device_mesh(rank_pool, bound):
-    rank_pool.run(4, mesh_of_four, bound, group=False)
-
-
 # --- what a group says of itself, its options and its end
 
 
-def supported(rank, size):
+@pytest.mark.ranks(2)
+def test_what_is_supported(ranks):
+    rank = ranks.rank
     backend = backend_of(None)
     assert backend.supports_splitting and backend.supports_shrinking
     assert not backend.supports_time_estimate
@@ -234,11 +217,8 @@ def supported(rank, size):
     backend.perform_nocolor_split(torch.device("vdev", rank))
 
 
-def test_what_is_supported(rank_pool):
-    rank_pool.run(2, supported)
-
-
-def group_options(rank, size):
+@pytest.mark.ranks(2)
+def test_options(ranks):
     options = vccl.Options(is_high_priority_stream=True)
     options._timeout = datetime.timedelta(seconds=41)
     options.global_ranks_in_group = [0, 1]
@@ -251,25 +231,23 @@ def group_options(rank, size):
     assert options.backend == "vccl"
     # One object for two groups: neither writes into it.
     pair = dist.new_group(timeout=datetime.timedelta(seconds=500), pg_options=options)
-    single = dist.new_group([rank], pg_options=options, use_local_synchronization=True)
+    single = dist.new_group([ranks.rank], pg_options=options, use_local_synchronization=True)
     assert options._timeout == datetime.timedelta(seconds=41) and options.group_name == ""
     assert backend_of(pair).options.global_ranks_in_group == [0, 1]
     assert backend_of(pair).options._timeout == datetime.timedelta(seconds=500)
-    assert backend_of(single).options.global_ranks_in_group == [rank]
-    assert total(pair, "vdev") == 3 and total(single, "vdev") == rank + 1
+    assert backend_of(single).options.global_ranks_in_group == [ranks.rank]
+    assert total(pair, "vdev") == 3 and total(single, "vdev") == ranks.rank + 1
 
 
-def test_options(rank_pool):
-    rank_pool.run(2, group_options)
-
-
-def changed_timeout(rank, size, way):
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("way", ["group", "backend", "operation"])
+def test_timeouts(ranks, way):
     """Rank 1 comes to the second collective only once rank 0 has given up."""
     long = datetime.timedelta(seconds=GROUP_TIMEOUT + 200)
     group = dist.new_group(timeout=long)
     x = torch.ones(4)
     dist.all_reduce(x, group=group)
-    meet(rank, size, default_store())
+    meet(ranks.rank, ranks.size, default_store())
     assert backend_of(group, "cpu").get_error() == ErrorType.SUCCESS
     short = datetime.timedelta(milliseconds=300)
     if way == "group":
@@ -277,7 +255,7 @@ def changed_timeout(rank, size, way):
     elif way == "backend":
         backend_of(group)._set_default_timeout(short)
     assert backend_of(group).options._timeout == (long if way == "operation" else short)
-    if rank == 0:
+    if ranks.rank == 0:
         options = dist.AllreduceOptions()
         if way == "operation":
             options.timeout = short
@@ -292,12 +270,9 @@ def changed_timeout(rank, size, way):
             group.allreduce([x]).wait()
 
 
-@pytest.mark.parametrize("way", ["group", "backend", "operation"])
-def test_timeouts(rank_pool, way):
-    rank_pool.run(2, changed_timeout, way)
-
-
-def used_after_destroy(rank, size, device):
+@pytest.mark.ranks(2)
+@everywhere
+def test_use_after_destroy(device):
     group = dist.new_group()
     backend = backend_of(group, device)
     x = torch.ones(3, device=device)
@@ -314,18 +289,15 @@ def used_after_destroy(rank, size, device):
     assert total(None, device) == 3
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_use_after_destroy(rank_pool, device):
-    rank_pool.run(2, used_after_destroy, device)
-
-
-def aborted(rank, size, device):
+def test_abort_of_a_subgroup(ranks, device):
     group = dist.new_group()
     x = torch.ones(3, device=device)
     dist.all_reduce(x, group=group)
     torch.accelerator.synchronize()
-    meet(rank, size, default_store())
-    if rank == 0:
+    meet(ranks.rank, ranks.size, default_store())
+    if ranks.rank == 0:
         backend_of(group, device).abort()
     # Rank 1 is in the midst of it, or not yet.
     with pytest.raises(dist.DistBackendError, match="rank 0 aborted the group"):
@@ -336,12 +308,8 @@ def aborted(rank, size, device):
     assert total(None, device) == 3
 
 
-@everywhere
-def test_abort_of_a_subgroup(rank_pool, device):
-    rank_pool.run(2, aborted, device)
-
-
-def fully_sharded(rank, size):
+@pytest.mark.ranks(2)
+def test_fsdp_with_memory_from_the_group(ranks):
     """FSDP2 takes its communication buffers from the group."""
     from torch.distributed.fsdp import fully_shard
 
@@ -350,16 +318,12 @@ def fully_sharded(rank, size):
         return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)).to("vdev")
 
     whole, parts = net(), net()
-    fully_shard(parts, mesh=init_device_mesh("vdev", (size,)))
+    fully_shard(parts, mesh=init_device_mesh("vdev", (ranks.size,)))
     parts.set_allocate_memory_from_process_group_for_comm(True)
-    x = torch.randn(6, 8, generator=torch.Generator().manual_seed(rank)).to("vdev")
+    x = torch.randn(6, 8, generator=torch.Generator().manual_seed(ranks.rank)).to("vdev")
     for model in (whole, parts):
         model(x).square().mean().backward()
     for ours, theirs in zip(parts.parameters(), whole.parameters(), strict=True):
         mean = theirs.grad.clone()
         dist.all_reduce(mean, dist.ReduceOp.AVG)
         torch.testing.assert_close(ours.grad.full_tensor(), mean)
-
-
-def test_fsdp_with_memory_from_the_group(rank_pool):
-    rank_pool.run(2, fully_sharded)

@@ -152,12 +152,14 @@ def test_any_source(rank_pool, size, hosts, device, count):
     rank_pool.run(size, any_source, device, count, hosts=hosts)
 
 
-def source_rank_of_a_subgroup(rank, size, device):
+@pytest.mark.ranks(3)
+@everywhere
+def test_source_rank_is_of_the_group(ranks, device):
     group = dist.new_group([1, 2])
-    if rank == 0:
+    if ranks.rank == 0:
         return
-    x = torch.full((3,), float(rank), device=device)
-    if rank == 2:
+    x = torch.full((3,), float(ranks.rank), device=device)
+    if ranks.rank == 2:
         dist.send(x, 1, group=group)
         return
     work = dist.irecv(x, group=group)
@@ -166,12 +168,10 @@ def source_rank_of_a_subgroup(rank, size, device):
     assert x.eq(2).all()
 
 
+@pytest.mark.ranks(1, 2)
 @everywhere
-def test_source_rank_is_of_the_group(rank_pool, device):
-    rank_pool.run(3, source_rank_of_a_subgroup, device)
-
-
-def to_itself(rank, size, device):
+def test_to_itself(ranks, device):
+    rank = ranks.rank
     for count in (0, 5, 300_000):
         sent, got = torch.full((count,), 7.0, device=device), torch.zeros(count, device=device)
         works = [dist.irecv(got, rank, tag=3), dist.isend(sent, rank, tag=3)]
@@ -180,12 +180,6 @@ def to_itself(rank, size, device):
         assert got.eq(7).all()
     with pytest.raises(ValueError):
         dist.send(got, rank)
-
-
-@everywhere
-def test_to_itself(rank_pool, device):
-    rank_pool.run(2, to_itself, device)
-    rank_pool.run(1, to_itself, device)
 
 
 def non_contiguous(rank, size, device):
@@ -219,9 +213,11 @@ def test_non_contiguous(rank_pool, device, hosts):
     rank_pool.run(2, non_contiguous, device, hosts=hosts)
 
 
-def with_gradients(rank, size, device):
+@pytest.mark.ranks(2)
+@everywhere
+def test_with_gradients(ranks, device):
     x = torch.ones(4, device=device, requires_grad=True)
-    if rank == 0:
+    if ranks.rank == 0:
         dist.send(x, 1)
         dist.send(x * 3, 1)
     else:
@@ -233,16 +229,12 @@ def with_gradients(rank, size, device):
         assert leaf.eq(3).all() and leaf.requires_grad and leaf.is_leaf
 
 
-@everywhere
-def test_with_gradients(rank_pool, device):
-    rank_pool.run(2, with_gradients, device)
-
-
-def in_stream_order(rank, size):
+@pytest.mark.ranks(2)
+def test_in_stream_order(ranks):
     """A message is sent once the stream has come to it; what follows on the stream waits for its arrival."""
     open_late = threading.Event()
     x = torch.zeros(100_000, device="vdev")
-    if rank == 0:
+    if ranks.rank == 0:
         torch.vdev._launch_host_func(lambda: open_late.wait(60))
         with_host_func = torch.full((100_000,), 5.0).pin_memory()
         x.copy_(with_host_func, non_blocking=True)
@@ -264,10 +256,6 @@ def in_stream_order(rank, size):
         tell("waiting")
         assert x.eq(5).all() and other.eq(5).all()
     sync("vdev")
-
-
-def test_in_stream_order(rank_pool):
-    rank_pool.run(2, in_stream_order)
 
 
 def beside_collectives(rank, size, device):
@@ -299,7 +287,10 @@ def test_beside_collectives(rank_pool, device, hosts):
     rank_pool.run(2, beside_collectives, device, hosts=hosts)
 
 
-def from_many_threads(rank, size, device):
+@pytest.mark.ranks(2)
+@everywhere
+def test_from_many_threads(ranks, device):
+    rank = ranks.rank
     failures = []
 
     def talk(tag):
@@ -325,15 +316,12 @@ def from_many_threads(rank, size, device):
     assert not failures, failures
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_from_many_threads(rank_pool, device):
-    rank_pool.run(2, from_many_threads, device)
-
-
-def handles(rank, size, device):
-    x = torch.full((1000,), 3.0 + rank, device=device)
+def test_handles(ranks, device):
+    x = torch.full((1000,), 3.0 + ranks.rank, device=device)
     dist.all_reduce(x.clone())  # the group is put together at first use, which takes all ranks
-    if rank == 0:
+    if ranks.rank == 0:
         hear("no message yet")
         work = dist.isend(x, 1)
         work.wait()
@@ -354,16 +342,11 @@ def handles(rank, size, device):
     assert work.is_completed() and work.is_success()
     assert work._get_duration() >= 0
     # A future that nobody waits for holds nothing up.
-    if rank == 1:
+    if ranks.rank == 1:
         dist.irecv(x, 0).get_future()
     else:
         dist.isend(x, 1).get_future()
     dist.barrier()
-
-
-@everywhere
-def test_handles(rank_pool, device):
-    rank_pool.run(2, handles, device)
 
 
 def objects(rank, size, device):
@@ -386,29 +369,23 @@ def test_object_lists(rank_pool, device, hosts):
     rank_pool.run(2, objects, device, hosts=hosts)
 
 
-def profiled(rank, size, device):
+@pytest.mark.ranks(2)
+@everywhere
+def test_profiler(ranks, device, tmp_path):
     x = torch.ones(64, device=device)
     dist.all_reduce(x)
     with torch.profiler.profile(record_shapes=True) as profile:
-        if rank == 0:
+        if ranks.rank == 0:
             dist.send(x, 1)
         else:
             dist.recv(x, 0)
     names = [event.name for event in profile.events()]
-    path = f"/tmp/vccl-trace-{os.getpid()}.json"
-    profile.export_chrome_trace(path)
-    with open(path) as file:
-        text = file.read()
-    os.unlink(path)
-    assert any(name == f"{backend_name()}:{'send' if rank == 0 else 'recv'}" for name in names), names
-    return text
-
-
-@everywhere
-def test_profiler(rank_pool, device):
-    sender, receiver = rank_pool.run(2, profiled, device)
-    assert '"Collective name": "send"' in sender and '"Dst Rank": 1' in sender, sender
-    assert '"Collective name": "recv"' in receiver and '"Src Rank": 0' in receiver
+    path = tmp_path / f"rank_{ranks.rank}.json"
+    profile.export_chrome_trace(str(path))
+    text = path.read_text()
+    operation, peer = ("send", '"Dst Rank": 1') if ranks.rank == 0 else ("recv", '"Src Rank": 0')
+    assert f"{backend_name()}:{operation}" in names, names
+    assert f'"Collective name": "{operation}"' in text and peer in text, text
 
 
 def cycles_with_messages(rank, size, store, count):

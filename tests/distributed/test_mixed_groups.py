@@ -68,21 +68,21 @@ def check_group(group, backend: str) -> None:
     assert gathered == list(range(dist.get_world_size(group)))
 
 
-def both_devices(rank, size, store, backend, bound):
-    group = init(rank, size, store, backend, bound)
+@pytest.mark.ranks(3, group=False)
+@everywhere
+@pytest.mark.parametrize("bound", [False, True], ids=["unbound", "bound"])
+def test_both_devices(ranks, backend, bound):
+    group = init(ranks.rank, ranks.size, ranks.store, backend, bound)
     assert dist.get_backend() == backend
     check_group(group, backend)
 
 
+@pytest.mark.ranks(2, group=False)
 @everywhere
-@pytest.mark.parametrize("bound", [False, True], ids=["unbound", "bound"])
-def test_both_devices(rank_pool, backend, bound):
-    rank_pool.run(3, both_devices, backend, bound, group=False)
-
-
-def in_flight(rank, size, store, backend):
+def test_both_devices_at_once(ranks, backend):
     """Launched alternately, waited for in another order."""
-    init(rank, size, store, backend)
+    rank, size = ranks.rank, ranks.size
+    init(rank, size, ranks.store, backend)
     tensors = [torch.full((1000,), float(rank + i), device=DEVICES[i % 2]) for i in range(20)]
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
     for work in reversed(works):
@@ -91,13 +91,12 @@ def in_flight(rank, size, store, backend):
         assert tensor.tolist() == [sum(range(size)) + size * i] * 1000
 
 
+@pytest.mark.ranks(3, group=False)
 @everywhere
-def test_both_devices_at_once(rank_pool, backend):
-    rank_pool.run(2, in_flight, backend, group=False)
-
-
-def subgroups(rank, size, store, backend, bound):
-    init(rank, size, store, backend, bound)
+@pytest.mark.parametrize("bound", [False, True], ids=["unbound", "bound"])
+def test_new_group(ranks, backend, bound):
+    rank, size = ranks.rank, ranks.size
+    init(rank, size, ranks.store, backend, bound)
     for chosen in (None, backend, "vccl", "gloo", "vdev:vccl"):
         for members in ([0, 2], [1], list(range(size))):
             group = dist.new_group(members, backend=chosen)
@@ -114,14 +113,10 @@ def subgroups(rank, size, store, backend, bound):
     check_group(dist.group.WORLD, backend)
 
 
+@pytest.mark.ranks(4, group=False)
 @everywhere
-@pytest.mark.parametrize("bound", [False, True], ids=["unbound", "bound"])
-def test_new_group(rank_pool, backend, bound):
-    rank_pool.run(3, subgroups, backend, bound, group=False)
-
-
-def split(rank, size, store, backend):
-    group = init(rank, size, store, backend, bound=True)
+def test_split_group(ranks, backend):
+    group = init(ranks.rank, ranks.size, ranks.store, backend, bound=True)
     child = dist.split_group(group, [[0, 2], [1, 3]])
     check_group(child, backend)
     if "gloo" not in backend:
@@ -132,13 +127,11 @@ def split(rank, size, store, backend):
     assert child._get_sequence_number_for_group() > 0
 
 
+@pytest.mark.ranks(4, group=False)
 @everywhere
-def test_split_group(rank_pool, backend):
-    rank_pool.run(4, split, backend, group=False)
-
-
-def meshes(rank, size, store, backend, bound):
-    init(rank, size, store, backend, bound)
+@pytest.mark.parametrize("bound", [False, True], ids=["unbound", "bound"])
+def test_device_mesh(ranks, backend, bound):
+    init(ranks.rank, ranks.size, ranks.store, backend, bound)
     for device in DEVICES:
         mesh = init_device_mesh(device, (2, 2), mesh_dim_names=("outer", "inner"))
         for dimension in ("outer", "inner"):
@@ -146,15 +139,11 @@ def meshes(rank, size, store, backend, bound):
         use(mesh["outer", "inner"]._flatten().get_group(), device)
 
 
+@pytest.mark.ranks(2, group=False)
 @everywhere
-@pytest.mark.parametrize("bound", [False, True], ids=["unbound", "bound"])
-def test_device_mesh(rank_pool, backend, bound):
-    rank_pool.run(4, meshes, backend, bound, group=False)
-
-
-def training(rank, size, store, backend):
+def test_ddp_on_both_devices(ranks, backend):
     """One group trains a network on the card and another on the CPU: both as one process would."""
-    init(rank, size, store, backend)
+    init(ranks.rank, ranks.size, ranks.store, backend)
     nets = {}
     for device in DEVICES:
         torch.manual_seed(5)
@@ -167,9 +156,9 @@ def training(rank, size, store, backend):
         for optimizer in optimizers:
             optimizer.zero_grad()
         for device, net in nets.items():
-            net(numbers(10 * step + rank, device)).square().mean().backward()
+            net(numbers(10 * step + ranks.rank, device)).square().mean().backward()
         torch.cat(
-            [reference(numbers(10 * step + other, "cpu")) for other in range(size)]
+            [reference(numbers(10 * step + other, "cpu")) for other in range(ranks.size)]
         ).square().mean().backward()
         for optimizer in optimizers:
             optimizer.step()
@@ -181,14 +170,12 @@ def training(rank, size, store, backend):
             )
 
 
+@pytest.mark.ranks(2, group=False)
 @everywhere
-def test_ddp_on_both_devices(rank_pool, backend):
-    rank_pool.run(2, training, backend, group=False)
-
-
-def offloaded(rank, size, store, backend):
+def test_fsdp_with_offloaded_shards(ranks, backend):
     """FSDP2 keeps its shards on the CPU and communicates on the cards."""
-    init(rank, size, store, backend)
+    rank, size = ranks.rank, ranks.size
+    init(rank, size, ranks.store, backend)
     torch.manual_seed(5)
     net, reference = nn.Linear(4, 8).double(), nn.Linear(4, 8).double()
     reference.load_state_dict(net.state_dict())
@@ -206,31 +193,20 @@ def offloaded(rank, size, store, backend):
         torch.testing.assert_close(p.to_local().detach(), shard, rtol=1e-12, atol=1e-12)
 
 
-@everywhere
-def test_fsdp_with_offloaded_shards(rank_pool, backend):
-    rank_pool.run(2, offloaded, backend, group=False)
-
-
-def made_again(rank, size, store):
+@pytest.mark.ranks(2, group=False)
+def test_destroyed_and_made_again(ranks):
     """Groups of every kind after one another; gloo's need keys of their own."""
     for life, backend in enumerate([*BACKENDS, "vccl", "gloo", "vccl", *BACKENDS]):
-        own = dist.PrefixStore(f"life {life}", store) if "gloo" in backend else store
-        group = init(rank, size, own, backend)
+        own = dist.PrefixStore(f"life {life}", ranks.store) if "gloo" in backend else ranks.store
+        group = init(ranks.rank, ranks.size, own, backend)
         if ":" in backend:
             check_group(group, backend)
         dist.destroy_process_group()
 
 
-def test_destroyed_and_made_again(rank_pool):
-    rank_pool.run(2, made_again, group=False)
-
-
-def refused(rank, size, store):
-    init(rank, size, store, "vdev:vccl")
+@pytest.mark.ranks(2, group=False)
+def test_refuses_devices_without_backend(ranks):
+    init(ranks.rank, ranks.size, ranks.store, "vdev:vccl")
     with pytest.raises(RuntimeError, match="No backend type associated with device type cpu"):
         dist.all_reduce(torch.ones(2))
     use(dist.group.WORLD, "vdev")
-
-
-def test_refuses_devices_without_backend(rank_pool):
-    rank_pool.run(2, refused, group=False)

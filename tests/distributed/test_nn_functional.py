@@ -83,36 +83,27 @@ def every_case(rank, size, device):
         gradients.check(case, rank, size, device, name)
 
 
+@pytest.mark.ranks(1, 2, 3)
 @pytest.mark.parametrize("device", ["vdev", "cpu"])
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_results_and_gradients(rank_pool, size, device):
-    rank_pool.run(size, every_case, device)
+def test_results_and_gradients(ranks, device):
+    every_case(ranks.rank, ranks.size, device)
 
 
-def over_hosts(rank, size):
-    every_case(rank, size, "vdev")
+@pytest.mark.ranks(3, hosts=["here", "there", "there"])
+def test_results_and_gradients_over_two_hosts(ranks):
+    every_case(ranks.rank, ranks.size, "vdev")
 
 
-def test_results_and_gradients_over_two_hosts(rank_pool):
-    rank_pool.run(3, over_hosts, hosts=["here", "there", "there"])
+@pytest.mark.ranks(2, group=False)
+def test_results_and_gradients_in_a_mixed_group(ranks):
+    dist.init_process_group("cpu:gloo,vdev:vccl", store=ranks.store, rank=ranks.rank, world_size=ranks.size)
+    every_case(ranks.rank, ranks.size, "vdev")
 
 
-def mixed(rank, size, store):
-    dist.init_process_group("cpu:gloo,vdev:vccl", store=store, rank=rank, world_size=size)
-    every_case(rank, size, "vdev")
-
-
-def test_results_and_gradients_in_a_mixed_group(rank_pool):
-    rank_pool.run(2, mixed, group=False)
-
-
-def unpatched(rank, size):
+@pytest.mark.ranks(2)
+def test_needs_the_changed_backward(ranks):
     """Torch itself refuses this one, by the backend's name."""
     x = torch.ones(2, 3, device="vdev", requires_grad=True)
-    y = functional._all_gather_base(x.new_empty(2 * size, 3), x)
+    y = functional._all_gather_base(x.new_empty(2 * ranks.size, 3), x)
     with pytest.raises(RuntimeError, match="Backend not supported!"):
         functional._AllGatherBase.backward.__wrapped__(y.grad_fn, torch.ones_like(y))
-
-
-def test_needs_the_changed_backward(rank_pool):
-    rank_pool.run(2, unpatched)

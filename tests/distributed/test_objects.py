@@ -69,42 +69,52 @@ def point_to_point(rank, size, group=None, device=None):
             assert same(received, objects_of(left))
 
 
-def in_group(rank, size, store, backend, what):
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size)
-    what(rank, size)
+def init(ranks, backend):
+    dist.init_process_group(backend, store=ranks.store, rank=ranks.rank, world_size=ranks.size)
 
 
-def on_each_device(rank, size, store, backend, what):
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+def own_devices(ranks):
+    """The rank's device of each type that the group takes."""
     for device in dist.group.WORLD._device_types:
-        what(rank, size, device=torch.device(device.type, rank) if device.type == "vdev" else device)
+        yield torch.device(device.type, ranks.rank) if device.type == "vdev" else device
 
 
 everywhere = pytest.mark.parametrize("backend", BACKENDS, ids=lambda name: name.replace(":", "_"))
 
 
+@pytest.mark.ranks(1, 3, group=False)
 @everywhere
-@pytest.mark.parametrize("size", [1, 3])
-def test_collectives(rank_pool, size, backend):
-    rank_pool.run(size, in_group, backend, collectives, group=False)
+def test_collectives(ranks, backend):
+    init(ranks, backend)
+    collectives(ranks.rank, ranks.size)
 
 
+@pytest.mark.ranks(2, group=False)
 @everywhere
-def test_broadcast_through_a_chosen_device(rank_pool, backend):
-    rank_pool.run(2, on_each_device, backend, collectives, group=False)
+def test_broadcast_through_a_chosen_device(ranks, backend):
+    init(ranks, backend)
+    for device in own_devices(ranks):
+        collectives(ranks.rank, ranks.size, device=device)
 
 
+@pytest.mark.ranks(2, group=False)
 @everywhere
-def test_send_and_recv(rank_pool, backend):
-    rank_pool.run(2, in_group, backend, point_to_point, group=False)
+def test_send_and_recv(ranks, backend):
+    init(ranks, backend)
+    point_to_point(ranks.rank, ranks.size)
 
 
+@pytest.mark.ranks(4, group=False)
 @everywhere
-def test_send_and_recv_through_a_chosen_device(rank_pool, backend):
-    rank_pool.run(4, on_each_device, backend, point_to_point, group=False)
+def test_send_and_recv_through_a_chosen_device(ranks, backend):
+    init(ranks, backend)
+    for device in own_devices(ranks):
+        point_to_point(ranks.rank, ranks.size, device=device)
 
 
-def in_subgroups(rank, size):
+@pytest.mark.ranks(4)
+def test_of_subgroups(ranks):
+    rank = ranks.rank
     for members in ([1, 3], [0, 2, 3]):
         group = dist.new_group(members)
         if rank in members:
@@ -116,19 +126,12 @@ def in_subgroups(rank, size):
             assert gathered == members
 
 
-def test_of_subgroups(rank_pool):
-    rank_pool.run(4, in_subgroups)
-
-
-def from_other_devices(rank, size, store):
+@pytest.mark.ranks(2, group=False)
+def test_card_tensors_as_objects(ranks):
     """Tensors among the objects keep their device, wherever the bytes go."""
-    dist.init_process_group("vccl", store=store, rank=rank, world_size=size)
-    gathered = [None] * size
-    dist.all_gather_object(gathered, torch.full((3,), rank, device="vdev"))
+    init(ranks, "vccl")
+    gathered = [None] * ranks.size
+    dist.all_gather_object(gathered, torch.full((3,), ranks.rank, device="vdev"))
     for other, tensor in enumerate(gathered):
         assert tensor.device == torch.device("vdev", other)
         assert tensor.tolist() == [other] * 3
-
-
-def test_card_tensors_as_objects(rank_pool):
-    rank_pool.run(2, from_other_devices, group=False)

@@ -46,7 +46,9 @@ def test_all_reduce(rank_pool):
     rank_pool.run(2, reduced, hosts=["here", "there"])
 
 
-def after_the_stream(rank, size):
+@pytest.mark.ranks(2)
+def test_order(ranks):
+    rank, size = ranks.rank, ranks.size
     # What the caller's stream has yet to do comes first, and what it does next finds the result.
     stream = torch.vdev.Stream()
     with torch.vdev.stream(stream):
@@ -62,11 +64,8 @@ def after_the_stream(rank, size):
     assert torch.equal(doubled.cpu().to_dense(), torch.full((4,), size * (size + 1.0)))
 
 
-def test_order(rank_pool):
-    rank_pool.run(2, after_the_stream)
-
-
-def memory(rank, size):
+@pytest.mark.ranks(2)
+def test_memory_is_given_back():
     for _ in range(3):
         dist.all_reduce(elements(0, torch.float32, "vdev"))
     torch.vdev.synchronize()
@@ -77,11 +76,8 @@ def memory(rank, size):
     assert torch.vdev.memory_allocated() == before
 
 
-def test_memory_is_given_back(rank_pool):
-    rank_pool.run(2, memory)
-
-
-def refused(rank, size):
+@pytest.mark.ranks(2)
+def test_refused(ranks):
     mine = torch.eye(3, device="vdev").to_sparse()
     for op in (dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT):
         with pytest.raises(NotImplementedError, match="SUM and AVG"):
@@ -94,22 +90,15 @@ def refused(rank, size):
             dist.group.WORLD.allreduce([mine])
     # Nothing was sent: the group goes on.
     dist.all_reduce(mine)
-    assert torch.equal(mine.to_dense().cpu(), size * torch.eye(3))
+    assert torch.equal(mine.to_dense().cpu(), ranks.size * torch.eye(3))
 
 
-def test_refused(rank_pool):
-    rank_pool.run(2, refused)
-
-
-def different_shapes(rank, size):
+@pytest.mark.ranks(2)
+def test_different_shapes(ranks):
     group = dist.new_group()
-    mine = torch.eye(4 + 2 * rank, device="vdev").to_sparse()
+    mine = torch.eye(4 + 2 * ranks.rank, device="vdev").to_sparse()
     with pytest.raises(RuntimeError, match=r"shape \[4, 4\].*rank 1 \[6, 6\]"):
         dist.all_reduce(mine, group=group)
-
-
-def test_different_shapes(rank_pool):
-    rank_pool.run(2, different_shapes)
 
 
 class Words(torch.nn.Module):
@@ -122,7 +111,9 @@ class Words(torch.nn.Module):
         return self.linear(self.embedding(words)).square().mean()
 
 
-def trained(rank, size):
+@pytest.mark.ranks(2, 3)
+def test_ddp(ranks):
+    rank, size = ranks.rank, ranks.size
     torch.manual_seed(0)
     alone = Words()
     model = DistributedDataParallel(Words().to("vdev"))
@@ -140,8 +131,3 @@ def trained(rank, size):
         reference.step()
     for name, parameter in alone.named_parameters():
         torch.testing.assert_close(model.module.get_parameter(name).cpu(), parameter, msg=name)
-
-
-def test_ddp(rank_pool):
-    rank_pool.run(2, trained)
-    rank_pool.run(3, trained)

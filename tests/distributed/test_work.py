@@ -36,14 +36,16 @@ def wait_until_over(work: dist.Work) -> None:
     work.wait(BOUND)
 
 
-def life(rank, size, device):
+@pytest.mark.ranks(2)
+@everywhere
+def test_life_of_a_work(ranks, device):
     """A handle before and after the end of its collective; rank 1 comes when rank 0 has looked."""
-    x = torch.full((64,), rank + 1.0, device=device)
+    x = torch.full((64,), ranks.rank + 1.0, device=device)
     dist.all_reduce(torch.ones(1, device=device))
-    if rank == 1:
+    if ranks.rank == 1:
         hear("looked")
     work = dist.all_reduce(x, async_op=True)
-    if rank == 0:
+    if ranks.rank == 0:
         assert not work.is_completed() and not work.is_success() and work.exception() is None
         result = work.get_future_result()
         assert not result.done()
@@ -66,13 +68,12 @@ def life(rank, size, device):
     assert work.wait()
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_life_of_a_work(rank_pool, device):
-    rank_pool.run(2, life, device)
-
-
-def ways_it_ends(rank, size, device, what):
+@pytest.mark.parametrize("what", ["success", "timeout", "mismatch"])
+def test_future_result(ranks, device, what):
     """get_future_result tells how; it never raises."""
+    rank = ranks.rank
     group = dist.new_group()
     dist.all_reduce(torch.ones(1, device=device), group=group)
     torch.accelerator.synchronize()
@@ -118,13 +119,8 @@ def ways_it_ends(rank, size, device, what):
             torch.accelerator.synchronize()
 
 
-@everywhere
-@pytest.mark.parametrize("what", ["success", "timeout", "mismatch"])
-def test_future_result(rank_pool, device, what):
-    rank_pool.run(2, ways_it_ends, device, what)
-
-
-def sequence_numbers(rank, size):
+@pytest.mark.ranks(3)
+def test_sequence_numbers(ranks):
     backend = backend_of()
     counts = []
     for step in range(4):
@@ -134,23 +130,21 @@ def sequence_numbers(rank, size):
     counts.append(backend._get_sequence_number_for_group())
     backend._set_sequence_number_for_group()
     assert all(later - before == 2 for before, later in itertools.pairwise(counts)), counts
-    everybody = [None] * size
+    everybody = [None] * ranks.size
     dist.all_gather_object(everybody, counts)
-    assert everybody == [counts] * size
+    assert everybody == [counts] * ranks.size
     # A group counts for itself.
     pair = dist.new_group()
     assert backend_of(pair)._get_sequence_number_for_group() == 0
 
 
-def test_sequence_numbers(rank_pool):
-    rank_pool.run(3, sequence_numbers)
-
-
-def blocked_stream(rank, size, device):
+@pytest.mark.ranks(2)
+@everywhere
+def test_block_current_stream(ranks, device):
     """block_current_stream lets the stream wait and not the host, for CPU tensors too."""
-    x = torch.full((32,), rank + 1.0, device=device)
+    x = torch.full((32,), ranks.rank + 1.0, device=device)
     dist.all_reduce(torch.ones(1, device=device))
-    if rank == 1:
+    if ranks.rank == 1:
         hear("enqueued")
     work = dist.all_reduce(x, async_op=True)
     stream = torch.vdev.Stream()
@@ -158,21 +152,17 @@ def blocked_stream(rank, size, device):
     with torch.vdev.stream(stream):
         work.block_current_stream()
         torch.vdev._launch_host_func(lambda: seen.append(work.is_completed()))
-    if rank == 0:
+    if ranks.rank == 0:
         assert not stream.query() and seen == []
         tell("enqueued")
     stream.synchronize()
     assert seen == [True] and (x == 3).all().item()
 
 
-@everywhere
-def test_block_current_stream(rank_pool, device):
-    rank_pool.run(2, blocked_stream, device)
-
-
-def failed_and_blocked(rank, size):
+@pytest.mark.ranks(2)
+def test_block_current_stream_passes_the_error_on(ranks):
     group = dist.new_group()
-    work = dist.all_reduce(torch.ones(3 + rank), group=group, async_op=True)
+    work = dist.all_reduce(torch.ones(3 + ranks.rank), group=group, async_op=True)
     stream = torch.vdev.Stream()
     ran = []
     with torch.vdev.stream(stream):
@@ -184,34 +174,29 @@ def failed_and_blocked(rank, size):
     assert not ran
 
 
-def test_block_current_stream_passes_the_error_on(rank_pool):
-    rank_pool.run(2, failed_and_blocked)
-
-
-def future_chain(rank, size, device):
+@pytest.mark.ranks(2)
+@everywhere
+def test_futures_that_use_the_group(ranks, device):
     """What hangs on a future may use the group."""
-    x = torch.full((16,), rank + 1.0, device=device)
+    x = torch.full((16,), ranks.rank + 1.0, device=device)
 
     def then(future):
-        y = future.value()[0] / size
+        y = future.value()[0] / ranks.size
         return dist.all_reduce(y, async_op=True).get_future().wait()[0]
 
     y = dist.all_reduce(x, async_op=True).get_future().then(then).wait()
-    assert (y == size * (size + 1) / 2).all().item()
+    assert (y == ranks.size * (ranks.size + 1) / 2).all().item()
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_futures_that_use_the_group(rank_pool, device):
-    rank_pool.run(2, future_chain, device)
-
-
-def aborted_while_waiting(rank, size, device):
+def test_abort_frees_who_waits(ranks, device):
     group = dist.new_group()
     dist.all_reduce(torch.ones(1, device=device), group=group)
     torch.accelerator.synchronize()
-    tell(f"rank {rank} is there")
-    hear(f"rank {1 - rank} is there")
-    if rank == 0:
+    tell(f"rank {ranks.rank} is there")
+    hear(f"rank {1 - ranks.rank} is there")
+    if ranks.rank == 0:
         work = dist.all_reduce(torch.ones(4, device=device), group=group, async_op=True)
         backend_of(group, device).abort()
         with pytest.raises(dist.DistBackendError, match="abort"):
@@ -224,15 +209,12 @@ def aborted_while_waiting(rank, size, device):
     assert backend_of(group, device).get_error() == ErrorType.COMM_ERROR
 
 
-@everywhere
-def test_abort_frees_who_waits(rank_pool, device):
-    rank_pool.run(2, aborted_while_waiting, device)
-
-
 # --- on-completion hooks
 
 
-def hooked(rank, size):
+@pytest.mark.ranks(2)
+def test_completion_hook(ranks):
+    size = ranks.size
     group = dist.group.WORLD
     infos, threads = [], set()
 
@@ -278,11 +260,9 @@ def hooked(rank, size):
         assert before.time_finished <= after.time_finished
 
 
-def test_completion_hook(rank_pool):
-    rank_pool.run(2, hooked)
-
-
-def destroyed_with_hooks(rank, size, way):
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("way", ["world", "subgroup", "shutdown"])
+def test_destroying_waits_for_hooks(way):
     """Destroying waits until the hook has been called for everything."""
     group = dist.new_group() if way == "subgroup" else dist.group.WORLD
     called = []
@@ -308,12 +288,8 @@ def destroyed_with_hooks(rank, size, way):
     assert called == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("way", ["world", "subgroup", "shutdown"])
-def test_destroying_waits_for_hooks(rank_pool, way):
-    rank_pool.run(2, destroyed_with_hooks, way)
-
-
-def hook_uses_group(rank, size):
+@pytest.mark.ranks(2)
+def test_hook_uses_its_group(ranks):
     """A hook may launch collectives of the group it belongs to; it hears of those too."""
     group = dist.new_group()
     seen = []
@@ -323,7 +299,7 @@ def hook_uses_group(rank, size):
         if info.seq <= 3:
             x = torch.ones(5, device="vdev")
             dist.all_reduce(x, group=group)
-            assert (x == size).all().item()
+            assert (x == ranks.size).all().item()
 
     group._register_on_completion_hook(hook)
     # One after the other, so that both ranks launch in the same order.
@@ -332,26 +308,20 @@ def hook_uses_group(rank, size):
     assert seen == [1, 2, 3, 4]
 
 
-def test_hook_uses_its_group(rank_pool):
-    rank_pool.run(2, hook_uses_group)
-
-
-def hook_hears_of_failure(rank, size):
+@pytest.mark.ranks(2)
+def test_hook_hears_of_a_failure(ranks):
     group = dist.new_group()
     seen = []
     group._register_on_completion_hook(lambda info: seen.append(info.seq))
     dist.all_reduce(torch.ones(3), group=group)
     with pytest.raises(dist.DistBackendError, match="3 elements"):
-        dist.all_reduce(torch.ones(3 + rank), group=group)
+        dist.all_reduce(torch.ones(3 + ranks.rank), group=group)
     group._wait_for_pending_works()
     assert seen == [1, 2]
 
 
-def test_hook_hears_of_a_failure(rank_pool):
-    rank_pool.run(2, hook_hears_of_failure)
-
-
-def hook_destroys_its_group(rank, size):
+@pytest.mark.ranks(2)
+def test_hook_shuts_its_group_down():
     group = dist.new_group()
     destroyed = threading.Event()
 
@@ -366,15 +336,12 @@ def hook_destroys_its_group(rank, size):
         dist.all_reduce(torch.ones(3), group=group)
 
 
-def test_hook_shuts_its_group_down(rank_pool):
-    rank_pool.run(2, hook_destroys_its_group)
-
-
 def threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def hooks_leave_no_thread(rank, size):
+@pytest.mark.ranks(2)
+def test_hooks_leave_no_thread():
     x = torch.ones(3)
     dist.all_reduce(x, async_op=True).wait()
     before = None
@@ -388,11 +355,8 @@ def hooks_leave_no_thread(rank, size):
     assert threads() <= before
 
 
-def test_hooks_leave_no_thread(rank_pool):
-    rank_pool.run(2, hooks_leave_no_thread)
-
-
-def forked_with_a_hook(rank, size):
+@pytest.mark.ranks(2)
+def test_forked_child_leaves_the_hook_alone():
     group = dist.group.WORLD
     called = []
     group._register_on_completion_hook(lambda info: called.append(info.seq))
@@ -410,10 +374,6 @@ def forked_with_a_hook(rank, size):
     dist.all_reduce(x)
     group._wait_for_pending_works()
     assert called == [1, 2]
-
-
-def test_forked_child_leaves_the_hook_alone(rank_pool):
-    rank_pool.run(2, forked_with_a_hook)
 
 
 EXIT_SCRIPT = """
@@ -447,7 +407,9 @@ def test_exit_with_hooks_pending(run, tmp_path, how):
 # --- DDP's clock
 
 
-def logged_times(rank, size, device):
+@pytest.mark.ranks(2)
+@everywhere
+def test_ddp_logs_times(device):
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)).to(device)
     ddp = torch.nn.parallel.DistributedDataParallel(net)
@@ -468,8 +430,3 @@ def logged_times(rank, size, device):
         for name in ("forward_compute_time_start", "backward_compute_time_start", "backward_compute_time_end")
     ]
     assert 0 < moments[0] < moments[1] < moments[2]
-
-
-@everywhere
-def test_ddp_logs_times(rank_pool, device):
-    rank_pool.run(2, logged_times, device)

@@ -1,7 +1,9 @@
 """vrun at a terminal: Ctrl-C, prefixes of lines, and what it says when ranks are up."""
 
+import argparse
 import os
 import pty
+import re
 import signal
 import sys
 import time
@@ -10,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from processes import gone, wait_until
+
+from vccl.launch import announcement
 
 
 class Terminal:
@@ -151,9 +155,22 @@ def test_lines_have_their_rank_in_front_at_a_terminal(terminal, script):
     assert len(up) == 1 and up[0].startswith("vrun: 2 ranks are up after ")
 
 
+@pytest.mark.parametrize(
+    ("host", "pids", "text"),
+    [
+        (None, [7], "1 rank is up after 0.00 s (pid 7)"),
+        (None, [7, 8, 9], "3 ranks are up after 0.00 s (pids 7 to 9)"),
+        (1, [7, 9], "host1: 2 ranks are up after 0.00 s (pids 7, 9)"),
+    ],
+)
+def test_what_is_said_when_ranks_are_up(capsys, host, pids, text):
+    announcement.Announcement(argparse.Namespace(verbose=True, host=host), None)(pids)
+    assert re.sub(r"\d+\.\d\d s", "0.00 s", capsys.readouterr().err) == f"vrun: {text}\n"
+
+
 def test_one_rank_has_the_terminal_itself(terminal, script):
     shell = terminal("--cards", 1, script("print('alone', sys.stdout.isatty(), sys.stderr.isatty())"))
-    assert "\nalone True True\n" in shell.end()
+    assert "alone True True\n" in shell.end()
 
 
 def test_options_say_whether_lines_have_prefixes(terminal, vrun, script, tmp_path):

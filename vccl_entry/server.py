@@ -22,7 +22,7 @@ _SECONDS_TO_IMPORT = 600
 # Seconds for the head of a message, which a client sends at once.
 _SECONDS_FOR_HEAD = 5.0
 # Seconds that an agent has to end after its client.
-_SECONDS_TO_END = 5.0
+_SECONDS_TO_END = 10.0
 # Every agent or rank would import these for itself.
 _USED_LATER = ("encodings.idna", "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend")
 

@@ -218,20 +218,23 @@ def run_agent(args: argparse.Namespace, template: Template | None) -> int:
 
 @contextlib.contextmanager
 def meeting_at_once(args: argparse.Namespace) -> Iterator[None]:
-    """Leaves out torchrun's random delay of up to 0.3 seconds before a rendezvous, inside a ``with`` block.
+    """Leaves out what makes torchrun's rendezvous slow, inside a ``with`` block.
 
-    The delay spares a rendezvous that many machines use. vrun's own is for the agents of one machine.
+    A random delay of up to 0.3 seconds spares a rendezvous that many machines use. vrun's own is for the
+    agents of one machine. For the name of a function in its records, the rendezvous reads the source files of
+    all that is on the stack.
     """
     if not args.own_rendezvous:
         yield
         return
     module: Any = dynamic_rendezvous
-    original = module._delay
-    module._delay = lambda seconds: None if isinstance(seconds, tuple) else original(seconds)
+    delay, name = module._delay, module.get_method_name
+    module._delay = lambda seconds: None if isinstance(seconds, tuple) else delay(seconds)
+    module.get_method_name = lambda depth=2: sys._getframe(depth).f_code.co_name
     try:
         yield
     finally:
-        module._delay = original
+        module._delay, module.get_method_name = delay, name
 
 
 @contextlib.contextmanager

@@ -302,13 +302,12 @@ def test_the_folder_is_private(monkeypatch, tmp_path):
 def test_options_in_front_of_the_script():
     find = own_options.find
     assert find(["--keep", "--cards", "2", "s.py", "--stop"]).script == "s.py"
-    assert find(["--cards", "--keep", "s.py"]) == own_options.OwnOptions(script="s.py")
+    assert not find(["--cards", "--keep", "s.py"]).keep
     assert find(["--cards=2", "-r3", "-t", "3", "--no_python", "s.py"]).script == "s.py"
     found = find(["--preload", "a", "--preload=b", "--as-cuda", "-m", "package.module", "--keep"])
-    assert found == own_options.OwnOptions(
-        as_cuda=True, module=True, preload=["a", "b"], script="package.module"
-    )
-    assert find([]) == own_options.OwnOptions()
+    assert (found.as_cuda, found.module, found.keep, found.stop) == (True, True, False, False)
+    assert (found.preload, found.script) == (["a", "b"], "package.module")
+    assert find([]).script is None
 
 
 def test_options_without_a_value_are_those_of_the_parser(monkeypatch):

@@ -10,7 +10,6 @@ import marshal
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from types import FrameType
@@ -129,6 +128,8 @@ def _start_server(
     Raises:
         FolderError, OSError: that is not possible.
     """
+    import subprocess  # which a later run does without
+
     with folder.locked():
         if connection := folder.connect(key):
             return connection

@@ -7,7 +7,6 @@ Python: the body of a request is in the format of ``marshal``.
 
 import socket
 import struct
-from dataclasses import dataclass
 
 # From the client.
 # Number: seconds without use after which the server ends. Body: what client.py makes.
@@ -29,12 +28,14 @@ class Broken(Exception):
     """The other end has closed the connection, or does not keep to the format."""
 
 
-@dataclass(frozen=True)
 class Message:
-    kind: bytes
-    number: int
-    descriptors: list[int]
-    length: int  # of the body that follows
+    """The head of a message, and the length in bytes of the body that follows."""
+
+    def __init__(self, kind: bytes, number: int, descriptors: list[int], length: int) -> None:
+        self.kind = kind
+        self.number = number
+        self.descriptors = descriptors
+        self.length = length
 
 
 def send(

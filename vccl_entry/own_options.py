@@ -1,10 +1,9 @@
 """Finds the options of vrun that matter before torch is imported.
 
 vrun's parser is that of torchrun with more options, and torchrun takes a second to import. To find where the
-script begins, one has to know only which options take no value: all others take one.
+script begins, one has to know only which options take no value: all others take one. dataclasses are
+too slow to import for the client.
 """
-
-from dataclasses import dataclass, field
 
 WITHOUT_VALUE = {
     *("--keep", "--stop", "--no-preload", "--as-cuda", "--prefix", "--no-prefix", "--verbose"),
@@ -12,14 +11,14 @@ WITHOUT_VALUE = {
 }
 
 
-@dataclass
 class OwnOptions:
-    keep: bool = False
-    stop: bool = False
-    as_cuda: bool = False
-    module: bool = False
-    preload: list[str] = field(default_factory=list)
-    script: str | None = None
+    def __init__(self) -> None:
+        self.keep = False
+        self.stop = False
+        self.as_cuda = False
+        self.module = False
+        self.preload: list[str] = []
+        self.script: str | None = None
 
 
 def find(arguments: list[str]) -> OwnOptions:

@@ -6,7 +6,6 @@
 import os
 import signal
 import sys
-from typing import NoReturn
 
 from . import own_options
 
@@ -31,7 +30,7 @@ def command() -> None:
     vrun.command()
 
 
-def _end_as(status: int) -> NoReturn:
+def _end_as(status: int) -> None:
     """Ends the process as another one has ended: ``status`` is -n if signal n ended that one."""
     if status < 0:
         if status != -signal.SIGKILL:

@@ -130,35 +130,28 @@ def assert_equal_training(net: nn.Module, reference: nn.Module) -> None:
             )
 
 
-def with_tensor_parallel(rank, size, device, kind, sequence):
+@pytest.mark.ranks(2, 4)
+@everywhere
+@pytest.mark.parametrize("sequence", [False, True], ids=["plain", "sequence"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_tensor_parallel_transformer(ranks, kind, sequence, device):
     net = make_net(kind).to(device)
-    make_parallel(net, init_device_mesh(device, (size,)), sequence)
+    make_parallel(net, init_device_mesh(device, (ranks.size,)), sequence)
     assert isinstance(net[1].attention.query.weight, DTensor)
     # All ranks of a tensor parallel group work on the same batch.
     assert_equal_training(train(net, device, [0]), train(make_net(kind), "cpu", [0]))
 
 
+@pytest.mark.ranks(4)
 @everywhere
-@pytest.mark.parametrize("sequence", [False, True], ids=["plain", "sequence"])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", [2, 4])
-def test_tensor_parallel_transformer(rank_pool, size, kind, sequence, device):
-    rank_pool.run(size, with_tensor_parallel, device, kind, sequence)
-
-
-def with_fsdp2(rank, size, device, kind):
+def test_fsdp2_and_tensor_parallel_transformer(ranks, kind, device):
     mesh = init_device_mesh(device, (2, 2), mesh_dim_names=("data", "model"))
     net = make_net(kind).to(device)
     make_parallel(net, mesh["model"], sequence=True)
     for layer in (*net[1:3], net):
         fully_shard(layer, mesh=mesh["data"])
-    assert_equal_training(train(net, device, [rank // 2]), train(make_net(kind), "cpu", [0, 1]))
-
-
-@everywhere
-@pytest.mark.parametrize("kind", KINDS)
-def test_fsdp2_and_tensor_parallel_transformer(rank_pool, kind, device):
-    rank_pool.run(4, with_fsdp2, device, kind)
+    assert_equal_training(train(net, device, [ranks.rank // 2]), train(make_net(kind), "cpu", [0, 1]))
 
 
 def attend_both_ways(mesh, placements, shapes, mask=None, mask_placements=None, **options):
@@ -184,8 +177,11 @@ def shapes(batches: int, heads: int, key_heads: int) -> list[tuple[int, ...]]:
     return [(batches, heads, 6, 4), (batches, key_heads, 6, 4), (batches, key_heads, 6, 4)]
 
 
-def without_communication(rank, size, device):
+@pytest.mark.ranks(2, 4)
+@everywhere
+def test_attention_without_mask(ranks, device):
     """Batches and heads stay where they are; what is sharded otherwise is gathered first."""
+    size = ranks.size
     mesh = init_device_mesh(device, (size,))
     for causal in (False, True):
         for placement in (Replicate(), Shard(0), Shard(1)):
@@ -197,25 +193,19 @@ def without_communication(rank, size, device):
         attend_both_ways(mesh, [Shard(2)], shapes(2, 2, 2), is_causal=causal)
 
 
+@pytest.mark.ranks(2)
 @everywhere
-@pytest.mark.parametrize("size", [2, 4])
-def test_attention_without_mask(rank_pool, size, device):
-    rank_pool.run(size, without_communication, device)
-
-
-def with_uneven_heads(rank, size, device):
+def test_attention_of_uneven_heads(ranks, device):
     """Sharded in parts of 2 heads and 1 head, the second rank's queries would meet other keys."""
-    mesh = init_device_mesh(device, (size,))
+    mesh = init_device_mesh(device, (ranks.size,))
     found = attend_both_ways(mesh, [Shard(1)], shapes(2, 6, 3), enable_gqa=True)
     assert found == (Replicate(),)
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_attention_of_uneven_heads(rank_pool, device):
-    rank_pool.run(2, with_uneven_heads, device)
-
-
-def with_masks(rank, size, device):
+def test_attention_with_masks(ranks, device):
+    size = ranks.size
     mesh = init_device_mesh(device, (size,))
     generator = torch.Generator().manual_seed(8)
     for boolean in (False, True):
@@ -233,13 +223,10 @@ def with_masks(rank, size, device):
                 attend_both_ways(mesh, [placement], shapes(size, size, size), mask, [Replicate()])
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_attention_with_masks(rank_pool, device):
-    rank_pool.run(2, with_masks, device)
-
-
-def with_a_mask_that_does_not_fit(rank, size, device):
-    mesh = init_device_mesh(device, (size,))
+def test_attention_with_a_mask_that_does_not_fit(ranks, device):
+    mesh = init_device_mesh(device, (ranks.size,))
     with pytest.raises(NotImplementedError, match=r"shape \(6, 12\).*Shard\(dim=0\).*Redistribute"):
         query, key = torch.ones(2, 2, 6, 4), torch.ones(2, 2, 12, 4)
         q, k, mask = (
@@ -248,23 +235,15 @@ def with_a_mask_that_does_not_fit(rank, size, device):
         scaled_dot_product_attention(q, k, k, mask)
 
 
+@pytest.mark.ranks(4)
 @everywhere
-def test_attention_with_a_mask_that_does_not_fit(rank_pool, device):
-    rank_pool.run(2, with_a_mask_that_does_not_fit, device)
-
-
-def in_two_dimensions(rank, size, device):
+def test_attention_on_a_mesh_of_two_dimensions(device):
     mesh = init_device_mesh(device, (2, 2))
     for placements in ([Shard(0), Shard(1)], [Shard(1), Shard(0)], [Replicate(), Shard(1)], [Shard(1)] * 2):
         for mask in (None, torch.randn(1, 4, 6, 6, dtype=torch.float64)):
             where = [p if p == Shard(1) else Replicate() for p in placements]
             found = attend_both_ways(mesh, placements, shapes(2, 4, 4), mask, where)
             assert found == tuple(placements)
-
-
-@everywhere
-def test_attention_on_a_mesh_of_two_dimensions(rank_pool, device):
-    rank_pool.run(4, in_two_dimensions, device)
 
 
 IMPORTS = {

@@ -118,11 +118,11 @@ def managed_reductions(rank, size, device, async_ops):
         assert shard.eq(size * rank).all()
 
 
+@pytest.mark.ranks(1, 2, 4)
 @everywhere
 @pytest.mark.parametrize("async_ops", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_manager_of_reductions(rank_pool, size, device, async_ops):
-    rank_pool.run(size, managed_reductions, device, async_ops)
+def test_manager_of_reductions(ranks, device, async_ops):
+    managed_reductions(ranks.rank, ranks.size, device, async_ops)
 
 
 def managed_mixture(rank, size, device, async_ops):

@@ -188,9 +188,11 @@ def what_it_raises(call, *arguments):
     return AssertionError("nothing was raised")
 
 
-def run_wrong_calls(rank, size, device):
+@pytest.mark.ranks(2, 3)
+@everywhere
+def test_wrong_calls(ranks, device):
     problems = []
-    for number, (call, kind, words) in enumerate(wrong_calls(rank, size, device)):
+    for number, (call, kind, words) in enumerate(wrong_calls(ranks.rank, ranks.size, device)):
         error = what_it_raises(call)
         if not isinstance(error, kind) or not all(word in str(error) for word in words):
             problems.append(f"case {number}: {words} expected of {error!r}")
@@ -198,13 +200,7 @@ def run_wrong_calls(rank, size, device):
     # None of these has touched the group.
     x = torch.ones(4, device=device)
     dist.all_reduce(x)
-    assert x.eq(size).all().item()
-
-
-@everywhere
-@pytest.mark.parametrize("size", [2, 3])
-def test_wrong_calls(rank_pool, size, device):
-    rank_pool.run(size, run_wrong_calls, device)
+    assert x.eq(ranks.size).all().item()
 
 
 def disagreements(rank, size, device):
@@ -290,11 +286,13 @@ def run_disagreements(rank, size, device):
     assert not problems, "\n".join(problems)
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_ranks_that_disagree(rank_pool, device):
-    rank_pool.run(2, run_disagreements, device)
+def test_ranks_that_disagree(ranks, device):
+    run_disagreements(ranks.rank, ranks.size, device)
 
 
+@pytest.mark.ranks(2, hosts=["here", "there"])
 @everywhere
-def test_ranks_on_two_hosts_that_disagree(rank_pool, device):
-    rank_pool.run(2, run_disagreements, device, hosts=["here", "there"])
+def test_ranks_on_two_hosts_that_disagree(ranks, device):
+    run_disagreements(ranks.rank, ranks.size, device)

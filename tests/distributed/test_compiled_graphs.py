@@ -15,11 +15,12 @@ from torch.nn.parallel import DistributedDataParallel
 RANKS = 2
 
 
-def collectives(rank, size):
+@pytest.mark.ranks(RANKS)
+def test_collectives_inside_of_a_graph(ranks):
     def function(x):
         group = dist.group.WORLD
         summed = functional.all_reduce(x * 2, "sum", group)
-        gathered = functional.all_gather_single(summed + rank, 0, group)
+        gathered = functional.all_gather_single(summed + ranks.rank, 0, group)
         dist.all_reduce(x)
         return functional.reduce_scatter_single(gathered.sin(), "sum", 0, group) + x, summed.relu()
 
@@ -31,11 +32,8 @@ def collectives(rank, size):
             torch.testing.assert_close(compiled(x), expected)
 
 
-def test_collectives_inside_of_a_graph(rank_pool):
-    rank_pool.run(RANKS, collectives)
-
-
-def a_failure(rank, size):
+@pytest.mark.ranks(RANKS)
+def test_compiled_code_does_not_read_what_a_failed_collective_left(ranks):
     def function(x):
         return x.sin() + 1
 
@@ -44,13 +42,9 @@ def a_failure(rank, size):
         mine = torch.ones(3, device="vdev")
         expected = compiled(mine)
         y = torch.ones(3, device="vdev")
-        _, _group = disagree(rank, y)
+        _, _group = disagree(ranks.rank, y)
         raises(lambda: compiled(y))
         assert torch.equal(compiled(mine), expected)
-
-
-def test_compiled_code_does_not_read_what_a_failed_collective_left(rank_pool):
-    rank_pool.run(RANKS, a_failure)
 
 
 WIDTH = 384  # a layer has 0.6 MB, which DDP puts into buckets of their own
@@ -97,16 +91,7 @@ def make_fsdp():
     return net
 
 
-def training(rank, size, make, options):
-    net = make()
-    expected = losses(net, net, rank)
-    net = make()
-    with compiling(), torch._dynamo.config.patch(options):
-        found = losses(net, torch.compile(net), rank)
-        assert counters["inductor"]["extern_calls"] > 1, counters
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
-
-
+@pytest.mark.ranks(RANKS)
 @pytest.mark.parametrize(
     ("make", "options"),
     [
@@ -116,5 +101,11 @@ def training(rank, size, make, options):
     ],
     ids=["ddp", "ddp-python_reducer", "fsdp2"],
 )
-def test_training(rank_pool, make, options):
-    rank_pool.run(RANKS, training, make, options)
+def test_training(ranks, make, options):
+    net = make()
+    expected = losses(net, net, ranks.rank)
+    net = make()
+    with compiling(), torch._dynamo.config.patch(options):
+        found = losses(net, torch.compile(net), ranks.rank)
+        assert counters["inductor"]["extern_calls"] > 1, counters
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)

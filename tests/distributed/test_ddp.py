@@ -88,18 +88,20 @@ def together(rank, size, device, dtype, hook=None, options=None):
     assert all(torch.equal(flat, other) for other in others)
 
 
+@pytest.mark.ranks(2, 4)
 @everywhere
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("size", [2, 4])
-def test_equals_one_process(rank_pool, size, dtype, device):
-    rank_pool.run(size, together, device, dtype)
+def test_equals_one_process(ranks, dtype, device):
+    together(ranks.rank, ranks.size, device, dtype)
 
 
+@pytest.mark.ranks(4, hosts=["here", "here", "there", "there"])
 @everywhere
-def test_equals_one_process_over_two_hosts(rank_pool, device):
-    rank_pool.run(4, together, device, torch.float64, hosts=["here", "here", "there", "there"])
+def test_equals_one_process_over_two_hosts(ranks, device):
+    together(ranks.rank, ranks.size, device, torch.float64)
 
 
+@pytest.mark.ranks(2)
 @everywhere
 @pytest.mark.parametrize(
     "options",
@@ -111,14 +113,15 @@ def test_equals_one_process_over_two_hosts(rank_pool, device):
     ],
     ids=lambda options: next(iter(options)),
 )
-def test_options(rank_pool, device, options):
-    rank_pool.run(2, together, device, torch.float64, None, options)
+def test_options(ranks, device, options):
+    together(ranks.rank, ranks.size, device, torch.float64, None, options)
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_unused_parameters(rank_pool, device):
+def test_unused_parameters(ranks, device):
     """A parameter that one rank did not use gets the other's gradient, halved."""
-    rank_pool.run(2, together_with_unused, device)
+    together_with_unused(ranks.rank, ranks.size, device)
 
 
 def together_with_unused(rank, size, device):
@@ -141,10 +144,11 @@ def together_with_unused(rank, size, device):
             )
 
 
+@pytest.mark.ranks(2)
 @everywhere
 @pytest.mark.parametrize("hook", ["allreduce_hook", "fp16_compress_hook"])
-def test_comm_hooks(rank_pool, device, hook):
-    rank_pool.run(2, together, device, torch.float32, hook)
+def test_comm_hooks(ranks, device, hook):
+    together(ranks.rank, ranks.size, device, torch.float32, hook)
 
 
 def with_power_sgd(rank, size, device):
@@ -164,33 +168,34 @@ def with_power_sgd(rank, size, device):
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_power_sgd(rank_pool, device):
+def test_power_sgd(ranks, device):
     """Its callbacks wait for further collectives of the same group."""
-    rank_pool.run(2, with_power_sgd, device)
+    with_power_sgd(ranks.rank, ranks.size, device)
 
 
-def accumulating(rank, size, device):
-    on_device = torch.device(device, rank) if device == "vdev" else torch.device("cpu")
+@pytest.mark.ranks(2)
+@everywhere
+def test_no_sync(ranks, device):
+    on_device = torch.device(device, ranks.rank) if device == "vdev" else torch.device("cpu")
     net = DistributedDataParallel(make_net(torch.float64).to(on_device))
     reference = make_net(torch.float64)
     for micro in range(3):
-        x, y = (tensor.to(on_device) for tensor in batch(micro, rank, torch.float64))
+        x, y = (tensor.to(on_device) for tensor in batch(micro, ranks.rank, torch.float64))
         with net.no_sync() if micro < 2 else contextlib.nullcontext():
             nn.functional.cross_entropy(net(x), y).backward()
-        for other in range(size):
+        for other in range(ranks.size):
             rx, ry = batch(micro, other, torch.float64)
-            (nn.functional.cross_entropy(reference(rx), ry) / size).backward()
+            (nn.functional.cross_entropy(reference(rx), ry) / ranks.size).backward()
     for p, q in zip(net.module.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(p.grad.cpu(), q.grad, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_no_sync(rank_pool, device):
-    rank_pool.run(2, accumulating, device)
-
-
-def with_buffers(rank, size, device):
+def test_buffers(ranks, device):
+    rank = ranks.rank
     on_device = torch.device(device, rank) if device == "vdev" else torch.device("cpu")
     net = DistributedDataParallel(make_net(torch.float32, batch_norm=True).to(on_device))
     for step in range(3):
@@ -206,20 +211,12 @@ def with_buffers(rank, size, device):
         assert not torch.equal(mean, net.module.norm.running_mean)
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_buffers(rank_pool, device):
-    rank_pool.run(2, with_buffers, device)
-
-
-def with_join(rank, size, device):
-    on_device = torch.device(device, rank) if device == "vdev" else torch.device("cpu")
+def test_join(ranks, device):
+    on_device = torch.device(device, ranks.rank) if device == "vdev" else torch.device("cpu")
     net = DistributedDataParallel(make_net(torch.float32).to(on_device))
     with net.join():
-        for step in range(3 + 2 * rank):  # uneven numbers of batches
-            x, y = (tensor.to(on_device) for tensor in batch(step, rank, torch.float32))
+        for step in range(3 + 2 * ranks.rank):  # uneven numbers of batches
+            x, y = (tensor.to(on_device) for tensor in batch(step, ranks.rank, torch.float32))
             nn.functional.cross_entropy(net(x), y).backward()
-
-
-@everywhere
-def test_join(rank_pool, device):
-    rank_pool.run(2, with_join, device)

@@ -31,7 +31,10 @@ def ones(device):
     return torch.ones(4, device=device)
 
 
-def mixed_devices(rank, size, has_card_communicator, blocks_by):
+@pytest.mark.ranks(2, group_timeout=TIMEOUT)
+@pytest.mark.parametrize("blocks_by", ["item", "wait"])
+@pytest.mark.parametrize("has_card_communicator", [True, False], ids=["used", "first"])
+def test_a_cpu_tensor_here_and_a_cards_there(ranks, has_card_communicator, blocks_by):
     if has_card_communicator:
         dist.all_reduce(ones("vdev"))
     torch.accelerator.synchronize()
@@ -46,18 +49,12 @@ def mixed_devices(rank, size, has_card_communicator, blocks_by):
             x[0].item()
 
     raises_soon(
-        on_card if rank == 1 else lambda: dist.all_reduce(ones("cpu")),
+        on_card if ranks.rank == 1 else lambda: dist.all_reduce(ones("cpu")),
         "rank 0: all_reduce(float32, 4 elements, SUM) on cpu, operation 1 of group ",
         "rank 1: all_reduce(float32, 4 elements, SUM) on vdev:1, operation 2 of group "
         if has_card_communicator
         else "rank 1: all_reduce on vdev:1, the first of group ",
     )
-
-
-@pytest.mark.parametrize("blocks_by", ["item", "wait"])
-@pytest.mark.parametrize("has_card_communicator", [True, False], ids=["used", "first"])
-def test_a_cpu_tensor_here_and_a_cards_there(rank_pool, has_card_communicator, blocks_by):
-    rank_pool.run(2, mixed_devices, has_card_communicator, blocks_by, group_timeout=TIMEOUT)
 
 
 def crossed(rank, size, device, at_once):
@@ -82,32 +79,30 @@ def crossed(rank, size, device, at_once):
     )
 
 
+@pytest.mark.ranks(2, group_timeout=TIMEOUT)
 @pytest.mark.parametrize(("device", "at_once"), [("cpu", False), ("vdev", False), ("vdev", True)])
-def test_two_groups_in_crossed_order(rank_pool, device, at_once):
-    rank_pool.run(2, crossed, device, at_once, group_timeout=TIMEOUT)
+def test_two_groups_in_crossed_order(ranks, device, at_once):
+    crossed(ranks.rank, ranks.size, device, at_once)
 
 
-def circle(rank, size, device):
+@pytest.mark.ranks(3, group_timeout=TIMEOUT)
+@pytest.mark.parametrize("device", ["cpu", "vdev"])
+def test_three_groups_in_a_circle(ranks, device):
     pairs = [(0, 1), (1, 2), (0, 2)]
     groups = [dist.new_group(pair) for pair in pairs]
     for pair, group in zip(pairs, groups, strict=True):
-        if rank in pair:
+        if ranks.rank in pair:
             dist.all_reduce(ones(device), group=group)
     torch.accelerator.synchronize()
 
     def call():
         x = ones(device)
-        dist.all_reduce(x, group=groups[rank])  # with rank + 1
+        dist.all_reduce(x, group=groups[ranks.rank])  # with rank + 1
         x[0].item()
 
     # A rank does not know the name of the group that it is not in.
-    own = [name_of(group) for pair, group in zip(pairs, groups, strict=True) if rank in pair]
+    own = [name_of(group) for pair, group in zip(pairs, groups, strict=True) if ranks.rank in pair]
     raises_soon(call, "rank 0: ", "rank 1: ", "rank 2: ", *(f"operation 2 of group {name}" for name in own))
-
-
-@pytest.mark.parametrize("device", ["cpu", "vdev"])
-def test_three_groups_in_a_circle(rank_pool, device):
-    rank_pool.run(3, circle, device, group_timeout=TIMEOUT)
 
 
 def asynchronous_in_any_order(rank, size):
@@ -207,6 +202,7 @@ def a_slow_rank(rank, size):
             dist.all_reduce(ones("cpu"), group=group)
 
 
+@pytest.mark.ranks(2, group_timeout=TIMEOUT)
 @pytest.mark.parametrize(
     "program",
     [
@@ -218,11 +214,12 @@ def a_slow_rank(rank, size):
         a_slow_rank,
     ],
 )
-def test_a_program_that_goes_on_is_left_alone(rank_pool, program):
-    rank_pool.run(2, program, group_timeout=TIMEOUT)
+def test_a_program_that_goes_on_is_left_alone(ranks, program):
+    program(ranks.rank, ranks.size)
 
 
-def idle_threads(rank, size):
+@pytest.mark.ranks(2, group_timeout=TIMEOUT)
+def test_threads_that_never_call_are_no_way_out(ranks):
     """The feeder of a queue and idle threads of autograd are no way out."""
     import multiprocessing
 
@@ -231,14 +228,10 @@ def idle_threads(rank, size):
     weight = torch.ones(4, device="vdev", requires_grad=True)
     weight.sum().backward()
     try:
-        crossed(rank, size, "cpu", at_once=False)
+        crossed(ranks.rank, ranks.size, "cpu", at_once=False)
     finally:
         queue.close()
         queue.cancel_join_thread()
-
-
-def test_threads_that_never_call_are_no_way_out(rank_pool):
-    rank_pool.run(2, idle_threads, group_timeout=TIMEOUT)
 
 
 def a_thread_that_might_call(rank, size):

@@ -274,8 +274,10 @@ def test_who_leaves_after_a_failure_in_another_group_says_so(rank_pool, hosts):
         assert why and re.match(r"rank 1 left group \S+ while rank 0 waited", why[1]), text
 
 
-def names(rank, size, device):
-    x = torch.ones(2 + rank, device=device)
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("device", ["cpu", "vdev"])
+def test_a_group_has_one_name(ranks, device):
+    x = torch.ones(2 + ranks.rank, device=device)
 
     def mismatch(group):
         dist.all_reduce(x, group=group)
@@ -285,24 +287,18 @@ def names(rank, size, device):
     for group in (dist.new_group(group_desc="described"), dist.new_group(), dist.group.WORLD):
         found.append((failure(lambda group=group: mismatch(group)), group.group_name))
         dist.destroy_process_group(group)  # or its failure stays on the stream
-    return found
+    described, unnamed, default = found
+    assert "group described, but" in described[0]
+    assert f"group {unnamed[1]}, but" in unnamed[0]
+    assert "group default_pg, but" in default[0]
 
 
-@pytest.mark.parametrize("device", ["cpu", "vdev"])
-def test_a_group_has_one_name(rank_pool, device):
-    for described, unnamed, default in rank_pool.run(2, names, device):
-        assert "group described, but" in described[0]
-        assert f"group {unnamed[1]}, but" in unnamed[0]
-        assert "group default_pg, but" in default[0]
-
-
-def timeouts(rank, size):
+@pytest.mark.ranks(2, group_timeout=41)
+def test_new_groups_take_the_timeout_of_the_default_group():
     def of(group):
         return group._get_backend(torch.device("cpu")).options._timeout.total_seconds()
 
     given = datetime.timedelta(seconds=77)
-    return of(dist.new_group()), of(dist.new_group(timeout=given)), of(dist.new_group([0, 1]))
-
-
-def test_new_groups_take_the_timeout_of_the_default_group(rank_pool):
-    assert rank_pool.run(2, timeouts, group_timeout=41) == [(41, 77, 41)] * 2
+    assert of(dist.new_group()) == 41
+    assert of(dist.new_group(timeout=given)) == 77
+    assert of(dist.new_group([0, 1])) == 41

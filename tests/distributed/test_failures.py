@@ -43,7 +43,21 @@ def raised_by(call) -> str:
     return str(caught.value)
 
 
-def mismatched(rank, size, device, what, async_op):
+BOTH_SIDES = {
+    "collective": ["all_reduce", "broadcast"],
+    "count": ["16", "7"],
+    "dtype": ["float32", "float64"],
+    "op": ["SUM", "MAX"],
+    "root": ["0", "1"],
+}
+
+
+@pytest.mark.ranks(2)
+@everywhere
+@pytest.mark.parametrize("async_op", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("what", BOTH_SIDES)
+def test_mismatch_names_both_sides_on_every_rank(ranks, device, what, async_op):
+    rank = ranks.rank
     x = torch.ones(16, device=device)
 
     def differently():
@@ -66,7 +80,12 @@ def mismatched(rank, size, device, what, async_op):
             work = dist.broadcast(x, rank, async_op=async_op)
         finish(x, work)
 
-    return raised_by(differently), raised_by(lambda: finish(x, dist.all_reduce(x)))
+    text = raised_by(differently)
+    for side in BOTH_SIDES[what]:
+        assert side in text
+    assert "rank 0" in text and "rank 1" in text
+    later = raised_by(lambda: finish(x, dist.all_reduce(x)))
+    assert all(side in later for side in BOTH_SIDES[what]), "later calls name the first failure"
 
 
 def described_at_length(rank, size):
@@ -85,26 +104,6 @@ def test_a_text_is_cut_between_two_letters(rank_pool):
         assert "rank 0 called all_reduce(" in text and text.rstrip("é") != text
         assert "\ufffd" not in text
     assert first == second
-
-
-BOTH_SIDES = {
-    "collective": ["all_reduce", "broadcast"],
-    "count": ["16", "7"],
-    "dtype": ["float32", "float64"],
-    "op": ["SUM", "MAX"],
-    "root": ["0", "1"],
-}
-
-
-@everywhere
-@pytest.mark.parametrize("async_op", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize("what", BOTH_SIDES)
-def test_mismatch_names_both_sides_on_every_rank(rank_pool, device, what, async_op):
-    for text, later in rank_pool.run(2, mismatched, device, what, async_op):
-        for side in BOTH_SIDES[what]:
-            assert side in text
-        assert "rank 0" in text and "rank 1" in text
-        assert all(side in later for side in BOTH_SIDES[what]), "later calls name the first failure"
 
 
 def one_of_four_differs(rank, size, device):
@@ -161,77 +160,62 @@ def test_killed_rank_on_another_host(rank_pool, device, hosts):
         assert seconds < PROMPTLY
 
 
-def one_never_comes(rank, size, device, made_before):
+@pytest.mark.ranks(2)
+@everywhere
+@pytest.mark.parametrize("made_before", [False, True], ids=["first_call", "later_call"])
+def test_rank_that_never_comes(ranks, device, made_before):
     x = torch.ones(8, device=device)
     if made_before:
         dist.all_reduce(x)
         finish(x, None)
     dist.group.WORLD.set_timeout(datetime.timedelta(milliseconds=1500))
-    if rank == 1:
+    if ranks.rank == 1:
         return hear("timed out")
     text = raised_by(lambda: finish(x, dist.all_reduce(x, async_op=True)))
     tell("timed out")
-    return text
-
-
-@everywhere
-@pytest.mark.parametrize("made_before", [False, True], ids=["first_call", "later_call"])
-def test_rank_that_never_comes(rank_pool, device, made_before):
-    text, _ = rank_pool.run(2, one_never_comes, device, made_before)
     assert "rank 1" in text
     assert "1500 ms" in text or "1.5 s" in text, text
 
 
-def own_timeout(rank, size, device):
+@pytest.mark.ranks(2)
+@everywhere
+def test_timeout_of_one_call(ranks, device):
     x = torch.ones(8, device=device)
     dist.all_reduce(x)
     finish(x, None)
-    if rank == 1:
+    if ranks.rank == 1:
         return hear("timed out")
     options = dist.AllreduceOptions()
     options.timeout = datetime.timedelta(milliseconds=300)
     text = raised_by(lambda: finish(x, dist.group.WORLD.allreduce([x], options)))
     tell("timed out")
-    return text
-
-
-@everywhere
-def test_timeout_of_one_call(rank_pool, device):
-    text, _ = rank_pool.run(2, own_timeout, device)
     assert "300 ms" in text or "0.3 s" in text, text
 
 
-def impatient_wait(rank, size, device):
+@pytest.mark.ranks(2)
+@everywhere
+def test_timeout_of_wait_leaves_the_group_whole(ranks, device):
     x = torch.ones(8, device=device)
     dist.all_reduce(x)
     finish(x, None)
-    if rank == 1:
+    if ranks.rank == 1:
         hear("gave up")
     work = dist.all_reduce(x, async_op=True)
-    if rank == 0:
+    if ranks.rank == 0:
         assert "50 ms" in raised_by(lambda: work.wait(datetime.timedelta(milliseconds=50)))
         tell("gave up")
     work.wait()  # the collective itself went on
-    assert x.eq(size * size).all().item()
+    assert x.eq(ranks.size * ranks.size).all().item()
 
 
-@everywhere
-def test_timeout_of_wait_leaves_the_group_whole(rank_pool, device):
-    rank_pool.run(2, impatient_wait, device)
-
-
-def changed_timeout(rank, size):
+@pytest.mark.ranks(2)
+def test_set_timeout(ranks):
     dist.barrier()
     dist.group.WORLD.set_timeout(datetime.timedelta(milliseconds=400))
-    if rank == 1:
+    if ranks.rank == 1:
         return hear("timed out")
     text = raised_by(dist.barrier)
     tell("timed out")
-    return text
-
-
-def test_set_timeout(rank_pool):
-    text, _ = rank_pool.run(2, changed_timeout)
     assert "400 ms" in text or "0.4 s" in text, text
 
 
@@ -260,46 +244,39 @@ def test_abort_frees_waiters(rank_pool, device, made_before, hosts):
         assert text is None or "abort" in text
 
 
-def peer_leaves(rank, size, device):
+@pytest.mark.ranks(2)
+@everywhere
+def test_peer_that_left(ranks, device):
     x = torch.ones(8, device=device)
     dist.all_reduce(x)
     finish(x, None)
-    if rank == 1:
+    if ranks.rank == 1:
         dist.destroy_process_group()
-        return None
-    return raised_by(lambda: finish(x, dist.all_reduce(x)))
+    else:
+        assert "rank 1" in raised_by(lambda: finish(x, dist.all_reduce(x)))
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_peer_that_left(rank_pool, device):
-    text, _ = rank_pool.run(2, peer_leaves, device)
-    assert "rank 1" in text
-
-
-def used_after_destroy(rank, size, device):
+def test_use_after_destroy(ranks, device):
     x = torch.ones(8, device=device)
     group = dist.group.WORLD
     backend = group._get_backend(torch.device(device))
     dist.all_reduce(x)
     dist.destroy_process_group()
-    assert x.eq(size).all().item(), "what was launched before has run"
-    return raised_by(lambda: backend.allreduce([x], dist.AllreduceOptions()))
+    assert x.eq(ranks.size).all().item(), "what was launched before has run"
+    assert "destroyed" in raised_by(lambda: backend.allreduce([x], dist.AllreduceOptions()))
 
 
-@everywhere
-def test_use_after_destroy(rank_pool, device):
-    for text in rank_pool.run(2, used_after_destroy, device):
-        assert "destroyed" in text
-
-
-def stream_error_before(rank, size):
+@pytest.mark.ranks(2)
+def test_skipped_collective_fails_its_group(ranks):
     """A collective that is skipped because its stream failed makes its group fail, not go out of step."""
     x = torch.ones(8, device="vdev")
     other = dist.new_group()
     dist.all_reduce(x)
     dist.all_reduce(x, group=other)
     torch.accelerator.synchronize()
-    wrong = dist.ReduceOp.SUM if rank == 0 else dist.ReduceOp.MAX
+    wrong = dist.ReduceOp.SUM if ranks.rank == 0 else dist.ReduceOp.MAX
 
     def both():
         dist.all_reduce(x, wrong)  # fails on the current stream
@@ -307,29 +284,23 @@ def stream_error_before(rank, size):
         torch.accelerator.synchronize()
 
     raised_by(both)
-    return raised_by(lambda: finish(x, dist.all_reduce(x, group=other)))
+    raised_by(lambda: finish(x, dist.all_reduce(x, group=other)))
 
 
-def test_skipped_collective_fails_its_group(rank_pool):
-    assert len(rank_pool.run(2, stream_error_before)) == 2
-
-
-def new_group_after_failure(rank, size, store, device):
+@pytest.mark.ranks(2, group=False)
+@everywhere
+def test_group_made_anew_after_a_failure(ranks, device):
+    rank, size = ranks.rank, ranks.size
     for attempt in range(3):
-        dist.init_process_group("vccl", store=store, rank=rank, world_size=size)
+        dist.init_process_group("vccl", store=ranks.store, rank=rank, world_size=size)
         x = torch.ones(8, device=device)
         raised_by(lambda x=x: finish(x, dist.all_reduce(x if rank else x.double())))
         dist.destroy_process_group()
-        dist.init_process_group("vccl", store=store, rank=rank, world_size=size)
+        dist.init_process_group("vccl", store=ranks.store, rank=rank, world_size=size)
         x = torch.full((8,), float(attempt), device=device)
         dist.all_reduce(x)
         assert x.eq(attempt * size).all().item()
         dist.destroy_process_group()
-
-
-@everywhere
-def test_group_made_anew_after_a_failure(rank_pool, device):
-    rank_pool.run(2, new_group_after_failure, device, group=False)
 
 
 def silent(rank, size):

@@ -236,11 +236,14 @@ def test_point_to_point(ranks, device):
     x = torch.full((5,), float(rank), device=device)
     received = torch.empty_like(x)
     sent, came = ops.batch_p2p_ops(["isend", "irecv"], [right, left], [0, 0], [x, received], name)
+    # torch keeps the work of a send until somebody waits for what it returned and for what was sent.
     funcol.wait_tensor(sent)
+    funcol.wait_tensor(x)
     assert funcol.wait_tensor(came).tolist() == [float(left)] * 5
     for turn in range(2):
         if rank % 2 == turn:
             funcol.wait_tensor(ops.isend(x, right, 0, name))
+            funcol.wait_tensor(x)
         else:
             received = torch.empty_like(x)
             assert funcol.wait_tensor(ops.irecv(received, left, 0, name)).tolist() == [float(left)] * 5

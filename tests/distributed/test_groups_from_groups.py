@@ -71,10 +71,11 @@ def test_split(rank_pool, hosts):
     rank_pool.run(4, split_halves, group=False, hosts=hosts)
 
 
-def split_some(rank, size, store):
-    bind(rank, size, store)
+@pytest.mark.ranks(3, group=False)
+def test_split_leaves_ranks_out(ranks):
+    bind(ranks.rank, ranks.size, ranks.store)
     some = dist.split_group(split_ranks=[[0, 1]], group_desc="a pair")
-    if rank == 2:
+    if ranks.rank == 2:
         assert some is None
     else:
         assert some.group_desc == "a pair" and total(some, "vdev") == 3
@@ -82,13 +83,11 @@ def split_some(rank, size, store):
     assert total(None, "vdev") == 6
 
 
-def test_split_leaves_ranks_out(rank_pool):
-    rank_pool.run(3, split_some, group=False)
-
-
-def split_without_the_others(rank, size, store):
+@pytest.mark.ranks(3, group=False)
+def test_split_needs_only_its_members(ranks):
     """Below split_group, only those call who will be members; rank 1 makes more children than the others."""
-    bind(rank, size, store)
+    rank, size = ranks.rank, ranks.size
+    bind(rank, size, ranks.store)
     for members in ([0, 1], [1, 2], [0, 1]):
         if rank in members:
             child = dist.group.WORLD.split_group(members)
@@ -99,12 +98,9 @@ def split_without_the_others(rank, size, store):
             child.shutdown()
 
 
-def test_split_needs_only_its_members(rank_pool):
-    rank_pool.run(3, split_without_the_others, group=False)
-
-
-def split_wrongly(rank, size, store):
-    bind(rank, size, store)
+@pytest.mark.ranks(2, group=False)
+def test_split_of_ranks_that_are_not_there(ranks):
+    bind(ranks.rank, ranks.size, ranks.store)
     backend = backend_of(None)
     for members, message in (([], "Split ranks cannot be empty"), ([0, 0], "duplicates")):
         with pytest.raises(RuntimeError, match=message):
@@ -115,38 +111,28 @@ def split_wrongly(rank, size, store):
     assert backend.get_error() == ErrorType.SUCCESS
 
 
-def test_split_of_ranks_that_are_not_there(rank_pool):
-    rank_pool.run(2, split_wrongly, group=False)
-
-
-def split_cycles(rank, size, store, count):
+@pytest.mark.ranks(3, group=False)
+def test_split_again_after_destroy(ranks):
     """One store for all, as under torchrun."""
-    for _ in range(count):
-        bind(rank, size, store)
+    for _ in range(3):
+        bind(ranks.rank, ranks.size, ranks.store)
         for _ in range(2):
             half = dist.split_group(split_ranks=[[0, 1], [2]])
             assert total(half, "vdev") == 3
         dist.destroy_process_group()
 
 
-def test_split_again_after_destroy(rank_pool):
-    rank_pool.run(3, split_cycles, 3, group=False)
-
-
-def child_outlives_parent(rank, size, store):
-    bind(rank, size, store)
+@pytest.mark.ranks(2, group=False)
+def test_child_outlives_its_parent(ranks):
+    bind(ranks.rank, ranks.size, ranks.store)
     parent = dist.split_group(split_ranks=[[0, 1]])
     child = dist.split_group(parent_pg=parent, split_ranks=[[0, 1]])
     total(parent, "vdev")
     dist.destroy_process_group(parent)
     assert total(child, "vdev") == 3
-    meet(rank, size, store)  # an abort reaches ranks that are still in the last collective
+    meet(ranks.rank, ranks.size, ranks.store)  # an abort reaches ranks that are still in the last collective
     backend_of(child).abort()
     assert total(None, "vdev") == 3
-
-
-def test_child_outlives_its_parent(rank_pool):
-    rank_pool.run(2, child_outlives_parent, group=False)
 
 
 # --- merging
@@ -182,18 +168,15 @@ def test_merge(rank_pool, device, hosts):
     rank_pool.run(4, merged, device, hosts=hosts)
 
 
-def merged_too_many(rank, size):
+@pytest.mark.ranks(2)
+def test_merge_of_more_ranks_than_said(ranks):
     store = dist.PrefixStore("meeting", default_store())
     dist.barrier()
-    if rank == 0:
+    if ranks.rank == 0:
         dist.group.WORLD.merge_remote_group(store, 1)
         with pytest.raises(ValueError, match="merging groups: rank 1 of 1"):
             dist.group.WORLD.merge_remote_group(store, 1)
     dist.barrier()
-
-
-def test_merge_of_more_ranks_than_said(rank_pool):
-    rank_pool.run(2, merged_too_many)
 
 
 # --- shrinking
@@ -259,8 +242,10 @@ def test_shrink_after_a_rank_died(rank_pool, hosts):
     rank_pool.run(4, shrunk_after_death, group=False, dying=[2], hosts=hosts)
 
 
-def shrunk_backend(rank, size):
+@pytest.mark.ranks(3)
+def test_shrink_of_the_backend(ranks):
     """The backend alone, with no device bound."""
+    rank = ranks.rank
     backend = backend_of(None, "cpu")
     if rank == 0:
         with pytest.raises(ValueError, match=r"rank 0 is one of the excluded ranks \[0,1\]"):
@@ -283,7 +268,3 @@ def shrunk_backend(rank, size):
         small.allreduce([x]).wait()
         assert (x == 4).all().item()
     small.shutdown()
-
-
-def test_shrink_of_the_backend(rank_pool):
-    rank_pool.run(3, shrunk_backend)

@@ -75,6 +75,8 @@ def interrupt(
             with pytest.raises(type(error)) as raised:
                 call()
             assert raised.value is error
+    # The caller keeps the error, whose traceback would keep the tensors of the call.
+    error.__traceback__ = None
 
 
 def async_all_reduce(device: str) -> dist.Work:
@@ -159,22 +161,24 @@ def test_waits(rank_pool, name, hosts):
     rank_pool.run(3, waiting, name, signal.SIGINT, KeyboardInterrupt(), hosts=hosts, group_timeout=LONG)
 
 
+@pytest.mark.ranks(3, group_timeout=LONG)
 @pytest.mark.parametrize(
     ("number", "error"),
     [(signal.SIGTERM, SystemExit(3)), (signal.SIGUSR2, FromHandler("from a handler"))],
     ids=["SIGTERM", "own_exception"],
 )
 @pytest.mark.parametrize("name", ["cpu", "item", "cpu_recv"])
-def test_other_signals_and_exceptions(rank_pool, name, number, error):
-    rank_pool.run(3, waiting, name, number, error, group_timeout=LONG)
+def test_other_signals_and_exceptions(ranks, name, number, error):
+    waiting(ranks.rank, ranks.size, name, number, error)
 
 
-def another_group(rank, size):
+@pytest.mark.ranks(2, group_timeout=LONG)
+def test_another_group_goes_on(ranks):
     """What is interrupted does not abort a group that it did not wait for, and a second interrupt works."""
     other = dist.new_group()
     world = dist.group.WORLD
     store = dist.PrefixStore("test", world.get_group_store())
-    if rank == 0:
+    if ranks.rank == 0:
         interrupt(lambda: dist.all_reduce(torch.ones(4)), world, signal.SIGINT, KeyboardInterrupt())
         assert not has_failed(other)
         store.set("interrupted", "")
@@ -182,9 +186,9 @@ def another_group(rank, size):
         store.wait(["interrupted"], GENEROUS)
     x = torch.ones(4, device="vdev")
     dist.all_reduce(x, group=other)
-    assert x.tolist() == [size] * 4
+    assert x.tolist() == [ranks.size] * 4
     dist.barrier(other)
-    if rank == 0:
+    if ranks.rank == 0:
         receive = lambda: dist.recv(torch.ones(4), 1, group=other)  # noqa: E731
         interrupt(receive, other, signal.SIGINT, KeyboardInterrupt())
         store.set("interrupted twice", "")
@@ -192,15 +196,13 @@ def another_group(rank, size):
         store.wait(["interrupted twice"], GENEROUS)
 
 
-def test_another_group_goes_on(rank_pool):
-    rank_pool.run(2, another_group, group_timeout=LONG)
-
-
-def handled(rank, size, device):
+@pytest.mark.ranks(2, group_timeout=LONG)
+@pytest.mark.parametrize("device", ["cpu", "vdev"])
+def test_a_handler_that_raises_nothing(ranks, device):
     """A handler that raises nothing changes nothing but that it has run."""
     store = dist.PrefixStore("test", dist.group.WORLD.get_group_store())
     x = torch.ones(4, device=device)
-    if rank == 0:
+    if ranks.rank == 0:
         with signalled(signal.SIGUSR2, None) as was_called:
 
             def tell() -> None:
@@ -212,7 +214,7 @@ def handled(rank, size, device):
             teller = threading.Thread(target=tell)
             teller.start()
             dist.all_reduce(x)
-            assert x.tolist() == [size] * 4
+            assert x.tolist() == [ranks.size] * 4
             teller.join()
     else:
         store.wait(["called"], GENEROUS)
@@ -220,15 +222,11 @@ def handled(rank, size, device):
     dist.barrier()
 
 
-@pytest.mark.parametrize("device", ["cpu", "vdev"])
-def test_a_handler_that_raises_nothing(rank_pool, device):
-    rank_pool.run(2, handled, device, group_timeout=LONG)
-
-
-def outside_of_the_main_thread(rank, size):
+@pytest.mark.ranks(2, group_timeout=LONG)
+def test_other_threads(ranks):
     """Handlers run in the main thread: what other threads wait for goes on."""
     store = dist.PrefixStore("test", dist.group.WORLD.get_group_store())
-    if rank == 0:
+    if ranks.rank == 0:
         with signalled(signal.SIGUSR2, FromHandler()) as arm:
             x = torch.ones(4, device="vdev")
             ended = threading.Event()  # a join that was interrupted takes the thread for ended
@@ -238,7 +236,7 @@ def outside_of_the_main_thread(rank, size):
                 ended.wait(GENEROUS.total_seconds())
             store.set("called", "")
             assert ended.wait(GENEROUS.total_seconds())
-        assert x.tolist() == [size] * 4
+        assert x.tolist() == [ranks.size] * 4
     else:
         store.wait(["called"], GENEROUS)
         all_reduce_and_keep(torch.ones(4, device="vdev"))
@@ -250,14 +248,11 @@ def all_reduce_and_keep(x: torch.Tensor) -> None:
     torch.vdev.synchronize()
 
 
-def test_other_threads(rank_pool):
-    rank_pool.run(2, outside_of_the_main_thread, group_timeout=LONG)
-
-
-def making(rank, size):
+@pytest.mark.ranks(2, group_timeout=LONG)
+def test_making_a_group(ranks):
     """Rank 0 is interrupted while the ranks meet for a new group."""
     store = dist.PrefixStore("test", dist.group.WORLD.get_group_store())
-    if rank == 0:
+    if ranks.rank == 0:
         error = KeyboardInterrupt()
         with signalled(signal.SIGINT, error) as arm:
             arm()
@@ -267,10 +262,6 @@ def making(rank, size):
         store.set("interrupted", "")
         return
     store.wait(["interrupted"], GENEROUS)
-
-
-def test_making_a_group(rank_pool):
-    rank_pool.run(2, making, group_timeout=LONG)
 
 
 JOB = """
@@ -346,7 +337,8 @@ def test_init_alone(job, rank, number):
     assert ("KeyboardInterrupt" in text) == (number == signal.SIGINT)
 
 
-def without_a_server(rank, size, store):
+@pytest.mark.ranks(1, group=False)
+def test_no_server():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -361,7 +353,3 @@ def without_a_server(rank, size, store):
             world_size=2,
             timeout=datetime.timedelta(seconds=0.5),
         )
-
-
-def test_no_server(rank_pool):
-    rank_pool.run(1, without_a_server, group=False)

@@ -81,7 +81,9 @@ def test_cycles_leave_nothing(rank_pool, hosts):
         assert max(growth) < 4, "KiB a cycle"
 
 
-def subgroups_come_and_go(rank, size, count):
+@pytest.mark.ranks(2)
+def test_subgroups_leave_nothing():
+    count = 12
     x = torch.ones(10)
     # Not synchronous: it starts the worker of the group that stays, which is not to count as growth later.
     dist.all_reduce(x, async_op=True).wait()
@@ -97,33 +99,29 @@ def subgroups_come_and_go(rank, size, count):
     assert not {"descriptors", "threads"} & grown_since(before, {"mappings": 1000}).keys()
 
 
-def test_subgroups_leave_nothing(rank_pool):
-    rank_pool.run(2, subgroups_come_and_go, 12)
-
-
-def dropped(rank, size, store):
+@pytest.mark.ranks(2, group=False)
+def test_dropped_groups_leave_nothing(ranks):
     """A group that is garbage-collected and never destroyed."""
+    rank, size = ranks.rank, ranks.size
     from vccl._C import ProcessGroupVccl
 
     before = None
     for step in range(6):
-        group = ProcessGroupVccl(dist.PrefixStore(str(step), store), rank, size)
+        group = ProcessGroupVccl(dist.PrefixStore(str(step), ranks.store), rank, size)
         x = torch.ones(10)
         group.allreduce([x], dist.AllreduceOptions()).wait()
         assert x.eq(size).all()
-        store.set(f"done_{step}_{rank}", "")
-        store.wait([f"done_{step}_{other}" for other in range(size)])
+        ranks.store.set(f"done_{step}_{rank}", "")
+        ranks.store.wait([f"done_{step}_{other}" for other in range(size)])
         del group
         if step == 2:
             before = footprint()
     assert not {"descriptors", "threads"} & grown_since(before, {"mappings": 1000}).keys()
 
 
-def test_dropped_groups_leave_nothing(rank_pool):
-    rank_pool.run(2, dropped, group=False)
-
-
-def forked(rank, size):
+@pytest.mark.ranks(2)
+def test_forked_child_leaves_the_group_alone(ranks):
+    size = ranks.size
     x, y = torch.ones(10, device="vdev"), torch.ones(10)
     dist.all_reduce(x)
     dist.all_reduce(y)
@@ -145,10 +143,6 @@ def forked(rank, size):
     dist.all_reduce(x)
     dist.all_reduce(y)
     assert x.eq(size * size).all().item() and y.eq(size * size).all().item()
-
-
-def test_forked_child_leaves_the_group_alone(rank_pool):
-    rank_pool.run(2, forked)
 
 
 ENDINGS = [
@@ -327,6 +321,7 @@ def own_options(rank, size, store):
     dist.destroy_process_group()
 
 
+@pytest.mark.ranks(2, group=False)
 @pytest.mark.parametrize("way", [no_arguments, mixed_backends, bound_device, own_options])
-def test_ways_to_make_a_group(rank_pool, way):
-    rank_pool.run(2, way, group=False)
+def test_ways_to_make_a_group(ranks, way):
+    way(ranks.rank, ranks.size, ranks.store)

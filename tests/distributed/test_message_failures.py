@@ -11,7 +11,10 @@ from groups import PATIENCE
 from test_messages import everywhere, hear, pairs_of_hosts, sync, tell
 
 
-def wrong_arguments(rank, size, device):
+@pytest.mark.ranks(2)
+@everywhere
+def test_wrong_arguments(ranks, device):
+    size = ranks.size
     group = dist.distributed_c10d._get_default_group()
     x = torch.ones(3, device=device)
     for call, text in [
@@ -32,11 +35,6 @@ def wrong_arguments(rank, size, device):
             dist.isend(torch.ones(3).to_sparse(), 0)
     dist.all_reduce(x)  # the group is as it was
     assert x.eq(size).all()
-
-
-@everywhere
-def test_wrong_arguments(rank_pool, device):
-    rank_pool.run(2, wrong_arguments, device)
 
 
 def mismatched(rank, size, device, what, count):
@@ -141,11 +139,13 @@ def test_timeout(rank_pool, device, hosts):
     assert "300 ms" in text and "rank 1" in text and "tag 8" in text, text
 
 
-def waits_briefly(rank, size, device):
+@pytest.mark.ranks(2)
+@everywhere
+def test_wait_with_a_timeout(ranks, device):
     """wait(timeout) gives up the wait and not the message."""
     x = torch.zeros(10, device=device)
     dist.all_reduce(x)
-    if rank == 0:
+    if ranks.rank == 0:
         hear("gave up")
         dist.send(torch.ones(10, device=device), 1)
         return
@@ -155,11 +155,6 @@ def waits_briefly(rank, size, device):
     tell("gave up")
     work.wait()
     assert x.eq(1).all()
-
-
-@everywhere
-def test_wait_with_a_timeout(rank_pool, device):
-    rank_pool.run(2, waits_briefly, device)
 
 
 def aborts(rank, size, device):
@@ -187,24 +182,21 @@ def test_abort_while_pending(rank_pool, device, hosts):
         assert all("abort" in text for text in texts), texts
 
 
-def destroyed_while_pending(rank, size, device):
+@pytest.mark.ranks(2)
+@everywhere
+def test_destroy_while_pending(ranks, device):
     x = torch.ones(10, device=device)
     dist.all_reduce(x)
     dist.distributed_c10d._get_default_group().set_timeout(datetime.timedelta(milliseconds=300))
-    works = [dist.irecv(x, 1 - rank) for _ in range(3)]
+    works = [dist.irecv(x, 1 - ranks.rank) for _ in range(3)]
     # Whoever destroys the group with a message under way aborts it: no other rank may still begin one.
-    tell(f"rank {rank} has begun")
-    hear(f"rank {1 - rank} has begun")
+    tell(f"rank {ranks.rank} has begun")
+    hear(f"rank {1 - ranks.rank} has begun")
     dist.destroy_process_group()
     for work in works:
         with pytest.raises(dist.DistBackendError):
             work.wait()
             sync(device)
-
-
-@everywhere
-def test_destroy_while_pending(rank_pool, device):
-    rank_pool.run(2, destroyed_while_pending, device)
 
 
 def pending_when_destroyed(rank, size, device):
@@ -226,12 +218,13 @@ def test_destroy_delivers(rank_pool, device, hosts):
     rank_pool.run(2, pending_when_destroyed, device, hosts=hosts)
 
 
-def failed_stream(rank, size):
+@pytest.mark.ranks(2)
+def test_failed_stream(ranks):
     """A message behind a task that failed is never sent, and the peer hears of it."""
     x = torch.ones(10, device="vdev")
     dist.all_reduce(x)
     sync("vdev")
-    if rank == 1:
+    if ranks.rank == 1:
         tell("through")  # the group's failure may end a collective that is still under way here
     else:
         hear("through")
@@ -244,12 +237,7 @@ def failed_stream(rank, size):
         with pytest.raises(RuntimeError):
             work.wait(PATIENCE)
             sync("vdev")
-        return None
-    with pytest.raises(dist.DistBackendError) as caught:
+        return
+    with pytest.raises(dist.DistBackendError, match="did not begin its send"):
         dist.recv(x, 0)
         sync("vdev")
-    return str(caught.value)
-
-
-def test_failed_stream(rank_pool):
-    assert "did not begin its send" in rank_pool.run(2, failed_stream)[1]

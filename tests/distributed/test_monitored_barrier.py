@@ -34,19 +34,16 @@ def failure(*args, **kwargs) -> str:
     return str(caught.value)
 
 
-def meeting(rank, size):
+@pytest.mark.ranks(1, 2, 3, 5)
+def test_waits_for_all(ranks):
     for turn in range(5):
-        tell(f"{turn}: {rank} is there")
+        tell(f"{turn}: {ranks.rank} is there")
         vccl.monitored_barrier(timeout=FOREVER, wait_all_ranks=turn % 2 == 0)
-        assert store().check([f"{turn}: {other} is there" for other in range(size)])
+        assert store().check([f"{turn}: {other} is there" for other in range(ranks.size)])
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_waits_for_all(rank_pool, size):
-    rank_pool.run(size, meeting)
-
-
-def leaving_no_key(rank, size):
+@pytest.mark.ranks(2)
+def test_leaves_no_key():
     vccl.monitored_barrier(timeout=FOREVER)
     group_store = dist.group.WORLD.get_group_store()
     keys = [f"vccl/monitored_barrier/1/1/{key}" for key in ("rank/0", "rank/1", "verdict", "left")]
@@ -54,11 +51,7 @@ def leaving_no_key(rank, size):
         pass  # a rank may still be on its way out
 
 
-def test_leaves_no_key(rank_pool):
-    rank_pool.run(2, leaving_no_key)
-
-
-def entries(rank, size):
+def entries():
     """Every way to call it, with and without a group."""
     group = dist.group.WORLD
     vccl.monitored_barrier()
@@ -71,31 +64,26 @@ def entries(rank, size):
         dist.monitored_barrier(timeout=30.0)
 
 
-def test_is_what_torch_calls(rank_pool):
-    rank_pool.run(2, entries)
+@pytest.mark.ranks(2)
+def test_is_what_torch_calls():
+    entries()
 
 
-def on_cards_only(rank, size, shared):
-    dist.init_process_group("vdev:vccl", store=shared, rank=rank, world_size=size)
-    entries(rank, size)
+@pytest.mark.ranks(2, group=False)
+def test_is_what_torch_calls_without_cpu_tensors(ranks):
+    dist.init_process_group("vdev:vccl", store=ranks.store, rank=ranks.rank, world_size=ranks.size)
+    entries()
 
 
-def test_is_what_torch_calls_without_cpu_tensors(rank_pool):
-    rank_pool.run(2, on_cards_only, group=False)
-
-
-def wrapped(rank, size, shared):
+@pytest.mark.ranks(2, group=False)
+def test_is_what_torch_calls_at_the_debug_level_detail(ranks):
     before = dist.get_debug_level()
     dist.set_debug_level(dist.DebugLevel.DETAIL)
     try:
-        dist.init_process_group("vccl", store=shared, rank=rank, world_size=size)
-        entries(rank, size)
+        dist.init_process_group("vccl", store=ranks.store, rank=ranks.rank, world_size=ranks.size)
+        entries()
     finally:
         dist.set_debug_level(before)
-
-
-def test_is_what_torch_calls_at_the_debug_level_detail(rank_pool):
-    rank_pool.run(2, wrapped, group=False)
 
 
 def one_missing(rank, size):
@@ -164,7 +152,9 @@ def test_names_the_first_or_all(rank_pool, wait_all_ranks, named):
     assert first.startswith(named)
 
 
-def in_subgroups(rank, size):
+@pytest.mark.ranks(4)
+def test_of_subgroups(ranks):
+    rank = ranks.rank
     pairs = [dist.new_group([0, 2]), dist.new_group([1, 3])]
     mine, other = pairs[rank % 2], pairs[1 - rank % 2]
     with pytest.warns(UserWarning, match="does not belong"):
@@ -181,25 +171,18 @@ def in_subgroups(rank, size):
     dist.monitored_barrier(timeout=FOREVER)
 
 
-def test_of_subgroups(rank_pool):
-    rank_pool.run(4, in_subgroups)
-
-
-def while_stuck(rank, size, device):
+@pytest.mark.ranks(3)
+@pytest.mark.parametrize("device", ["vdev", "cpu"])
+def test_needs_no_communicator(ranks, device):
     """The others are in a collective that rank 0 has not reached: the barrier goes past it."""
     x = torch.ones(5, device=device)
     dist.all_reduce(x.clone())  # the first makes the communicator, in which all ranks have to take part
-    work = dist.all_reduce(x, async_op=True) if rank else None
+    work = dist.all_reduce(x, async_op=True) if ranks.rank else None
     vccl.monitored_barrier(timeout=FOREVER)
-    if rank == 0:
+    if ranks.rank == 0:
         work = dist.all_reduce(x, async_op=True)
     work.wait()
-    assert x.tolist() == [size] * 5
-
-
-@pytest.mark.parametrize("device", ["vdev", "cpu"])
-def test_needs_no_communicator(rank_pool, device):
-    rank_pool.run(3, while_stuck, device)
+    assert x.tolist() == [ranks.size] * 5
 
 
 def after_death(rank, size):
@@ -218,38 +201,34 @@ def test_tells_who_is_gone_from_a_failed_group(rank_pool):
     assert first.startswith("Rank 1 failed to pass monitoredBarrier")
 
 
-def made_again(rank, size, shared):
+@pytest.mark.ranks(2, group=False)
+def test_of_a_group_made_again(ranks):
     for life in range(2):
-        dist.init_process_group("vccl", store=shared, rank=rank, world_size=size)
-        if life == 0 and rank == 0:
+        dist.init_process_group("vccl", store=ranks.store, rank=ranks.rank, world_size=ranks.size)
+        if life == 0 and ranks.rank == 0:
             assert failure(timeout=SHORT).startswith("Rank 1")
-            shared.set("rank 0 has failed", "")
+            ranks.store.set("rank 0 has failed", "")
         if life == 0:
-            shared.wait(["rank 0 has failed"], PATIENCE)
+            ranks.store.wait(["rank 0 has failed"], PATIENCE)
         else:
             # The verdict of the first life is still in the store, since rank 1 never asked for it.
             vccl.monitored_barrier(timeout=FOREVER)
         dist.destroy_process_group()
 
 
-def test_of_a_group_made_again(rank_pool):
-    rank_pool.run(2, made_again, group=False)
-
-
-def of_split_groups(rank, size, shared):
+@pytest.mark.ranks(3, group=False)
+def test_of_split_groups(ranks):
+    rank, size = ranks.rank, ranks.size
     dist.init_process_group(
-        "vccl", store=shared, rank=rank, world_size=size, device_id=torch.device("vdev", rank)
+        "vccl", store=ranks.store, rank=rank, world_size=size, device_id=torch.device("vdev", rank)
     )
     group = dist.split_group(split_ranks=[[0, 1], [2]])
     vccl.monitored_barrier(group, timeout=FOREVER)
     vccl.monitored_barrier(timeout=FOREVER)
 
 
-def test_of_split_groups(rank_pool):
-    rank_pool.run(3, of_split_groups, group=False)
-
-
-def misused(rank, size):
+@pytest.mark.ranks(2)
+def test_refuses_what_it_cannot_serve():
     gloo = dist.new_group(backend="gloo")
     dist.monitored_barrier(gloo, timeout=FOREVER)  # gloo's own
     with pytest.raises(ValueError, match="no backend vccl"):
@@ -265,19 +244,13 @@ def misused(rank, size):
         vccl.monitored_barrier()  # none of these counted
 
 
-def test_refuses_what_it_cannot_serve(rank_pool):
-    rank_pool.run(2, misused)
-
-
-def timed_by_group(rank, size, shared):
+@pytest.mark.ranks(2, group=False)
+def test_takes_the_timeout_of_the_group(ranks):
+    rank, size = ranks.rank, ranks.size
     dist.init_process_group(
-        "vccl", store=shared, rank=rank, world_size=size, timeout=datetime.timedelta(milliseconds=700)
+        "vccl", store=ranks.store, rank=rank, world_size=size, timeout=datetime.timedelta(milliseconds=700)
     )
     if rank == 0:
         assert "in 700 ms" in failure()
-        shared.set("rank 0 has failed", "")
-    shared.wait(["rank 0 has failed"], PATIENCE)
-
-
-def test_takes_the_timeout_of_the_group(rank_pool):
-    rank_pool.run(2, timed_by_group, group=False)
+        ranks.store.set("rank 0 has failed", "")
+    ranks.store.wait(["rank 0 has failed"], PATIENCE)

@@ -144,9 +144,10 @@ def with_mixed_precision(rank, size, device):
     assert all(other == losses for other in gathered)
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_fsdp2_with_mixed_precision(rank_pool, device):
-    rank_pool.run(2, with_mixed_precision, device)
+def test_fsdp2_with_mixed_precision(ranks, device):
+    with_mixed_precision(ranks.rank, ranks.size, device)
 
 
 def with_fsdp1(rank, size, device, strategy):
@@ -188,26 +189,23 @@ def with_tensor_parallel(rank, size, device, sequence):
     assert_parameters(net.named_parameters(), reference([0]))
 
 
+@pytest.mark.ranks(2, 4)
 @everywhere
 @pytest.mark.parametrize("sequence", [False, True], ids=["plain", "sequence"])
-@pytest.mark.parametrize("size", [2, 4])
-def test_tensor_parallel(rank_pool, size, device, sequence):
-    rank_pool.run(size, with_tensor_parallel, device, sequence)
+def test_tensor_parallel(ranks, device, sequence):
+    with_tensor_parallel(ranks.rank, ranks.size, device, sequence)
 
 
-def with_both(rank, size, device):
+@pytest.mark.ranks(4)
+@everywhere
+def test_tensor_parallel_and_fsdp2(ranks, device):
     """Two ranks share each layer, and two such pairs the batches."""
     mesh = init_device_mesh(device, (2, 2), mesh_dim_names=("data", "model"))
     net = make_net().to(device)
     parallelize_module(net, mesh["model"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
     fully_shard(net, mesh=mesh["data"])
-    train(net, adam(net.parameters()), rank // 2, device)
+    train(net, adam(net.parameters()), ranks.rank // 2, device)
     assert_parameters(net.named_parameters(), reference([0, 1]))
-
-
-@everywhere
-def test_tensor_parallel_and_fsdp2(rank_pool, device):
-    rank_pool.run(4, with_both, device)
 
 
 PLACEMENTS = [Replicate(), Shard(0), Shard(1), Partial()]
@@ -233,11 +231,11 @@ def redistributing(rank, size, device):
     assert whole(columns.max()).item() == values.max().item()
 
 
+@pytest.mark.ranks(1, 2, 4)
 @everywhere
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_dtensor(rank_pool, size, device):
+def test_dtensor(ranks, device):
     """Sizes that the number of ranks does not divide, too."""
-    rank_pool.run(size, redistributing, device)
+    redistributing(ranks.rank, ranks.size, device)
 
 
 def with_zero(rank, size, device):
@@ -251,10 +249,10 @@ def with_zero(rank, size, device):
         assert len(state["state"]) == len(list(net.parameters()))
 
 
+@pytest.mark.ranks(1, 2, 3)
 @everywhere
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_zero(rank_pool, size, device):
-    rank_pool.run(size, with_zero, device)
+def test_zero(ranks, device):
+    with_zero(ranks.rank, ranks.size, device)
 
 
 # As in PyTorch's own example of FSDP2: no rank calls set_device().
@@ -296,12 +294,9 @@ def test_a_mesh_chooses_the_card_of_a_bound_group(tmp_path, run):
     assert "rank 0 done" in output and "rank 1 done" in output
 
 
-def a_chosen_card_stays(rank, size):
-    card = 1 - rank
+@pytest.mark.ranks(2, env={"LOCAL_RANK": "7"})
+def test_a_mesh_leaves_the_card_that_was_chosen(ranks):
+    card = 1 - ranks.rank
     torch.vdev.set_device(card)
-    init_device_mesh("vdev", (size,))
+    init_device_mesh("vdev", (ranks.size,))
     assert torch.vdev.current_device() == card
-
-
-def test_a_mesh_leaves_the_card_that_was_chosen(rank_pool):
-    rank_pool.run(2, a_chosen_card_stays, env={"LOCAL_RANK": "7"})

@@ -92,8 +92,12 @@ def test_each_collective(rank_pool, device, tmp_path):
         assert [args["Seq"] for args in found] == list(range(before + 1, before + 1 + len(wanted)))
 
 
-def split(rank, size, device, path):
+@pytest.mark.ranks(2)
+@everywhere
+def test_parts_and_roots(ranks, device, tmp_path):
     """Uneven chunks, and what only one rank has."""
+    rank = ranks.rank
+    path = str(tmp_path / "trace")
     sizes = [1, 3] if rank == 0 else [3, 1]
     x, y = torch.ones(4, device=device), torch.empty(4, device=device)
     halves = lambda: list(torch.empty(4, device=device).chunk(2)) if rank == 0 else None  # noqa: E731
@@ -115,12 +119,11 @@ def split(rank, size, device, path):
     assert [bool(args["Is asynchronized op"]) for args in (exchanged, reduced)] == [False, True]
 
 
+@pytest.mark.ranks(2)
 @everywhere
-def test_parts_and_roots(rank_pool, device, tmp_path):
-    rank_pool.run(2, split, device, str(tmp_path / "trace"))
-
-
-def messages(rank, size, device, path):
+def test_messages(ranks, device, tmp_path):
+    rank = ranks.rank
+    path = str(tmp_path / "trace")
     other = 1 - rank
     x, y = torch.ones(6, device=device), torch.empty(6, device=device)
 
@@ -142,8 +145,3 @@ def messages(rank, size, device, path):
         assert args["dtype"] == "Float"
         assert args["Process Group Ranks"] == "[0, 1]"
     assert calls[0]["Seq"] < calls[1]["Seq"] == calls[2]["Seq"]
-
-
-@everywhere
-def test_messages(rank_pool, device, tmp_path):
-    rank_pool.run(2, messages, device, str(tmp_path / "trace"))

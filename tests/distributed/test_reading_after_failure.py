@@ -84,17 +84,21 @@ def one_thread(rank, size):
     torch.vdev.synchronize()
 
 
-def test_one_thread(rank_pool):
-    rank_pool.run(2, one_thread)
+@pytest.mark.ranks(2)
+def test_one_thread(ranks):
+    one_thread(ranks.rank, ranks.size)
 
 
-def test_one_thread_on_two_hosts(rank_pool):
-    rank_pool.run(2, one_thread, hosts=["here", "there"])
+@pytest.mark.ranks(2, hosts=["here", "there"])
+def test_one_thread_on_two_hosts(ranks):
+    one_thread(ranks.rank, ranks.size)
 
 
-def dealt_with(rank, size, how):
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("how", ["destroy", "abort"])
+def test_until_the_group_is_dealt_with(ranks, how):
     y = torch.ones(4, device="vdev")
-    x, group = disagree(rank, y)
+    x, group = disagree(ranks.rank, y)
     raises(lambda: x[0].item())
     raises(lambda: y[0].item())
     if how == "abort":
@@ -104,23 +108,19 @@ def dealt_with(rank, size, how):
     assert (x[0].item(), y[0].item()) == (1, 1)
     torch.vdev.synchronize()
     # Another group's failure is its own.
-    x, _ = disagree(rank)
+    x, _ = disagree(ranks.rank)
     raises(lambda: x[0].item())
 
 
-@pytest.mark.parametrize("how", ["destroy", "abort"])
-def test_until_the_group_is_dealt_with(rank_pool, how):
-    rank_pool.run(2, dealt_with, how)
-
-
-def two_threads(rank, size):
+@pytest.mark.ranks(2)
+def test_a_bystander_on_the_same_stream(ranks):
     """A bystander on the default stream finishes the collective, and neither takes nor gets its error."""
-    x = torch.ones(3 + rank, device="vdev")
+    x = torch.ones(3 + ranks.rank, device="vdev")
     called, read = threading.Event(), threading.Event()
     seen = []
 
     def bystander():
-        torch.accelerator.set_device_index(rank)
+        torch.accelerator.set_device_index(ranks.rank)
         ones = torch.ones(4, device="vdev")
         called.wait(60)
         for _ in range(3):
@@ -140,12 +140,9 @@ def two_threads(rank, size):
     raises(lambda: x[0].item())
 
 
-def test_a_bystander_on_the_same_stream(rank_pool):
-    rank_pool.run(2, two_threads)
-
-
-def memory_goes_round(rank, size):
-    x, _ = disagree(rank)
+@pytest.mark.ranks(2)
+def test_freed_and_moved_memory(ranks):
+    x, _ = disagree(ranks.rank)
     raises(lambda: x[0].item())
     address, count = x.data_ptr(), x.numel()
     x = None
@@ -154,7 +151,7 @@ def memory_goes_round(rank, size):
     for block in blocks:
         block.sum().item()
     # A storage that moves takes its state along.
-    x = torch.ones(3 + rank, device="vdev")
+    x = torch.ones(3 + ranks.rank, device="vdev")
     group = dist.new_group()
     dist.all_reduce(x, group=group)
     raises(lambda: x[0].item())
@@ -168,13 +165,10 @@ def memory_goes_round(rank, size):
     assert torch.zeros(100_000, device="vdev").sum().item() == 0
 
 
-def test_freed_and_moved_memory(rank_pool):
-    rank_pool.run(2, memory_goes_round)
-
-
-def asynchronous(rank, size):
+@pytest.mark.ranks(2)
+def test_asynchronous_collectives_and_strided_outputs(ranks):
     group = dist.new_group()
-    table = torch.ones(3 + rank, 4, device="vdev")
+    table = torch.ones(3 + ranks.rank, 4, device="vdev")
     with Held():
         work = dist.all_reduce(table[:, 1], group=group, async_op=True)
         later = dist.all_reduce(table[:, 2], group=group, async_op=True)
@@ -187,35 +181,30 @@ def asynchronous(rank, size):
     assert not work.is_success()
     future.wait()
     # Strided outputs: their elements, and none in between.
-    assert table[:, 0].sum().item() == 3 + rank
+    assert table[:, 0].sum().item() == 3 + ranks.rank
     raises(lambda: table[:, 1].sum())
     raises(lambda: table[0].sum())
     raises(lambda: table.T.contiguous())
     table[:, 1].zero_()
     table[:, 2] = 7
-    assert table.sum().item() == (3 + rank) * 9
+    assert table.sum().item() == (3 + ranks.rank) * 9
 
 
-def test_asynchronous_collectives_and_strided_outputs(rank_pool):
-    rank_pool.run(2, asynchronous)
-
-
-def on_the_cpu(rank, size):
+@pytest.mark.ranks(2)
+def test_waits_on_the_cpu(ranks):
     group = dist.new_group()
-    work = dist.all_reduce(torch.ones(3 + rank), group=group, async_op=True)
+    work = dist.all_reduce(torch.ones(3 + ranks.rank), group=group, async_op=True)
     raises(work.wait)
     raises(lambda: work.wait(SECOND))
     with pytest.raises(RuntimeError, match=MISMATCH):
         work.get_future().wait()
 
 
-def test_waits_on_the_cpu(rank_pool):
-    rank_pool.run(2, on_the_cpu)
-
-
-def messages(rank, size, ended):
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("ended", [False, True], ids=["at once", "after its end"])
+def test_messages(ranks, ended):
     group = dist.new_group()
-    if rank == 0:
+    if ranks.rank == 0:
         x = torch.ones(3, device="vdev")
         dist.isend(x, 1, group=group)
         hear("failed")
@@ -237,13 +226,10 @@ def messages(rank, size, ended):
     tell("failed")
 
 
-@pytest.mark.parametrize("ended", [False, True], ids=["at once", "after its end"])
-def test_messages(rank_pool, ended):
-    rank_pool.run(2, messages, ended)
-
-
-def handed_on(rank, size):
+@pytest.mark.ranks(2)
+def test_other_groups_that_read_it(ranks):
     """A group that works is given what a failed one left, and fails on all ranks."""
+    rank = ranks.rank
     works, sends = dist.new_group(), dist.new_group()
     y = torch.ones(4, device="vdev")
     x, _ = disagree(rank, y)
@@ -264,28 +250,23 @@ def handed_on(rank, size):
         raises(lambda: other[0].item(), "send")
 
 
-def test_other_groups_that_read_it(rank_pool):
-    rank_pool.run(2, handed_on)
-
-
-def overwritten(rank, size):
+@pytest.mark.ranks(2)
+def test_a_collective_that_overwrites_it(ranks):
     """A collective that writes the memory anew makes it readable."""
     works = dist.new_group()
     y = torch.ones(4, device="vdev")
-    x, _ = disagree(rank, y)
+    x, _ = disagree(ranks.rank, y)
     raises(lambda: y[0].item())
-    if rank == 0:
+    if ranks.rank == 0:
         y.fill_(6)
     dist.broadcast(y, 0, group=works)
     assert y.tolist() == [6.0] * 4
     raises(lambda: x[0].item())
 
 
-def test_a_collective_that_overwrites_it(rank_pool):
-    rank_pool.run(2, overwritten)
-
-
-def copied_without_waiting(rank, size):
+@pytest.mark.ranks(2)
+def test_copies_that_nobody_waits_for(ranks):
+    rank = ranks.rank
     x, group = disagree(rank)
     pinned = torch.zeros(3 + rank, pin_memory=True)
     ran = []
@@ -311,37 +292,28 @@ def copied_without_waiting(rank, size):
     assert pinned.tolist() == [1.0] * (3 + rank)
 
 
-def test_copies_that_nobody_waits_for(rank_pool):
-    rank_pool.run(2, copied_without_waiting)
-
-
-def between_cards(rank, size):
-    x, _ = disagree(rank)
-    other = torch.zeros(3 + rank, device=f"vdev:{rank + 2}")
+@pytest.mark.ranks(2)
+def test_copies_between_cards(ranks):
+    x, _ = disagree(ranks.rank)
+    other = torch.zeros(3 + ranks.rank, device=f"vdev:{ranks.rank + 2}")
     raises(lambda: other.copy_(x))
     raises(lambda: x.to(other.device))
     assert other.sum().item() == 0
 
 
-def test_copies_between_cards(rank_pool):
-    rank_pool.run(2, between_cards)
-
-
-def in_backward(rank, size):
+@pytest.mark.ranks(2)
+def test_backward_raises_where_it_was_called(ranks):
     weight = torch.ones(4, device="vdev", requires_grad=True)
     loss = (weight * weight).sum()
-    x, _ = disagree(rank, weight.data)
+    x, _ = disagree(ranks.rank, weight.data)
     raises(lambda: loss.backward(retain_graph=True))
     with torch.no_grad():
         weight.fill_(2)
-    raises(lambda: (weight[: 3 + rank] * x).sum().backward())
+    raises(lambda: (weight[: 3 + ranks.rank] * x).sum().backward())
 
 
-def test_backward_raises_where_it_was_called(rank_pool):
-    rank_pool.run(2, in_backward)
-
-
-def skipped(rank, size):
+@pytest.mark.ranks(2)
+def test_a_skipped_collective(ranks):
     """A collective that never ran, as the program's own host function had failed before it."""
 
     def fail():
@@ -353,25 +325,22 @@ def skipped(rank, size):
         torch.vdev._launch_host_func(fail)
         dist.all_reduce(x, group=group)
         # The failure of one rank is the group's, and the other's call would raise it.
-        tell(f"called by {rank}")
-        hear(f"called by {1 - rank}")
+        tell(f"called by {ranks.rank}")
+        hear(f"called by {1 - ranks.rank}")
     with pytest.raises(RuntimeError, match="the reason"):
         torch.vdev.synchronize()
     raises(lambda: x[0].item(), "did not run its all_reduce")
     raises(torch.vdev.synchronize, "did not run its all_reduce")
 
 
-def test_a_skipped_collective(rank_pool):
-    rank_pool.run(2, skipped)
-
-
-def destroyed_on_the_way(rank, size):
+@pytest.mark.ranks(2)
+def test_a_group_that_is_destroyed_while_a_collective_is_under_way(ranks):
     group = dist.new_group()
     x = torch.ones(4, device="vdev")
     dist.all_reduce(x, group=group)
     torch.vdev.synchronize()
     dist.distributed_c10d._set_pg_timeout(SECOND, group)
-    if rank == 0:
+    if ranks.rank == 0:
         work = dist.all_reduce(x, group=group, async_op=True)
         dist.destroy_process_group(group)
         tell("destroyed")
@@ -384,13 +353,10 @@ def destroyed_on_the_way(rank, size):
         hear("destroyed")
 
 
-def test_a_group_that_is_destroyed_while_a_collective_is_under_way(rank_pool):
-    rank_pool.run(2, destroyed_on_the_way)
-
-
-def batched(rank, size):
+@pytest.mark.ranks(2)
+def test_coalesced_collectives(ranks):
     group = dist.new_group()
-    first, second = torch.ones(4, device="vdev"), torch.ones(3 + rank, device="vdev")
+    first, second = torch.ones(4, device="vdev"), torch.ones(3 + ranks.rank, device="vdev")
     with dist._coalescing_manager(group=group, async_ops=True) as manager:
         dist.all_reduce(first, group=group)
         dist.all_reduce(second, group=group)
@@ -402,16 +368,13 @@ def batched(rank, size):
     raises(lambda: second[0].item(), "all_reduce")
 
 
-def test_coalesced_collectives(rank_pool):
-    rank_pool.run(2, batched)
-
-
-def wrapped(rank, size):
+@pytest.mark.ranks(2)
+def test_ddp(ranks):
     """DDP's gradients, of which one rank has other ones than the rest, reach no optimizer."""
     torch.manual_seed(0)
-    net = torch.nn.Linear(4, 3 + rank).to("vdev")
+    net = torch.nn.Linear(4, 3 + ranks.rank).to("vdev")
     model = torch.nn.parallel.DistributedDataParallel(
-        net, device_ids=[rank], init_sync=False, gradient_as_bucket_view=bool(rank)
+        net, device_ids=[ranks.rank], init_sync=False, gradient_as_bucket_view=bool(ranks.rank)
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     with pytest.raises(dist.DistBackendError):
@@ -421,7 +384,3 @@ def wrapped(rank, size):
         optimizer.step()
         net.weight.sum().item()
         torch.vdev.synchronize()
-
-
-def test_ddp(rank_pool):
-    rank_pool.run(2, wrapped)

@@ -28,7 +28,10 @@ def exchange(rank: int, path: str, sent: list[torch.Tensor]) -> list[torch.Tenso
     return received
 
 
-def body(rank, size, path):
+@pytest.mark.ranks(2)
+def test_collectives_on_memory_of_another_process(ranks, tmp_path):
+    rank = ranks.rank
+    path = str(tmp_path / "socket")
     device = f"vdev:{rank}"
     torch.vdev.set_device(device)
     theirs, spare = exchange(rank, path, [torch.ones(VALUES, device="vdev:0") for _ in range(2)])
@@ -64,9 +67,10 @@ def body(rank, size, path):
         assert spare.unique().tolist() == [3.0]
 
 
-def failed_result(rank, size):
+@pytest.mark.ranks(2)
+def test_what_a_failed_collective_should_have_written_is_not_sent(ranks):
     group = dist.new_group()
-    x = torch.ones(3 + rank, device="vdev")
+    x = torch.ones(3 + ranks.rank, device="vdev")
     ours, theirs = multiprocessing.Pipe()
     with pytest.raises(dist.DistBackendError, match=r"all_reduce.*3 elements"):
         dist.all_reduce(x, group=group)
@@ -76,11 +80,3 @@ def failed_result(rank, size):
     x.fill_(1)
     ours.send(x)
     assert theirs.recv().data_ptr() == x.data_ptr()
-
-
-def test_what_a_failed_collective_should_have_written_is_not_sent(rank_pool):
-    rank_pool.run(2, failed_result)
-
-
-def test_collectives_on_memory_of_another_process(rank_pool, tmp_path):
-    rank_pool.run(2, body, str(tmp_path / "socket"))

@@ -120,29 +120,21 @@ def each_collective(rank, size, dtype, make=values, empty=torch.empty):
     dist.barrier()
 
 
-def in_place(rank, size):
+@pytest.mark.ranks(2, 3, env=SHARE)
+def test_every_collective_reads_the_peers_memory_in_place(ranks):
     with sharing_ends():
         assert is_shared(torch.empty(COUNT))
         for dtype in DTYPES:
-            each_collective(rank, size, dtype)
+            each_collective(ranks.rank, ranks.size, dtype)
         dist.barrier()
-        return pages_of_peers()
+        assert pages_of_peers() >= COUNT * 4
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_every_collective_reads_the_peers_memory_in_place(rank_pool, size):
-    for touched in rank_pool.run(size, in_place, env=SHARE):
-        assert touched >= COUNT * 4
-
-
-def every_collective(rank, size):
+@pytest.mark.ranks(3, hosts=("a", "b", "a"), env=SHARE)
+def test_ranks_on_two_hosts(ranks):
     with sharing_ends():
         for dtype in DTYPES:
-            each_collective(rank, size, dtype)
-
-
-def test_ranks_on_two_hosts(rank_pool):
-    rank_pool.run(3, every_collective, hosts=("a", "b", "a"), env=SHARE)
+            each_collective(ranks.rank, ranks.size, dtype)
 
 
 def where_it_lies(rank, size, call):
@@ -190,22 +182,22 @@ def test_some_ranks_share_nothing(rank_pool, size, plain):
     rank_pool.run(size, mixed, plain, env=SHARE)
 
 
-def without_memory(rank, size, store, plain):
+@pytest.mark.ranks(3, group=False)
+def test_some_ranks_never_asked_for_it(ranks):
+    rank, size = ranks.rank, ranks.size
     with sharing_ends():
-        if rank not in plain:
+        if rank != 1:
             vccl.share_cpu_memory()
-        dist.init_process_group("vccl", store=store, rank=rank, world_size=size)
+        dist.init_process_group("vccl", store=ranks.store, rank=rank, world_size=size)
         for dtype in DTYPES:
             each_collective(rank, size, dtype)
-        if rank not in plain:
+        if rank != 1:
             assert is_shared(torch.empty(COUNT))
 
 
-def test_some_ranks_never_asked_for_it(rank_pool):
-    rank_pool.run(3, without_memory, [1], group=False)
-
-
-def odd_tensors(rank, size):
+@pytest.mark.ranks(2, 3, env=SHARE)
+def test_slices_and_tensors_made_before(ranks):
+    rank, size = ranks.rank, ranks.size
     with sharing_ends():
         _C._stop_sharing_cpu_memory()
         before = torch.full((COUNT,), rank + 1.0)  # as if made before the sharing began
@@ -247,13 +239,10 @@ def odd_tensors(rank, size):
         assert x.eq(expected).all()
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_slices_and_tensors_made_before(rank_pool, size):
-    rank_pool.run(size, odd_tensors, env=SHARE)
-
-
-def dropped(rank, size):
+@pytest.mark.ranks(2, 3, env=SHARE)
+def test_tensors_dropped_while_a_collective_runs(ranks):
     """The collective keeps the memory of tensors that nobody else has any more."""
+    rank, size = ranks.rank, ranks.size
     with sharing_ends():
         assert is_shared(torch.empty(COUNT))
         outputs, works = [], []
@@ -273,11 +262,6 @@ def dropped(rank, size):
         works = [dist.all_reduce(torch.full((COUNT,), float(step)), async_op=True) for step in range(30)]
         for work in works:
             work.wait()
-
-
-@pytest.mark.parametrize("size", [2, 3])
-def test_tensors_dropped_while_a_collective_runs(rank_pool, size):
-    rank_pool.run(size, dropped, env=SHARE)
 
 
 def messages(rank, size, plain):
@@ -375,7 +359,8 @@ def test_a_bad_value(fresh_ranks):
     fresh_ranks.run(1, bad_value, group=False, env={"VCCL_SHARE_CPU": "2"})
 
 
-def groups_come_and_go(rank, size, store):
+@pytest.mark.ranks(2, group=False)
+def test_groups_leave_nothing_behind(ranks):
     def counts():
         maps = pathlib.Path("/proc/self/maps").read_text()
         return len(os.listdir("/proc/self/fd")), maps.count("memfd:vccl-host"), files_in_dev_shm()
@@ -384,8 +369,8 @@ def groups_come_and_go(rank, size, store):
         vccl.share_cpu_memory()
         seen = []
         for number in range(6):
-            prefix = dist.PrefixStore(str(number), store)
-            dist.init_process_group("vccl", store=prefix, rank=rank, world_size=size)
+            prefix = dist.PrefixStore(str(number), ranks.store)
+            dist.init_process_group("vccl", store=prefix, rank=ranks.rank, world_size=ranks.size)
             x = torch.ones(COUNT)
             dist.all_reduce(x)
             dist.destroy_process_group()
@@ -394,11 +379,8 @@ def groups_come_and_go(rank, size, store):
         assert seen[-1][1] == 1, "the peer's memory is still mapped"
 
 
-def test_groups_leave_nothing_behind(rank_pool):
-    rank_pool.run(2, groups_come_and_go, group=False)
-
-
-def child_beside_collectives(rank, size):
+@pytest.mark.ranks(2, env=SHARE)
+def test_a_forked_child_of_a_rank(ranks):
     """A child of a rank writes to what it inherited; neither its parent nor the peers see it."""
     with sharing_ends():
         x = torch.ones(COUNT)
@@ -406,22 +388,17 @@ def child_beside_collectives(rank, size):
         pid = os.fork()
         if pid == 0:
             try:
-                ok = bool(x.eq(size).all())
+                ok = bool(x.eq(ranks.size).all())
                 x.fill_(-1.0)
                 os._exit(0 if ok and not is_shared(torch.ones(COUNT)) else 1)
             except BaseException:
                 os._exit(2)
         dist.all_reduce(x)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        assert x.eq(size * size).all()
+        assert x.eq(ranks.size**2).all()
         dist.all_reduce(x)
-        assert x.eq(size**3).all()
-        return pages_of_peers()
-
-
-def test_a_forked_child_of_a_rank(rank_pool):
-    for touched in rank_pool.run(2, child_beside_collectives, env=SHARE):
-        assert touched > 0
+        assert x.eq(ranks.size**3).all()
+        assert pages_of_peers() > 0
 
 
 FORKED_RANKS = """
@@ -501,7 +478,9 @@ def test_ddp(rank_pool, size):
             torch.testing.assert_close(torch.from_numpy(found), expected.detach(), rtol=1e-4, atol=1e-5)
 
 
-def beside_cards(rank, size):
+@pytest.mark.ranks(2, env=SHARE)
+def test_beside_cards(ranks):
+    rank, size = ranks.rank, ranks.size
     with sharing_ends():
         x, y = torch.ones(COUNT), torch.ones(COUNT, device="vdev")
         for _ in range(5):
@@ -515,7 +494,3 @@ def beside_cards(rank, size):
         elif rank == 1:
             dist.recv(got, 0)
             assert got.cpu().eq(size**5).all()
-
-
-def test_beside_cards(rank_pool):
-    rank_pool.run(2, beside_cards, env=SHARE)

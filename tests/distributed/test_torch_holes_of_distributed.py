@@ -29,22 +29,20 @@ def init(rank, size, store, backend="vccl", **options):
     return dist.group.WORLD
 
 
-def without_default_backend(rank, size, store):
+@pytest.mark.ranks(1, group=False)
+def test_hole_of_default_backend(ranks):
     with unpatched("default_backend"):
-        group = init(rank, size, store, "cpu:gloo,vdev:vccl")
+        group = init(ranks.rank, ranks.size, ranks.store, "cpu:gloo,vdev:vccl")
     with pytest.raises(RuntimeError, match="Could not find the default backend type"):
         group._register_on_completion_hook(print)
-
-
-def test_hole_of_default_backend(rank_pool):
-    rank_pool.run(1, without_default_backend, group=False)
 
 
 class Interrupted(Exception):
     pass
 
 
-def interrupted_in_constructor(rank, size, store):
+@pytest.mark.ranks(1, group=False)
+def test_hole_of_rendezvous():
     """A signal arrives while torch's store waits for a rank that does not come."""
 
     def interrupt(number, frame):
@@ -77,10 +75,6 @@ def interrupted_in_constructor(rank, size, store):
     assert isinstance(caught.value.__context__, dist.DistError)
 
 
-def test_hole_of_rendezvous(rank_pool):
-    rank_pool.run(1, interrupted_in_constructor, group=False)
-
-
 SPLIT_AGAIN = """
 import torch, torch.distributed as dist
 from torch.testing._internal.distributed import fake_pg  # noqa: F401  registers the fake backend
@@ -102,48 +96,40 @@ def test_hole_of_gloo_beside_vccl(start):
     assert program.returncode == -signal.SIGSEGV, program.printed()
 
 
-def without_common_names(rank, size, store):
-    init(rank, size, store)
+@pytest.mark.ranks(2, group=False)
+def test_hole_of_group_names(ranks):
+    init(ranks.rank, ranks.size, ranks.store)
     dist.new_group([0])
-    names = [None] * size
+    names = [None] * ranks.size
     dist.all_gather_object(names, original("torch.distributed.distributed_c10d:_hash_ranks_to_str")([0, 1]))
     assert names[0] != names[1]
-
-
-def test_hole_of_group_names(rank_pool):
-    rank_pool.run(2, without_common_names, group=False)
 
 
 def test_hole_of_group_descriptions():
     assert not [name for name in dir(torch._C._distributed_c10d._DistributedBackendOptions) if "desc" in name]
 
 
-def without_sequence_numbers(rank, size, store):
-    group = init(rank, size, store)
+@pytest.mark.ranks(1, group=False)
+def test_hole_of_sequence_numbers(ranks):
+    group = init(ranks.rank, ranks.size, ranks.store)
     with unpatched("sequence_numbers"):
         for ask in (group._get_sequence_number_for_group, group._set_sequence_number_for_group):
             with pytest.raises(RuntimeError, match="does not yet support sequence numbers"):
                 ask()
 
 
-def test_hole_of_sequence_numbers(rank_pool):
-    rank_pool.run(1, without_sequence_numbers, group=False)
-
-
-def without_capabilities(rank, size, store):
-    init(rank, size, store, device_id=torch.device("vdev", rank))
+@pytest.mark.ranks(1, group=False)
+def test_hole_of_capabilities(ranks):
+    init(ranks.rank, ranks.size, ranks.store, device_id=torch.device("vdev", ranks.rank))
     with unpatched("capabilities"):
         for backend in ("gloo", "fake"):
             with pytest.raises(RuntimeError, match="No backend type associated with device type vdev"):
                 dist.new_group(backend=backend)
 
 
-def test_hole_of_capabilities(rank_pool):
-    rank_pool.run(1, without_capabilities, group=False)
-
-
-def without_timeouts(rank, size, store):
-    group = init(rank, size, store, timeout=MINUTE)
+@pytest.mark.ranks(1, group=False)
+def test_hole_of_timeouts(ranks):
+    group = init(ranks.rank, ranks.size, ranks.store, timeout=MINUTE)
     with unpatched("timeouts"):
         assert dist.new_group()._get_backend(torch.device("vdev")).options._timeout > MINUTE
         with pytest.warns(UserWarning, match="only supported for either nccl or gloo"):
@@ -151,14 +137,11 @@ def without_timeouts(rank, size, store):
     assert group._get_backend(torch.device("vdev")).options._timeout == MINUTE
 
 
-def test_hole_of_timeouts(rank_pool):
-    rank_pool.run(1, without_timeouts, group=False)
-
-
-def without_shrinking(rank, size, store):
-    init(rank, size, store)
+@pytest.mark.ranks(3, group=False)
+def test_hole_of_shrink_group(ranks):
+    init(ranks.rank, ranks.size, ranks.store)
     of_cards, of_all = dist.new_group(backend="vdev:vccl"), dist.new_group([1, 2])
-    if rank != 2:
+    if ranks.rank != 2:
         return
     with unpatched("shrink_group"):
         with pytest.raises(RuntimeError, match="Cannot access device backend"):
@@ -168,12 +151,9 @@ def without_shrinking(rank, size, store):
     assert [device.type for device in shrunk._device_types] == ["cpu"]
 
 
-def test_hole_of_shrink_group(rank_pool):
-    rank_pool.run(3, without_shrinking, group=False)
-
-
-def without_monitored_barrier(rank, size, store):
-    group = init(rank, size, store)
+@pytest.mark.ranks(1, group=False)
+def test_hole_of_monitored_barrier(ranks):
+    group = init(ranks.rank, ranks.size, ranks.store)
     with unpatched("monitored_barrier"):
         with pytest.raises(ValueError, match="only implemented for GLOO"):
             dist.monitored_barrier(group)
@@ -181,12 +161,9 @@ def without_monitored_barrier(rank, size, store):
             dist.new_group(backend="vdev:vccl").monitored_barrier()
 
 
-def test_hole_of_monitored_barrier(rank_pool):
-    rank_pool.run(1, without_monitored_barrier, group=False)
-
-
-def left_coalescing(rank, size, store):
-    group = init(rank, size, store)
+@pytest.mark.ranks(1, group=False)
+def test_hole_of_coalescing(ranks):
+    group = init(ranks.rank, ranks.size, ranks.store)
     with unpatched("coalescing"), pytest.raises(ZeroDivisionError), dist._coalescing_manager(group):
         dist.all_reduce(torch.ones(1))
         raise ZeroDivisionError
@@ -195,12 +172,9 @@ def left_coalescing(rank, size, store):
     group._get_backend(torch.device("cpu"))._cancel_coalescing()
 
 
-def test_hole_of_coalescing(rank_pool):
-    rank_pool.run(1, left_coalescing, group=False)
-
-
-def without_hooks(rank, size, store):
-    init(rank, size, store)
+@pytest.mark.ranks(1, group=False)
+def test_hole_of_ddp(ranks):
+    init(ranks.rank, ranks.size, ranks.store)
     net = DistributedDataParallel(nn.Linear(3, 2).to("vdev"))
     with unpatched("ddp"):
         with pytest.raises(TypeError, match="BF16 all reduce communication hook required"):
@@ -208,23 +182,16 @@ def without_hooks(rank, size, store):
         assert net._get_ddp_logging_data()["backend_name"] == "custom"
 
 
-def test_hole_of_ddp(rank_pool):
-    rank_pool.run(1, without_hooks, group=False)
-
-
-def without_backward(rank, size, store):
+@pytest.mark.ranks(1, group=False)
+def test_hole_of_all_gather_backward(ranks):
     from torch.distributed.nn import functional
 
-    group = init(rank, size, store)
+    group = init(ranks.rank, ranks.size, ranks.store)
     x = torch.ones(3, requires_grad=True)
     with unpatched("all_gather_backward"):
         y = functional._all_gather_base(torch.empty(3), x, group)
         with pytest.raises(RuntimeError, match="Backend not supported!"):
             y.sum().backward()
-
-
-def test_hole_of_all_gather_backward(rank_pool):
-    rank_pool.run(1, without_backward, group=False)
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12, 7), reason="Python has closed this hole")

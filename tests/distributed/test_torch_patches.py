@@ -45,10 +45,12 @@ def assert_serves(group, expected: list[str]) -> None:
         assert x.tolist() == [dist.get_world_size(group)] * 3
 
 
-def of_its_default_backend(rank, size, store, backend):
+@pytest.mark.ranks(2, group=False)
+@every_backend
+def test_default_backend(ranks, backend):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for group in (init(rank, size, store, backend), dist.new_group(backend=backend)):
+        for group in (init(ranks.rank, ranks.size, ranks.store, backend), dist.new_group(backend=backend)):
             assert not group._has_hooks()
             seen = []
             group._register_on_completion_hook(seen.append)
@@ -58,13 +60,10 @@ def of_its_default_backend(rank, size, store, backend):
             assert len(seen) == 1
 
 
+@pytest.mark.ranks(2, group=False)
 @every_backend
-def test_default_backend(rank_pool, backend):
-    rank_pool.run(2, of_its_default_backend, backend, group=False)
-
-
-def counting(rank, size, store, backend):
-    group = init(rank, size, store, backend)
+def test_sequence_numbers(ranks, backend):
+    group = init(ranks.rank, ranks.size, ranks.store, backend)
     group._set_sequence_number_for_group()
     for number in range(3):
         assert group._get_sequence_number_for_group() == number
@@ -79,14 +78,11 @@ def counting(rank, size, store, backend):
     gloo._set_sequence_number_for_group()
 
 
-@every_backend
-def test_sequence_numbers(rank_pool, backend):
-    rank_pool.run(2, counting, backend, group=False)
-
-
-def named_by_ranks(rank, size, store):
+@pytest.mark.ranks(3, group=False)
+def test_group_names(ranks):
     """Ranks that are in different numbers of groups make further ones together."""
-    world = init(rank, size, store, "cpu:gloo,vdev:vccl", device_id=torch.device("vdev", rank))
+    rank, size = ranks.rank, ranks.size
+    world = init(rank, size, ranks.store, "cpu:gloo,vdev:vccl", device_id=torch.device("vdev", rank))
     dist.new_group([0])
     dist.new_group([0, 2])
     for _ in range(2):
@@ -107,25 +103,21 @@ def named_by_ranks(rank, size, store):
         assert told[0] != told[1]  # torch's own
 
 
-def test_group_names(rank_pool):
-    rank_pool.run(3, named_by_ranks, group=False)
-
-
-def split_again(rank, size, store):
+@pytest.mark.ranks(2, group=False)
+def test_gloo_beside_vccl_can_be_split(ranks):
     """A default group that is not the first with gloo in its process."""
+    rank, size = ranks.rank, ranks.size
     for life in range(2):
-        own = dist.PrefixStore(f"life {life}", store)
+        own = dist.PrefixStore(f"life {life}", ranks.store)
         world = init(rank, size, own, "cpu:gloo,vdev:vccl", device_id=torch.device("vdev", rank))
         assert_serves(dist.split_group(world, [[0, 1]]), ["cpu", "vdev"])
         dist.destroy_process_group()
 
 
-def test_gloo_beside_vccl_can_be_split(rank_pool):
-    rank_pool.run(2, split_again, group=False)
-
-
-def beside_others(rank, size, store):
-    init(rank, size, store, "vccl", device_id=torch.device("vdev", rank))
+@pytest.mark.ranks(3, group=False)
+def test_capabilities(ranks):
+    rank, size = ranks.rank, ranks.size
+    init(rank, size, ranks.store, "vccl", device_id=torch.device("vdev", rank))
     # Not every rank is a member: torch asks vccl to take part in splitting then.
     for backend in ("gloo", "fake", "vccl", None):
         group = dist.new_group([0, 1], backend=backend)
@@ -143,12 +135,10 @@ def beside_others(rank, size, store):
         dist.all_reduce(x, group=gloo)
 
 
-def test_capabilities(rank_pool):
-    rank_pool.run(3, beside_others, group=False)
-
-
-def alone_in_time(rank, size, store, backend):
-    group = init(rank, size, store, backend)
+@pytest.mark.ranks(2, group=False)
+@every_backend
+def test_set_pg_timeout(ranks, backend):
+    group = init(ranks.rank, ranks.size, ranks.store, backend)
     x = torch.ones(3, device="vdev")
     dist.all_reduce(x)
     with warnings.catch_warnings():
@@ -164,22 +154,21 @@ def alone_in_time(rank, size, store, backend):
         else warnings.catch_warnings()
     ):
         c10d._set_pg_timeout.__wrapped__(datetime.timedelta(milliseconds=600), group)
-    if rank == 0:
+    if ranks.rank == 0:
         with pytest.raises(dist.DistBackendError, match="600 ms"):
             dist.all_reduce(x)
             torch.accelerator.synchronize()
-        store.set("rank 0 has failed", "")
-    store.wait(["rank 0 has failed"], PATIENCE)
+        ranks.store.set("rank 0 has failed", "")
+    ranks.store.wait(["rank 0 has failed"], PATIENCE)
 
 
+@pytest.mark.ranks(3, group=False)
+@pytest.mark.parametrize("bound", [False, True], ids=["unbound", "bound"])
 @every_backend
-def test_set_pg_timeout(rank_pool, backend):
-    rank_pool.run(2, alone_in_time, backend, group=False)
-
-
-def shrinking(rank, size, store, backend, bound):
+def test_shrink_group(ranks, backend, bound):
+    rank, size = ranks.rank, ranks.size
     options = {"device_id": torch.device("vdev", rank)} if bound else {}
-    group = init(rank, size, store, backend, **options)
+    group = init(rank, size, ranks.store, backend, **options)
     served = devices(group)
     assert_serves(group, served)
     if rank == 1:
@@ -202,16 +191,11 @@ def shrinking(rank, size, store, backend, bound):
     assert_serves(again, devices(again))
 
 
-@pytest.mark.parametrize("bound", [False, True], ids=["unbound", "bound"])
-@every_backend
-def test_shrink_group(rank_pool, backend, bound):
-    rank_pool.run(3, shrinking, backend, bound, group=False)
-
-
-def shrinking_a_subgroup(rank, size, store):
-    init(rank, size, store, "vccl")
+@pytest.mark.ranks(4, group=False)
+def test_shrink_a_subgroup(ranks):
+    init(ranks.rank, ranks.size, ranks.store, "vccl")
     group = dist.new_group([0, 2, 3])
-    if rank in (0, 3):
+    if ranks.rank in (0, 3):
         shrunk = dist.shrink_group([1], group)  # a rank of the group, not of the world
         assert dist.get_process_group_ranks(shrunk) == [0, 3]
         assert_serves(shrunk, ["cpu", "vdev"])
@@ -221,12 +205,11 @@ def shrinking_a_subgroup(rank, size, store):
         dist.shrink_group([1], gloo)
 
 
-def test_shrink_a_subgroup(rank_pool):
-    rank_pool.run(4, shrinking_a_subgroup, group=False)
-
-
-def hooked(rank, size, store, backend):
-    init(rank, size, store, backend)
+@pytest.mark.ranks(2, group=False)
+@every_backend
+def test_ddp(ranks, backend):
+    rank, size = ranks.rank, ranks.size
+    init(rank, size, ranks.store, backend)
     device = torch.device("vdev", rank)
     x = torch.full((4, 3), rank + 1.0)
     for hook, state in (
@@ -258,22 +241,14 @@ def wrongly_annotated(state, bucket: int):
     raise AssertionError("never called")
 
 
-@every_backend
-def test_ddp(rank_pool, backend):
-    rank_pool.run(2, hooked, backend, group=False)
-
-
-def hooked_by_gloo(rank, size, store):
+@pytest.mark.ranks(2, group=False)
+def test_ddp_of_gloo(ranks):
     """gloo's groups are refused as before."""
-    init(rank, size, store, "vccl")
+    init(ranks.rank, ranks.size, ranks.store, "vccl")
     gloo = DistributedDataParallel(nn.Linear(3, 2), process_group=dist.new_group(backend="gloo"))
     assert gloo._get_ddp_logging_data()["backend_name"] == "gloo"
     with pytest.raises(TypeError, match="BF16 all reduce communication hook required"):
         gloo.register_comm_hook(None, default_hooks.bf16_compress_hook)
-
-
-def test_ddp_of_gloo(rank_pool):
-    rank_pool.run(2, hooked_by_gloo, group=False)
 
 
 def without_communication(state, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -310,9 +285,11 @@ def outcome(call, *args) -> tuple:
         return type(error), str(error)
 
 
-def of_another_make(rank, size, store, kind):
+@pytest.mark.ranks(2, group=False)
+@pytest.mark.parametrize("kind", ["managed", "fake", "gloo"])
+def test_groups_of_another_make(ranks, kind):
     assert outcome(c10d._hash_ranks_to_str, [0]) == outcome(c10d._hash_ranks_to_str.__wrapped__, [0])
-    group = init(rank, size, store, "fake" if kind == "fake" else "gloo")
+    group = init(ranks.rank, ranks.size, ranks.store, "fake" if kind == "fake" else "gloo")
     assert "vdev" not in devices(group)
     assert "vdev" not in devices(dist.new_group(backend="gloo" if kind == "gloo" else "fake"))
     if kind == "managed":
@@ -342,7 +319,7 @@ def of_another_make(rank, size, store, kind):
             raise ZeroDivisionError
         c10d._world.pg_coalesce_state.pop(group, None)  # which torch's own leaves behind
 
-    x = torch.full((4, 3), rank + 1.0)
+    x = torch.full((4, 3), ranks.rank + 1.0)
     net = DistributedDataParallel(nn.Linear(3, 2), process_group=group)
     net.register_comm_hook(None, without_communication)
     net(x).sum().backward()
@@ -361,12 +338,8 @@ def of_another_make(rank, size, store, kind):
     assert outcome(backward, Context, x) == outcome(backward.__wrapped__, Context, x)
 
 
-@pytest.mark.parametrize("kind", ["managed", "fake", "gloo"])
-def test_groups_of_another_make(rank_pool, kind):
-    rank_pool.run(2, of_another_make, kind, group=False)
-
-
-def met_over_tcp(rank, size, store):
+@pytest.mark.ranks(1, group=False)
+def test_stores_of_another_make(ranks):
     with mock.patch.object(rendezvous, "make_store", side_effect=ZeroDivisionError):
         for backend in ("gloo", "fake", "vccl", None):
             with socket.socket() as free:
@@ -374,25 +347,18 @@ def met_over_tcp(rank, size, store):
                 method = f"tcp://127.0.0.1:{free.getsockname()[1]}"
             is_vccls = backend in ("vccl", None)
             with pytest.raises(ZeroDivisionError) if is_vccls else contextlib.nullcontext():
-                dist.init_process_group(backend, init_method=method, rank=rank, world_size=size)
+                dist.init_process_group(backend, init_method=method, rank=ranks.rank, world_size=ranks.size)
                 dist.destroy_process_group()
 
 
-def test_stores_of_another_make(rank_pool):
-    rank_pool.run(1, met_over_tcp, group=False)
-
-
-def without_a_default_group(rank, size, store):
+@pytest.mark.ranks(1, group=False)
+def test_without_a_default_group():
     for manager in (c10d._coalescing_manager, c10d._coalescing_manager.__wrapped__):
         with pytest.raises(ValueError, match="Default process group has not been initialized"), manager():
             pass
     for change in (c10d.monitored_barrier, functools.partial(c10d._set_pg_timeout, datetime.timedelta(1))):
         with pytest.raises(ValueError, match="Default process group has not been initialized"):
             change()
-
-
-def test_without_a_default_group(rank_pool):
-    rank_pool.run(1, without_a_default_group, group=False)
 
 
 ABBREVIATED = """

@@ -49,17 +49,22 @@ def collectives(rank, size, store, device, backend):
         assert group._get_backend(torch.device(device)).name() == backend_name()
 
 
+@pytest.mark.ranks(3, group=False)
 @everywhere
-def test_collectives(rank_pool, device):
-    rank_pool.run(3, collectives, device, "vccl", group=False)
+def test_collectives(ranks, device):
+    collectives(ranks.rank, ranks.size, ranks.store, device, "vccl")
 
 
-def test_collectives_in_a_mixed_group(rank_pool):
-    rank_pool.run(2, collectives, "vdev", "cpu:gloo,vdev:vccl", group=False)
+@pytest.mark.ranks(2, group=False)
+def test_collectives_in_a_mixed_group(ranks):
+    collectives(ranks.rank, ranks.size, ranks.store, "vdev", "cpu:gloo,vdev:vccl")
 
 
-def messages(rank, size, store, device):
-    with wrapped(rank, size, store):
+@pytest.mark.ranks(2, group=False)
+@everywhere
+def test_objects_and_messages(ranks, device):
+    rank, size = ranks.rank, ranks.size
+    with wrapped(rank, size, ranks.store):
         test_objects.collectives(rank, size)
         test_objects.point_to_point(rank, size, device=torch.device(device))
         x, received = torch.full((4,), float(rank), device=device), torch.empty(4, device=device)
@@ -75,19 +80,16 @@ def messages(rank, size, store, device):
         assert [tensor[0].item() for tensor in several] == [sum(range(size)) + size * i for i in range(3)]
 
 
+@pytest.mark.ranks(2, group=False)
 @everywhere
-def test_objects_and_messages(rank_pool, device):
-    rank_pool.run(2, messages, device, group=False)
-
-
-def training(rank, size, store, device):
-    with wrapped(rank, size, store):
+def test_ddp(ranks, device):
+    with wrapped(ranks.rank, ranks.size, ranks.store):
         torch.manual_seed(1)
         net = DistributedDataParallel(nn.Linear(3, 2).to(device))
         reference = nn.Linear(3, 2)
         reference.load_state_dict({name: value.cpu() for name, value in net.module.state_dict().items()})
-        xs = [gradients.numbers(other, (4, 3), 0).float() for other in range(size)]
-        net(xs[rank].to(device)).square().mean().backward()
+        xs = [gradients.numbers(other, (4, 3), 0).float() for other in range(ranks.size)]
+        net(xs[ranks.rank].to(device)).square().mean().backward()
         reference(torch.cat(xs)).square().mean().backward()
         for p, q in zip(net.module.parameters(), reference.parameters(), strict=True):
             torch.testing.assert_close(p.grad.cpu(), q.grad)
@@ -96,15 +98,11 @@ def training(rank, size, store, device):
         del net
 
 
-@everywhere
-def test_ddp(rank_pool, device):
-    rank_pool.run(2, training, device, group=False)
-
-
-def groups(rank, size, store):
-    with wrapped(rank, size, store, device_id=torch.device("vdev", rank)) as group:
+@pytest.mark.ranks(3, group=False)
+def test_groups(ranks):
+    with wrapped(ranks.rank, ranks.size, ranks.store, device_id=torch.device("vdev", ranks.rank)) as group:
         made = [dist.new_group([0, 2]), dist.new_group([0, 2], backend="gloo")]
-        if rank != 1:
+        if ranks.rank != 1:
             for child in made:
                 x = torch.ones(2)
                 dist.all_reduce(x, group=child)
@@ -118,12 +116,19 @@ def groups(rank, size, store):
         group._wait_for_pending_works()
 
 
-def test_groups(rank_pool):
-    rank_pool.run(3, groups, group=False)
-
-
-def mismatched(rank, size, store, device, what):
-    with wrapped(rank, size, store):
+@pytest.mark.ranks(2, group=False)
+@everywhere
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("collective", ["OpType=ALLREDUCE", "OpType=BROADCAST"]),
+        ("shape", ["TensorShape=[4, 2]", "TensorShape=[3, 2]"]),
+        ("dtype", ["TensorDtypes=Float", "TensorDtypes=Double"]),
+    ],
+)
+def test_mismatch(ranks, device, what, told):
+    rank = ranks.rank
+    with wrapped(rank, ranks.size, ranks.store):
         x = torch.ones(4, 2, device=device)
         dist.all_reduce(x)
         with pytest.raises(RuntimeError) as caught:
@@ -137,24 +142,9 @@ def mismatched(rank, size, store, device, what):
                 dist.all_reduce(x)
         # The wrapper found it before the backend was called: nothing is broken.
         dist.all_reduce(x)
-        return str(caught.value)
-
-
-@everywhere
-@pytest.mark.parametrize(
-    ("what", "told"),
-    [
-        ("collective", ["OpType=ALLREDUCE", "OpType=BROADCAST"]),
-        ("shape", ["TensorShape=[4, 2]", "TensorShape=[3, 2]"]),
-        ("dtype", ["TensorDtypes=Float", "TensorDtypes=Double"]),
-    ],
-)
-def test_mismatch(rank_pool, device, what, told):
-    for rank, text in enumerate(rank_pool.run(2, mismatched, device, what, group=False)):
-        assert re.search(
-            rf"Rank {rank} is running collective: CollectiveFingerPrint\(SequenceNumber=\d+", text
-        )
-        assert [part for part in told if part not in text] == []
+    text = str(caught.value)
+    assert re.search(rf"Rank {rank} is running collective: CollectiveFingerPrint\(SequenceNumber=\d+", text)
+    assert [part for part in told if part not in text] == []
 
 
 SCRIPT = """

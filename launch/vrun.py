@@ -2,8 +2,10 @@
 
 vrun is torchrun: the same agent watches the ranks, and vrun accepts every option of torchrun. It forks the
 ranks from a process that has imported torch (launch/template.py). It adds
-``--cards``, ``--hosts`` (launch/hosts.py), a note if no card was used (launch/card_use.py), and ranks at
-the same addresses (launch/addresses.py). Its defaults choose the rendezvous and OMP_NUM_THREADS.
+``--cards``, ``--hosts`` (launch/hosts.py), a note if no card was used (launch/card_use.py), ranks at the
+same addresses (launch/addresses.py), the rank in front of lines (launch/relay.py), and a quick end on Ctrl-C
+(launch/interruption.py). Its defaults choose the rendezvous and OMP_NUM_THREADS. ``--keep`` and ``--stop``
+are for the command ``vrun`` (vccl_entry/vrun.py), which has read them before this module is imported.
 """
 
 import argparse
@@ -51,7 +53,8 @@ as with torchrun; its ranks start without address space randomization (setarch -
 because ranks that share a core run Python twice as fast when their code lies at the same addresses. Where
 --cards was given and no rank used a card, vrun says so on stderr when the job has succeeded. --as-cuda sets
 VDEV_POSE=cuda (docs/cuda.md). The exit status is that of the first rank that failed, and 128 + n where
-signal n ended it.
+signal n ended it. After Ctrl-C ranks have 0.6 seconds. --keep leaves a process that has imported torch, which
+ends after half an hour without use (VCCL_KEEP_SECONDS) or with --stop. docs/starting.md says more.
 """
 USUAL_CARDS = 8  # what a machine has if VDEV_DEVICE_COUNT is not set
 # How often the agent looks after its ranks. torchrun's tenth of a second is much of a short test.

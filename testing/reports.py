@@ -136,7 +136,7 @@ class _Reports:
             if report.failed or (report.skipped and hasattr(report, "wasxfail")):
                 self._add(report.when, str(report.longreprtext), _message(report), report)
         if done is not None and done.error:
-            self._add("call", done.error, done.error.strip().splitlines()[-1])
+            self._add("call", done.error, _last_line_of_traceback(done.error))
         self._add_end()
 
     def _add(self, phase: str, text: str, message: str, report: pytest.TestReport | None = None) -> None:
@@ -191,6 +191,14 @@ def how_it_ended(status: int) -> str:
         return f"was killed by signal {-status}"
 
 
+def _last_line_of_traceback(text: str) -> str:
+    """Returns the line with the exception, which may have more lines."""
+    lines = text.strip().splitlines()
+    frames = [number for number, line in enumerate(lines) if line.startswith("  File ")]
+    after = lines[frames[-1] + 1 :] if frames else lines
+    return next((line for line in after if not line.startswith(" ")), lines[-1])
+
+
 def _message(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None:
@@ -239,7 +247,7 @@ def _grouped(failures: Iterable[Failure]) -> list[Failure]:
         text = _ADDRESSES.sub("", failure.text)
         place = (crash.path, str(crash.lineno)) if crash else (text,)
         headline = _ADDRESSES.sub("", failure.headline)
-        key = (failure.phase, headline, *place, failure.message.split(":")[0] if crash else "")
+        key = (failure.phase, headline, *place, _type_of(failure.message) if crash else "")
         group = groups.get(key)
         if group is None:
             groups[key] = dataclasses.replace(failure, ranks=list(failure.ranks))
@@ -249,6 +257,12 @@ def _grouped(failures: Iterable[Failure]) -> list[Failure]:
             if failure.message != group.message:
                 group.text += f"\n\n{ranks_as_text(failure.ranks)}: {failure.message}"
     return list(groups.values())
+
+
+def _type_of(message: str) -> str:
+    """Returns the exception's type. A failed assert has none in its message."""
+    found = re.match(r"[\w.]+(?=:)", message)
+    return found[0] if found else ""
 
 
 def _merged(reports: list[pytest.TestReport], has_failed: bool) -> pytest.TestReport:

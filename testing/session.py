@@ -24,7 +24,7 @@ CALL_TIMEOUT = 300.0
 
 
 class RanksWarning(pytest.PytestWarning):
-    """A test has left a rank in another state than it found it in. The rank was replaced."""
+    """A test has changed a rank, which was replaced, or ranks cannot be forked."""
 
 
 class RankFailed(AssertionError):
@@ -51,6 +51,7 @@ class RanksSession:
         self._pool: Pool | None = None
         self._variables: dict[str, str] = {}
         self._environment: dict[str, str] = {}
+        self._told_reason = False
 
     def protocol(self, item: pytest.Item) -> bool:
         """Runs a test on its ranks, and reports it. Returns False if it asks for none."""
@@ -238,6 +239,10 @@ class RanksSession:
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
     def _tell_warnings(self, item: pytest.Item, outcomes: Sequence[Outcome]) -> None:
+        if self._pool is not None and self._pool.reason_for_no_forks and not self._told_reason:
+            self._told_reason = True
+            message = f"every rank imports torch and the tests by itself: {self._pool.reason_for_no_forks}"
+            self._tell(item, RanksWarning, message, str(item.path), 1, "runtest")
         told = set()
         for data in [data for outcome in outcomes if outcome.done for data in outcome.done.warnings]:
             key = (data["category"], data["text"], data["filename"], data["lineno"])

@@ -143,10 +143,7 @@ def variables(device: str, size: int) -> dict[str, str]:
     """Returns the variables that ranks of that number need from their start."""
     if device == "cpu" or _is_real(device):
         return {}
-    found = {"VDEV_POSE": "cuda"} if device == "cuda" else {}
-    if cards_of(device) is None and size > USUAL_CARDS:
-        found["VDEV_DEVICE_COUNT"] = str(size)
-    return found
+    return {"VDEV_DEVICE_COUNT": str(size)} if cards_of(device) is None and size > USUAL_CARDS else {}
 
 
 def from_mark(item: pytest.Item, settings: Settings) -> Wanted | None:

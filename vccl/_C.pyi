@@ -320,6 +320,12 @@ def _is_cpu_sharing_asked_for() -> bool:
         RuntimeError: the variable has a value that is not allowed.
     """
 
+def _waits() -> list[str]:
+    """Returns what threads of this process wait for in collectives, each with the ranks that are missing.
+
+    A wait that has just begun is left out, and so is one for another host.
+    """
+
 def _groups_that_stage_cpu_tensors() -> int:
     """Returns how many groups of this process were made before it shared CPU memory, and are still there."""
 

@@ -4,8 +4,12 @@ It imports nothing of vccl until a test asks for ranks. In the process of a rank
 adds what differs there.
 """
 
+import importlib.util
+import os
+import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,6 +49,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="start the debugger where a test fails on rank N",
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Lets cards pose as CUDA, if tests ask for CUDA and torch has none. torch is not imported yet."""
+    if early_config.known_args_namespace.ranks_device == "cuda" and not _torch_is_built_for_gpus():
+        os.environ.setdefault("VDEV_POSE", "cuda")
+
+
+def _torch_is_built_for_gpus() -> bool:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return False
+    text = Path(spec.origin).with_name("version.py").read_text()
+    return re.search(r"^(cuda|hip)\b.*=\s*'", text, re.MULTILINE) is not None
 
 
 def pytest_configure(config: pytest.Config) -> None:

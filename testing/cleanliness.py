@@ -184,8 +184,6 @@ def _set_random_state(state: tuple[Any, ...]) -> None:
     torch.set_rng_state(state[1])
     if state[2] is not None:
         sys.modules["numpy.random"].set_state(state[2])
-    # Cards draw by the seed with which a process begins.
-    torch.accelerator.is_available() and _cards().manual_seed_all(torch.initial_seed())
 
 
 def _leave_groups() -> Iterator[str]:

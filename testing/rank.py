@@ -138,6 +138,7 @@ def become(pipe: Connection, collection: Collection) -> NoReturn:
         sys.breakpointhook = refuse_breakpoint
     collection.plugin.become_rank(collection.session)
     coverage.start()
+    _draw_own_numbers()
     _process = RankProcess(pipe, collection)
     try:
         _process.serve()
@@ -219,6 +220,15 @@ def _write_at_once() -> None:
             stream.reconfigure(line_buffering=True, write_through=True)
     libc = ctypes.CDLL(None)
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, 0)
+
+
+def _draw_own_numbers() -> None:
+    """Seeds generators at random, as in a new process. After a fork, all ranks would draw the same."""
+    import torch
+
+    torch.default_generator.seed()
+    if numpy := sys.modules.get("numpy.random"):
+        numpy.seed()
 
 
 def _flush() -> None:

@@ -105,6 +105,7 @@ def entered(place: Place, store: "dist.Store") -> Iterator[World]:
     os.environ.update(variables(place))
     if place.device != "cpu":
         torch.accelerator.set_device_index(place.rank)
+        torch.get_device_module(place.device).manual_seed(torch.initial_seed())
     _current = World(place, dist.PrefixStore(f"call_{place.number}", store))
     try:
         yield _current

@@ -139,6 +139,17 @@ def test_a_rank_is_killed(ranks):
     assert ranks.rank != 1
 
 @pytest.mark.ranks(2)
+@pytest.mark.parametrize("again", [0, 1])
+def test_random_numbers(ranks, again):
+    # Ranks draw different ones, and each test begins as the first has begun.
+    drawn = [torch.rand(1).item(), torch.rand(1, device=ranks.device).item()]
+    store = isolated_store()
+    store.set(str(ranks.rank), str(drawn))
+    assert store.get("0") != store.get("1")
+    torch.random_numbers_of_first = getattr(torch, "random_numbers_of_first", drawn)
+    assert torch.random_numbers_of_first == drawn
+
+@pytest.mark.ranks(2)
 def test_a_warning(): warnings.warn("of all ranks")
 
 def test_functions(rank_pool, monkeypatch):
@@ -177,6 +188,8 @@ EXPECTED = {
     "test_strict_success": "failed",
     "test_helpers": "passed",
     "test_a_rank_is_killed": "passed",
+    "test_random_numbers[0]": "passed",
+    "test_random_numbers[1]": "passed",
     "test_a_warning": "passed",
     "test_functions": "passed",
     "test_plain": "passed",

@@ -72,7 +72,7 @@ class Snapshot:
         for name, before in self._compared.items():
             if now[name] != before:
                 found.append(_changed(name, before, now[name]))
-        for thread in set(threading.enumerate()) - self._python_threads:
+        for thread in set(threading.enumerate()) - self._python_threads - _threads_of_inductor():
             # Python knows a thread of C++, such as autograd's, when it has run a function of Python.
             if not thread.name.startswith((*_KEPT_THREADS, "Dummy-")):
                 found.append(f"the thread {thread.name!r}")
@@ -105,7 +105,8 @@ def _state() -> dict[str, Any]:
     return {
         "environment variables": {key: os.environ[key] for key in os.environ if key not in _OWN_VARIABLES},
         "the working directory": _working_directory(),
-        "sys.path": tuple(sys.path),
+        # pkg_resources, which the import of Inductor brings, adds a folder of its own.
+        "sys.path": tuple(path for path in sys.path if not path.endswith("setuptools/_vendor")),
         "signal handlers": {number.name: signal.getsignal(number) for number in _SIGNALS},
         "sys.stdout": id(sys.stdout),
         "sys.stderr": id(sys.stderr),
@@ -157,6 +158,13 @@ def _native_threads() -> dict[int, str]:
             if name != nameless and not name.startswith(_KEPT_THREADS):
                 found[int(entry)] = name
     return found
+
+
+def _threads_of_inductor() -> set[threading.Thread]:
+    """Returns the threads that compile. Inductor keeps them for good."""
+    module: Any = sys.modules.get("torch._inductor.async_compile")
+    pool = module and module.AsyncCompile.pool
+    return set(pool()._threads) if pool and pool.cache_info().currsize else set()
 
 
 def _children() -> set[int]:

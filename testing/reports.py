@@ -31,6 +31,7 @@ class Failure:
     phase: str
     is_expected: bool = False  # by the mark xfail
     report: pytest.TestReport | None = None
+    differences: str = ""  # what ranks of the group have told otherwise
 
 
 class RanksRepr(TerminalRepr):
@@ -232,11 +233,24 @@ def _message_of(failures: list[Failure]) -> str:
 
 
 def _parts(failures: list[Failure]) -> list[tuple[str, str]]:
-    """Returns headlines and texts, those of the first failure first."""
-    parts = [(f"{ranks_as_text(group.ranks)} {group.headline}", group.text) for group in _grouped(failures)]
-    if len(parts) > 1:
-        parts[0] = (f"{parts[0][0]} (first)", parts[0][1])
-    return parts
+    """Returns headlines and texts, those of the first failure first. Later ones often follow from it."""
+    first, *others = _grouped(failures)
+    parts = [(f"{ranks_as_text(first.ranks)} {first.headline}{' (first)' if others else ''}", first.text)]
+    return parts + [(f"{ranks_as_text(group.ranks)} {group.headline}", _brief(group)) for group in others]
+
+
+def _brief(failure: Failure) -> str:
+    """Returns a line for each frame of a failure, and its message."""
+    traceback = getattr(failure.report and failure.report.longrepr, "reprtraceback", None)
+    if traceback is None or failure.text == failure.message:
+        return failure.text
+    lines = []
+    for entry in traceback.reprentries:
+        own = [line for line in entry.lines if line.startswith(">")]
+        if entry.reprfileloc is not None and own:
+            lines += [f"{entry.reprfileloc.path}:{entry.reprfileloc.lineno}", *own]
+    lines += [line for line in traceback.reprentries[-1].lines if line.startswith("E ")]
+    return "\n".join(lines) + failure.differences
 
 
 def _grouped(failures: Iterable[Failure]) -> list[Failure]:
@@ -255,7 +269,9 @@ def _grouped(failures: Iterable[Failure]) -> list[Failure]:
             group.ranks += failure.ranks
             group.headline = headline.replace("()", "").strip()
             if failure.message != group.message:
-                group.text += f"\n\n{ranks_as_text(failure.ranks)}: {failure.message}"
+                difference = f"\n\n{ranks_as_text(failure.ranks)}: {failure.message}"
+                group.text += difference
+                group.differences += difference
     return list(groups.values())
 
 

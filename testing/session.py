@@ -21,6 +21,8 @@ from .wanted import GROUP_TIMEOUT, Settings, Wanted, from_mark, variables
 
 # Seconds for a call of a function.
 CALL_TIMEOUT = 300.0
+# How many of the things that a test has left a warning names.
+_MOST_TOLD = 4
 
 
 class RanksWarning(pytest.PytestWarning):
@@ -53,33 +55,42 @@ class RanksSession:
         self._environment: dict[str, str] = {}
         self._told_reason = False
 
-    def protocol(self, item: pytest.Item) -> bool:
-        """Runs a test on its ranks, and reports it. Returns False if it asks for none."""
+    def protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        """Runs a test on its ranks, and reports it."""
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in self._reports(item):
+            item.ihook.pytest_runtest_logreport(report=report)
+        # Tests before this one have kept what they have in common with it, such as fixtures of the module.
+        call: pytest.CallInfo[Any] = pytest.CallInfo.from_call(
+            lambda: item.session._setupstate.teardown_exact(nextitem),
+            when="teardown",
+        )
+        if call.excinfo is not None:
+            report = item.ihook.pytest_runtest_makereport(item=item, call=call)
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+    def _reports(self, item: pytest.Item) -> list[pytest.TestReport]:
+        """Runs a test on its ranks, unless it is skipped or asks for what cannot be."""
+        wanted, problem = None, ""
         try:
             wanted = from_mark(item, self.settings)
         except ValueError as error:
-            text = str(error)
-            self._report_without_ranks(item, lambda: pytest.fail(text, pytrace=False))
-            return True
+            problem = str(error)
         if wanted is None:
-            return False
+            return self._reports_without_ranks(item, lambda: pytest.fail(problem, pytrace=False))
         skipped = evaluate_skip_marks(item)
         reason = skipped.reason if skipped else wanted.reason_to_skip()
         if skipped or reason:
-            self._report_without_ranks(item, lambda: pytest.skip(reason))
-            return True
-        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+            return self._reports_without_ranks(item, lambda: pytest.skip(reason))
         try:
             outcomes, started = self._run_test(item, wanted)
         except RanksError as error:
-            text = str(error)
-            self._report_without_ranks(item, lambda: pytest.fail(text, pytrace=False), started=True)
-            return True
-        for report in reports.reports_of(item, outcomes, started):
-            item.ihook.pytest_runtest_logreport(report=report)
+            problem = str(error)
+        if problem:
+            return self._reports_without_ranks(item, lambda: pytest.fail(problem, pytrace=False))
         self._tell_warnings(item, outcomes)
-        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-        return True
+        return reports.reports_of(item, outcomes, started)
 
     def outcomes(
         self, function: Callable[..., Any], args: Sequence[Any], size: int, timeout: float
@@ -226,17 +237,15 @@ class RanksSession:
         name = "".join(letter if letter.isalnum() else "_" for letter in item.name)[:30]
         return str(factory.mktemp(name, numbered=True))
 
-    def _report_without_ranks(
-        self, item: pytest.Item, raises: Callable[[], object], started: bool = False
-    ) -> None:
-        """Reports a test that does not come to its ranks."""
-        if not started:
-            item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    def _reports_without_ranks(
+        self, item: pytest.Item, raises: Callable[[], object]
+    ) -> list[pytest.TestReport]:
+        """Returns the reports of a test that does not come to its ranks."""
+        made = []
         for phase, function in (("setup", raises), ("teardown", lambda: None)):
             call: pytest.CallInfo[Any] = pytest.CallInfo.from_call(function, when=phase)  # type: ignore[arg-type]
-            report = item.ihook.pytest_runtest_makereport(item=item, call=call)
-            item.ihook.pytest_runtest_logreport(report=report)
-        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+            made.append(item.ihook.pytest_runtest_makereport(item=item, call=call))
+        return made
 
     def _tell_warnings(self, item: pytest.Item, outcomes: Sequence[Outcome]) -> None:
         if self._pool is not None and self._pool.reason_for_no_forks and not self._told_reason:
@@ -257,9 +266,12 @@ class RanksSession:
         for outcome in outcomes:
             for text in outcome.done.left if outcome.done else ():
                 left.setdefault(text, []).append(outcome.rank)
-        for text, ranks in left.items():
-            replaced = "which was replaced" if len(ranks) == 1 else "which were replaced"
-            message = f"{item.nodeid} has left {text} on {ranks_as_text(ranks)}, {replaced}"
+        if left:
+            things = [f"{text} on {ranks_as_text(ranks)}" for text, ranks in left.items()]
+            more = f"; and {len(things) - _MOST_TOLD} more" if len(things) > _MOST_TOLD else ""
+            message = (
+                f"{item.nodeid} has left {'; '.join(things[:_MOST_TOLD])}{more}. These ranks were replaced."
+            )
             self._tell(item, RanksWarning, message, str(item.path), (item.location[1] or 0) + 1, "runtest")
 
     def _tell(

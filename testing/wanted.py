@@ -167,4 +167,4 @@ def from_mark(item: pytest.Item, settings: Settings) -> Wanted | None:
     try:
         return Wanted.of(settings, size, **arguments)
     except TypeError as error:
-        raise ValueError(f"@pytest.mark.ranks: {error}") from error
+        raise ValueError(str(error).replace("Wanted.of()", "@pytest.mark.ranks")) from None

@@ -82,11 +82,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     if _is_rank(item.config):
         return None
     if _asks_for_ranks(item):
-        return ranks_session(item.config).protocol(item) or None
+        ranks_session(item.config).protocol(item, nextitem)
+        return True
     if sessions := sys.modules.get("vccl.testing.session"):  # a test may call functions on ranks
         sessions.set_running(ranks_session(item.config), item)
     return None

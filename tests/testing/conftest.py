@@ -29,16 +29,21 @@ class Run:
 def inner_pytest(run: Callable[..., str], tmp_path: Path) -> Callable[..., Run]:
     """inner_pytest(source, *options) runs pytest on a file with that text, which may leave nothing behind."""
 
-    def inner_pytest(source: str, *options: str, status: int = 0, env: dict | None = None) -> Run:
-        file = tmp_path / "test_inner.py"
-        file.write_text(source)
+    def inner_pytest(
+        source: str, *options: str, status: int = 0, env: dict | None = None, other: str | None = None
+    ) -> Run:
+        files = [tmp_path / "test_inner.py"]
+        files[0].write_text(source)
+        if other is not None:
+            files.append(tmp_path / "test_other.py")
+            files[1].write_text(other)
         results = tmp_path / "results.xml"
         # pytest looks for its options in the folders above, and finds these.
         (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = ignore:Module already imported\n")
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={results}"]
         variables = {"PYTEST_ADDOPTS": None, "PYTEST_XDIST_WORKER": None, "PIDS": str(tmp_path / "pids")}
         output = run(
-            [*command, *options, file], status=status, env={**variables, **(env or {})}, cwd=tmp_path
+            [*command, *options, *files], status=status, env={**variables, **(env or {})}, cwd=tmp_path
         )
         pids = tmp_path / "pids"
         numbers = [int(pid) for pid in pids.read_text().split()] if pids.exists() else []

@@ -88,7 +88,7 @@ WAYS = {
 }
 # What tests that pass have left behind.
 LEFT = {
-    leave_a_thread: "the thread 'left' on rank 1",
+    leave_a_thread: "has left the thread 'left' on rank 1.",
     leave_a_pending_collective: "bytes of a card's memory on rank 1",
     change_the_environment: "environment variables: LEFT on ranks 0 to 3",
 }

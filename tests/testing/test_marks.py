@@ -236,6 +236,37 @@ def test_nothing_is_imported_unless_a_test_asks(inner_pytest):
     assert inner_pytest(source).outcomes == {"test_it": "passed"}
 
 
+MIXED = """
+import pytest
+@pytest.fixture(scope="module", autouse=True)
+def of_the_module():
+    yield
+    print("the end of the module")
+def test_before(): pass
+@pytest.mark.ranks(1)
+def test_on_ranks(): pass
+@pytest.mark.ranks(1)
+def test_the_last(): pass
+"""
+OTHER = """
+import pytest
+@pytest.fixture(scope="module")
+def broken():
+    yield
+    raise ValueError("of the end of the fixture")
+def test_other(broken): pass
+@pytest.mark.ranks(1)
+def test_after_it(): pass
+"""
+
+
+def test_tests_of_both_kinds(inner_pytest):
+    done = inner_pytest(MIXED, "-s", status=1, other=OTHER)
+    expected = dict.fromkeys(["test_before", "test_on_ranks", "test_the_last", "test_other"], "passed")
+    assert done.outcomes == {**expected, "test_after_it": "error"}, done.output
+    assert "of the end of the fixture" in done.output and "the end of the module" in done.output
+
+
 COVERED = """
 import pytest, sys
 sys.path.insert(0, ".")

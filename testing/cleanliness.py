@@ -78,8 +78,11 @@ class Snapshot:
                 found.append(f"the thread {thread.name!r}")
         for _, called in sorted(_native_threads().items() - self._native_threads.items()):
             found.append(f"a thread of C++ that is called {called!r}")
-        for descriptor, target in sorted(_descriptors().items() - self._descriptors.items()):
+        descriptors = _descriptors()
+        for descriptor, target in sorted(descriptors.items() - self._descriptors.items()):
             found.append(f"the descriptor {descriptor} of {target}")
+        for descriptor in sorted(self._descriptors.keys() - descriptors.keys()):
+            found.append(f"the descriptor {descriptor} closed")
         for pid in sorted(_children() - self._children):
             found.append(f"the process {pid}")
         if (more := _allocated(self._device) - self._allocated) > 0:
@@ -108,8 +111,9 @@ def _state() -> dict[str, Any]:
         # pkg_resources, which the import of Inductor brings, adds a folder of its own.
         "sys.path": tuple(path for path in sys.path if not path.endswith("setuptools/_vendor")),
         "signal handlers": {number.name: signal.getsignal(number) for number in _SIGNALS},
-        "sys.stdout": id(sys.stdout),
-        "sys.stderr": id(sys.stderr),
+        "sys.stdout": _identity(sys.stdout),
+        "sys.stderr": _identity(sys.stderr),
+        "a timer (SIGALRM)": signal.getitimer(signal.ITIMER_REAL)[0] > 0,
         "the default device": str(torch.get_default_device()),
         "the default dtype": torch.get_default_dtype(),
         "torch's number of threads": torch.get_num_threads(),
@@ -124,6 +128,11 @@ def _state() -> dict[str, Any]:
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGCHLD]
 
 
+def _identity(stream: Any) -> str:
+    closed = "closed " if getattr(stream, "closed", False) else ""
+    return f"{closed}{stream!r} at {id(stream):#x}"
+
+
 def _working_directory() -> str:
     try:
         return os.getcwd()
@@ -136,7 +145,8 @@ def _descriptors() -> dict[int, str]:
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             target = os.readlink(f"/proc/self/fd/{name}")
-            if not target.startswith(_KEPT_DESCRIPTORS) and int(name) != _tracker("_fd"):
+            is_kept = target.startswith(_KEPT_DESCRIPTORS) or int(name) == _tracker("_fd")
+            if int(name) <= 2 or not is_kept:  # the standard streams are files of memory too
                 found[int(name)] = target
     return found
 

@@ -11,7 +11,8 @@ import pytest
 from .messages import Begin
 from .rank_plugin import RankPlugin
 
-# Options that choose among tests, or that are for the process that reports. The other one has heeded them.
+# What options of pytest and xdist have when they are not given: those that choose among tests, and those for
+# the process that reports. pytest's own process has heeded them.
 _WITHOUT: dict[str, Any] = {
     "basetemp": None,
     "collectonly": False,
@@ -36,7 +37,6 @@ _WITHOUT: dict[str, Any] = {
     "trace": False,
     "tx": [],
     "usepdb": False,
-    "verbose": 0,
     "xmlpath": None,
 }
 
@@ -54,11 +54,7 @@ class Collection:
 
         os.chdir(begin.folder)
         sys.path[:] = begin.import_path
-        # Ranks write to their descriptors, which are read even if the rank dies.
-        arguments = [*begin.arguments, "--capture=no"]
-        if begin.has_coverage_plugin:
-            arguments.append("--no-cov")  # ranks measure by themselves, see coverage.py
-        self.config = _prepareconfig(arguments, None)
+        self.config = _prepareconfig([*begin.arguments, *begin.arguments_of_ranks], None)
         for name, value in _WITHOUT.items():
             if hasattr(self.config.option, name):
                 setattr(self.config.option, name, value)

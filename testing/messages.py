@@ -2,8 +2,27 @@
 
 import dataclasses
 import enum
+import pickle
 from collections.abc import Mapping
+from multiprocessing.connection import Connection
 from typing import Any
+
+
+def send(pipe: Connection, message: object) -> None:
+    """Sends a message.
+
+    ``Connection.send`` would pass tensors on by torch's reductions, which need both processes to live on.
+    """
+    pipe.send_bytes(pickle.dumps(message))
+
+
+def receive(pipe: Connection) -> Any:
+    """Receives a message.
+
+    Raises:
+        EOFError, OSError: the other end is closed.
+    """
+    return pickle.loads(pipe.recv_bytes())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +36,7 @@ class Begin:
     base_folder: str | None  # for the temporary folders of ranks
     rank_of_debugger: int | None
     coverage: Mapping[str, Any] | None
-    has_coverage_plugin: bool
+    arguments_of_ranks: tuple[str, ...]  # besides pytest's own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +84,7 @@ class Place:
     number: int  # of the call. The keys of one call are kept apart from those of others.
     free_port: int  # for a store that the test makes
     group_timeout: float
-    environment: Mapping[str, str]
+    environment: Mapping[str, str | None]  # None: the variable is removed
 
 
 @dataclasses.dataclass(frozen=True)

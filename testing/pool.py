@@ -18,7 +18,7 @@ from vccl.launch.hosts import kill_tree
 from .messages import Begin, Ended, Fork, Forked, Refused
 
 # Seconds for imports, of torch and of the tests.
-_PATIENCE = 600.0
+_SECONDS_TO_IMPORT = 600.0
 # Seconds in which a rank that is not needed any more writes its coverage and ends.
 _SECONDS_TO_END = 5.0
 
@@ -32,6 +32,7 @@ class Output:
 
     def __init__(self, name: str) -> None:
         self.descriptor = os.memfd_create(name)
+        # A rank and its children share the place at which they write, even after clear().
         fcntl.fcntl(self.descriptor, fcntl.F_SETFL, os.O_APPEND)
 
     def clear(self) -> None:
@@ -90,7 +91,9 @@ class Starter:
             alone: it does not fork ranks, but will be one.
         """
         pipe, theirs = Pipe()
-        command = [sys.executable, "-m", "vccl.testing.template", str(os.getpid()), str(theirs.fileno())]
+        # -P: what lies in the current folder must not take the place of a module, such as torch.
+        module = ["-P", "-m", "vccl.testing.template"]
+        command = [sys.executable, *module, str(os.getpid()), str(theirs.fileno())]
         environment = {"OMP_NUM_THREADS": "1", **os.environ}
         output = Output("template")
         process = subprocess.Popen(
@@ -124,7 +127,9 @@ class Starter:
             self.process.wait()
         text = self.output.text()
         self.output.close()
-        return text
+        status = self.process.returncode
+        how = f"Signal {-status} has ended it" if status < 0 else f"Its exit status is {status}"
+        return f"{how}, and its last words are:\n{text}" if text else f"{how}, and it has printed nothing."
 
 
 class Pool:
@@ -174,7 +179,7 @@ class Pool:
                 self._ranks[index] = rank
         except (EOFError, OSError) as error:
             words = self._drop_template()
-            raise RanksError(f"the process that forks ranks has ended ({error!r}):\n{words}") from error
+            raise RanksError(f"the process that imports {file} for the ranks has ended. {words}") from error
         return [rank for rank in self._ranks[:size] if rank is not None]
 
     def runs(self, rank: Rank) -> bool:
@@ -201,8 +206,8 @@ class Pool:
         for rank in [rank for rank in self._ranks if rank is not None]:
             self.retire(rank)
 
-    def objects(self) -> list[Connection]:
-        """What becomes readable when a rank has ended."""
+    def pipes_of_ends(self) -> list[Connection]:
+        """Returns what becomes readable when a rank has ended, besides the rank's own pipe."""
         return [self._template.pipe] if self._template else []
 
     def close(self) -> None:
@@ -264,27 +269,36 @@ class Pool:
             rank.pid = starter.process.pid
             starter.ask(self._request(index, file), rank)
             started.append((index, rank, starter))
-        for index, rank, starter in started:
-            answer = self._answer(starter)
-            starter.pipe.close()
-            if isinstance(answer, Refused):
-                for _, other, _ in started:
-                    other.kill()
-                raise RanksError(answer.reason)
-            rank.started(answer.pid)
-            yield index, rank
+        try:
+            for index, rank, starter in started:
+                try:
+                    answer = self._answer(starter)
+                    reason = answer.reason if isinstance(answer, Refused) else ""
+                except (EOFError, OSError):
+                    reason = f"rank {index} has ended while it imported {file}:\n{starter.output.text()}"
+                if reason:
+                    raise RanksError(reason)
+                rank.started(rank.pid)
+                yield index, rank
+        finally:
+            for _, rank, starter in started:
+                starter.pipe.close()
+                starter.output.close()
+                if rank not in self._ranks:
+                    rank.kill()
+                    self._retired.append(rank)
 
     def _request(self, index: int, file: str) -> Fork:
         return Fork(file, self._environment, index in self._terminals)
 
     def _answer(self, starter: Starter) -> Forked | Refused:
-        until = time.monotonic() + _PATIENCE
+        until = time.monotonic() + _SECONDS_TO_IMPORT
         while starter.pipe.poll(max(0.0, until - time.monotonic())):
             message = starter.pipe.recv()
             if not isinstance(message, Ended):
                 return message
             self._note_end(message)
-        raise RanksError(f"the tests' imports have not ended after {_PATIENCE:.0f} s")
+        raise RanksError(f"the tests' imports have not ended after {_SECONDS_TO_IMPORT:.0f} s")
 
     def _read_ends(self) -> None:
         if self._template is None:

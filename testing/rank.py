@@ -2,11 +2,13 @@
 
 import contextlib
 import ctypes
+import dataclasses
 import datetime
 import faulthandler
 import importlib
 import io
 import os
+import pickle
 import queue
 import re
 import signal
@@ -17,7 +19,7 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
-from . import cleanliness, coverage, world
+from . import cleanliness, coverage, messages, world
 from .collection import Collection
 from .messages import Description, Done, Failing, Leaving, Order, RunFunction, RunTest
 from .rank_plugin import refuse_breakpoint
@@ -25,8 +27,8 @@ from .rank_plugin import refuse_breakpoint
 # Seconds in which a rank reaches the store, which is on this machine.
 _STORE_SECONDS = 60.0
 _LINE_BUFFERED = 1  # _IOLBF of stdio.h
-# Frames that say nothing about a test.
-_OWN_FRAMES = re.compile(r"/(_pytest|pluggy|testing)/[^/]+\.py$|<frozen runpy>")
+# Files whose frames say nothing about a test: those of pytest and of this package.
+_OWN_FILES = re.compile(rf"/(_pytest|pluggy)/|^{re.escape(os.path.dirname(__file__))}/|<frozen runpy>")
 _process: "RankProcess | None" = None
 
 
@@ -46,7 +48,13 @@ class RankProcess:
     def serve(self) -> None:
         """Runs calls, until the pipe is closed."""
         while (call := self._calls.get()) is not None:
-            self._send(self._run(call))
+            done = self._run(call)
+            try:
+                self._send(done)
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                self.tell_failure(time.monotonic())
+                text = f"TypeError: what the test returns or records cannot be sent: {error}"
+                self._send(dataclasses.replace(done, result=None, error=text))
             coverage.write()
 
     def announce_end(self) -> None:
@@ -54,12 +62,12 @@ class RankProcess:
 
     def _send(self, message: object) -> None:
         with self._sending:
-            self._pipe.send(message)
+            messages.send(self._pipe, message)
 
     def _obey(self) -> None:
         while True:
             try:
-                message = self._pipe.recv()
+                message = messages.receive(self._pipe)
             except (EOFError, OSError):
                 self._calls.put(None)
                 return
@@ -76,13 +84,15 @@ class RankProcess:
         before = cleanliness.Snapshot(call.place.device)
         environment = dict(os.environ)
         self._failed = False
-        result, error = None, ""
+        result, error, unfinished = None, "", []
         try:
             with world.entered(call.place, store) as own:
                 result = self._run_test(call, own) if isinstance(call, RunTest) else _call(call, own)
         except BaseException as failure:
             self.tell_failure(time.monotonic())
             error = _text_of(failure)
+            # pytest.exit() and Ctrl-C leave fixtures behind that no other test must find.
+            unfinished = ["an unfinished test"] if isinstance(call, RunTest) else []
         _take_back_variables(environment, call)
         plugin = self._collection.plugin
         warned = tuple(plugin.warnings) if isinstance(call, RunTest) else ()
@@ -92,7 +102,7 @@ class RankProcess:
         except Exception as failure:
             left = [f"a state that cannot be put back ({failure!r})"]
         _flush()
-        return Done(result, error, warned, tuple(left))
+        return Done(result, error, warned, (*left, *unfinished))
 
     def _connected(self, call: RunTest | RunFunction) -> Any:
         import torch.distributed as dist
@@ -114,9 +124,7 @@ class RankProcess:
         plugin.begin_test(call.folder, self.tell_failure)
         item = self._collection.item(call.file, call.node_id)
         self._collection.session.shouldfail = self._collection.session.shouldstop = False
-        # pytest.exit() in a test raises through this.
-        with contextlib.suppress(SystemExit):
-            item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
+        item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
         return [
             config.hook.pytest_report_to_serializable(config=config, report=report)
             for report in plugin.reports
@@ -140,12 +148,15 @@ def become(pipe: Connection, collection: Collection) -> NoReturn:
     coverage.start()
     _draw_own_numbers()
     _process = RankProcess(pipe, collection)
+    status = 0
     try:
         _process.serve()
-    finally:
-        coverage.stop()
-        _flush()
-        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    coverage.stop()
+    _flush()
+    os._exit(status)
 
 
 def announce_end() -> None:
@@ -207,7 +218,7 @@ def _stacks() -> str:
     for ident, frame in sys._current_frames().items():
         if ident != own:
             stack = [
-                entry for entry in traceback.extract_stack(frame) if not _OWN_FRAMES.search(entry.filename)
+                entry for entry in traceback.extract_stack(frame) if not _OWN_FILES.search(entry.filename)
             ]
             parts.append(f"thread {names.get(ident, ident)!r}:\n" + "".join(traceback.format_list(stack)))
     return "\n".join(parts)

@@ -93,9 +93,12 @@ class RankPlugin:
         )
 
     @pytest.fixture
-    def tmp_path(self, tmp_path: Path) -> Path:
+    def tmp_path(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
         """The same folder on all ranks."""
-        return tmp_path if self.folder is None else Path(self.folder)
+        if self.folder is None:
+            return tmp_path_factory.mktemp("test")
+        Path(self.folder).mkdir(mode=0o700, exist_ok=True)
+        return Path(self.folder)
 
     def _has_debugger(self) -> bool:
         with contextlib.suppress(RuntimeError):

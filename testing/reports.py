@@ -3,20 +3,23 @@
 import dataclasses
 import re
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
-from _pytest._code.code import ReprFileLocation, TerminalRepr
-from _pytest._io import TerminalWriter
 
 from .helpers import ranks_as_text
 from .running import Outcome
 
 _LAST_WORDS = 12  # lines
+_A_MOMENT = 1e-9  # seconds, which keep the failures of a rank in order
 _PHASES = ("setup", "call", "teardown")
 # What differs between ranks that fail alike.
-_ADDRESSES = re.compile(r"0x[0-9a-f]+|rank \d+|pid \d+")
+_OF_ONE_RANK = re.compile(r"0x[0-9a-f]+|rank \d+|pid \d+")
+
+
+# Makes what pytest shows of a failure, of headlines and texts, a file and line, and a message in a line.
+Represent = Callable[[Sequence[Sequence[str]], tuple[str, int], str], Any]
 
 
 @dataclasses.dataclass
@@ -34,37 +37,8 @@ class Failure:
     differences: str = ""  # what ranks of the group have told otherwise
 
 
-class RanksRepr(TerminalRepr):
-    """What pytest shows of a test that failed on ranks: the rank that failed first comes first."""
-
-    def __init__(self, parts: Sequence[Sequence[str]], place: tuple[str, int], message: str) -> None:
-        """``parts`` are pairs of a headline and a text."""
-        self.parts = [tuple(part) for part in parts]
-        self.place, self.message = place, message
-        self.reprcrash = ReprFileLocation(place[0], place[1], message)
-
-    def toterminal(self, tw: TerminalWriter) -> None:
-        for headline, text in self.parts:
-            tw.sep("-", headline, red=True, bold=True)
-            for line in text.splitlines():
-                tw.line(line, red=line.startswith("E "), bold=line.startswith(("E ", ">")))
-
-    def to_data(self) -> dict[str, Any]:
-        """Returns what ``from_data`` takes, of types that xdist can send."""
-        return {
-            "parts": [list(part) for part in self.parts],
-            "place": list(self.place),
-            "message": self.message,
-        }
-
-    @classmethod
-    def from_data(cls, data: dict[str, Any]) -> "RanksRepr":
-        path, line = data["place"]
-        return cls(data["parts"], (path, line), data["message"])
-
-
 def reports_of(
-    item: pytest.Item, outcomes: Sequence[Outcome], seconds_to_start: float
+    item: pytest.Item, outcomes: Sequence[Outcome], seconds_to_start: float, represent: Represent
 ) -> list[pytest.TestReport]:
     """Returns the reports of setup, call and teardown of a test, in the order of pytest.
 
@@ -81,10 +55,11 @@ def reports_of(
     made = []
     for phase in _PHASES:
         if first is not None and phase == first.phase:
-            made.append(_failed(item, failures, phases[phase]))
-        elif phases[phase] and not (first and phase == "call"):
-            report = _merged(phases[phase], first is not None)
-            made.append(report)
+            made.append(_failed(item, failures, phases[phase], represent))
+        elif phases[phase] and not (first and first.phase == "setup" and phase == "call"):
+            made.append(_merged(phases[phase], first is not None))
+        elif phase == "call" and first is None and not phases["setup"]:  # the test has ended all ranks
+            made.append(_report(item, "call", "passed", None, []))
     if not phases["teardown"] and not (first and first.phase == "teardown"):
         made.append(_report(item, "teardown", "passed", None, []))
     if made[0].when != "setup":
@@ -105,12 +80,6 @@ class Told:
 
     def __str__(self) -> str:
         return "\n".join(f"--- {headline} ---\n{text}" for headline, text in [*self.parts, *self.sections])
-
-    def put_into(self, report: pytest.TestReport, item: pytest.Item) -> None:
-        """Shows this in the report of a test that has failed with it."""
-        place = (str(item.location[0]), (item.location[1] or 0) + 1)
-        report.longrepr = RanksRepr(self.parts, place, self.message)
-        report.sections += self.sections
 
 
 def told_of(item: pytest.Item, outcomes: Sequence[Outcome]) -> Told:
@@ -144,7 +113,7 @@ class _Reports:
         outcome = self._outcome
         at = outcome.failed_at or (report.stop if report else 0.0)
         if self.failures:  # of the same rank, which has told the time of its first failure only
-            at = self.failures[-1].at + 1e-9
+            at = self.failures[-1].at + _A_MOMENT
         expected = report is not None and report.skipped
         after = " after another rank's failure had ended its collectives" if outcome.was_aborted else ""
         headline = f"failed at {phase}" if phase != "call" else "failed"
@@ -165,11 +134,13 @@ class _Reports:
             words = (outcome.stderr or outcome.stdout).splitlines()[-_LAST_WORDS:]
             text = "\n".join(["its last words:", *words] if words else ["it has printed nothing"])
         elif outcome.was_late:
-            how = "has not come to an end in time"
+            how = "no end in time"
         else:
-            how = "did not end when another rank had failed, and was killed"
+            how = "no end after another rank had failed, so it was killed"
         if outcome.description:
             text = f"where it was:\n{outcome.description.rstrip()}"
+        elif not died:
+            text = "It has not told where it was. Its stderr has the stacks, unless it was stopped."
         # It failed because its collectives were aborted then. That failure tells what it waited for.
         later = [f"It then failed with:\n{failure.text}" for failure in self.failures if outcome.was_late]
         if outcome.was_late:
@@ -178,18 +149,19 @@ class _Reports:
         at = outcome.failed_at or 0.0
         if outcome.was_ended and not outcome.was_late:
             at = float("inf")
-        message = f"{ranks_as_text([outcome.rank])} {how}"
-        self.failures.append(Failure([outcome.rank], at, f"(pid {outcome.pid}) {how}", message, text, "call"))
+        message = f"{ranks_as_text([outcome.rank])}: {how}"
+        headline = f"{how} (pid {outcome.pid})"
+        self.failures.append(Failure([outcome.rank], at, headline, message, text, "call"))
 
 
 def how_it_ended(status: int) -> str:
-    """Returns "was killed by SIGKILL", or "ended with status 3"."""
+    """Returns "killed by SIGKILL", or "ended with status 3 in the middle of the test"."""
     if status >= 0:
         return f"ended with status {status} in the middle of the test"
     try:
-        return f"was killed by {signal.Signals(-status).name}"
+        return f"killed by {signal.Signals(-status).name}"
     except ValueError:
-        return f"was killed by signal {-status}"
+        return f"killed by signal {-status}"
 
 
 def _last_line_of_traceback(text: str) -> str:
@@ -209,18 +181,15 @@ def _message(report: pytest.TestReport) -> str:
 
 
 def _failed(
-    item: pytest.Item, failures: list[Failure], reports: list[pytest.TestReport]
+    item: pytest.Item, failures: list[Failure], reports: list[pytest.TestReport], represent: Represent
 ) -> pytest.TestReport:
     """Returns the one report of a test that failed. It has the failures of all phases."""
     first = failures[0]
-    base = next(
-        (failure.report for failure in failures if failure.report in reports and failure is first), None
-    )
-    if first.is_expected and base is not None:
-        return base
+    if first.is_expected and first.report is not None:
+        return first.report
     crash = getattr(first.report and first.report.longrepr, "reprcrash", None)
     place = (crash.path, crash.lineno) if crash else (str(item.location[0]), (item.location[1] or 0) + 1)
-    longrepr = RanksRepr(_parts(failures), place, _message_of(failures))
+    longrepr = represent(_parts(failures), place, _message_of(failures))
     return _report(item, first.phase, "failed", longrepr, reports)
 
 
@@ -235,8 +204,8 @@ def _message_of(failures: list[Failure]) -> str:
 def _parts(failures: list[Failure]) -> list[tuple[str, str]]:
     """Returns headlines and texts, those of the first failure first. Later ones often follow from it."""
     first, *others = _grouped(failures)
-    parts = [(f"{ranks_as_text(first.ranks)} {first.headline}{' (first)' if others else ''}", first.text)]
-    return parts + [(f"{ranks_as_text(group.ranks)} {group.headline}", _brief(group)) for group in others]
+    parts = [(f"{ranks_as_text(first.ranks)}: {first.headline}{', the first' if others else ''}", first.text)]
+    return parts + [(f"{ranks_as_text(group.ranks)}: {group.headline}", _brief(group)) for group in others]
 
 
 def _brief(failure: Failure) -> str:
@@ -258,16 +227,16 @@ def _grouped(failures: Iterable[Failure]) -> list[Failure]:
     groups: dict[tuple[str, ...], Failure] = {}
     for failure in failures:
         crash = getattr(failure.report and failure.report.longrepr, "reprcrash", None)
-        text = _ADDRESSES.sub("", failure.text)
+        text = _OF_ONE_RANK.sub("", failure.text)
         place = (crash.path, str(crash.lineno)) if crash else (text,)
-        headline = _ADDRESSES.sub("", failure.headline)
+        headline = _OF_ONE_RANK.sub("", failure.headline)
         key = (failure.phase, headline, *place, _type_of(failure.message) if crash else "")
         group = groups.get(key)
         if group is None:
             groups[key] = dataclasses.replace(failure, ranks=list(failure.ranks))
         elif failure.ranks[0] not in group.ranks:
             group.ranks += failure.ranks
-            group.headline = headline.replace("()", "").strip()
+            group.headline = headline.replace(" ()", "")
             if failure.message != group.message:
                 difference = f"\n\n{ranks_as_text(failure.ranks)}: {failure.message}"
                 group.text += difference

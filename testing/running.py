@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from typing import Any
 
+from . import messages
 from .messages import Description, Done, Failing, Leaving, Order
 from .pool import Pool, Rank
 
@@ -61,7 +62,6 @@ class Run:
         self._pending = set(range(len(ranks)))
         self._first_failure: float | None = None
         self._aborted_at: float | None = None
-        self._told = set(range(len(ranks)))  # the ranks that may still be asked for a description
 
     def run(self, calls: Sequence[object]) -> list[Outcome]:
         """Sends each rank its call, and waits until all have ended.
@@ -72,7 +72,7 @@ class Run:
             for output in rank.outputs:
                 output.clear()
             with contextlib.suppress(OSError):  # it has just died, which the pipe will tell
-                rank.pipe.send(call)
+                messages.send(rank.pipe, call)
         try:
             self._wait()
         finally:
@@ -115,7 +115,7 @@ class Run:
 
     def _read(self, seconds: float) -> None:
         pipes = {self._ranks[index].pipe: index for index in self._pending}
-        ready = wait([*pipes, *self._pool.objects()], seconds)
+        ready = wait([*pipes, *self._pool.pipes_of_ends()], seconds)
         for pipe in ready:
             if pipe in pipes:
                 self._receive(pipes[pipe])
@@ -125,7 +125,7 @@ class Run:
 
     def _receive(self, index: int) -> None:
         try:
-            self._handle(index, self._ranks[index].pipe.recv())
+            self._handle(index, messages.receive(self._ranks[index].pipe))
         except (EOFError, OSError):
             # The process ends just now, or has closed the pipe.
             until = time.monotonic() + _SECONDS_TO_COME_FREE
@@ -141,7 +141,7 @@ class Run:
         pipe = self._ranks[index].pipe
         try:
             while index in self._pending and pipe.poll():
-                self._handle(index, pipe.recv())
+                self._handle(index, messages.receive(pipe))
         except (EOFError, OSError):
             pass
         self._note_death(index)
@@ -205,7 +205,7 @@ class Run:
     def _order(self, order: Order) -> None:
         for index in self._pending:
             with contextlib.suppress(OSError):  # it has just died, which the pipe will tell
-                self._ranks[index].pipe.send(order)
+                messages.send(self._ranks[index].pipe, order)
 
 
 def run_on(

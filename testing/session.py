@@ -1,11 +1,12 @@
 """The ranks of one run of pytest, in pytest's own process."""
 
+import functools
 import importlib
 import os
 import pickle
 import sys
 import warnings
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -45,8 +46,9 @@ class _EveryRank(Container[int]):
 class RanksSession:
     """Runs tests and functions on ranks."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, represent: reports.Represent) -> None:
         self._config = config
+        self._represent = represent
         self.settings = Settings.of(config)
         # The test that runs in pytest's process.
         self.item: pytest.Item | None = None
@@ -58,39 +60,40 @@ class RanksSession:
     def protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         """Runs a test on its ranks, and reports it."""
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for report in self._reports(item):
+        outcomes, made = self._run_item(item)
+        for report in made:
             item.ihook.pytest_runtest_logreport(report=report)
-        # Tests before this one have kept what they have in common with it, such as fixtures of the module.
-        call: pytest.CallInfo[Any] = pytest.CallInfo.from_call(
-            lambda: item.session._setupstate.teardown_exact(nextitem),
-            when="teardown",
-        )
+
+        def end() -> None:
+            try:
+                self._tell_warnings(item, outcomes)
+            finally:
+                # Tests before this one have kept what they have in common with it, such as fixtures of the
+                # module.
+                item.session._setupstate.teardown_exact(nextitem)
+
+        call: pytest.CallInfo[Any] = pytest.CallInfo.from_call(end, when="teardown")
         if call.excinfo is not None:
             report = item.ihook.pytest_runtest_makereport(item=item, call=call)
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
-    def _reports(self, item: pytest.Item) -> list[pytest.TestReport]:
+    def _run_item(self, item: pytest.Item) -> tuple[list[Outcome], list[pytest.TestReport]]:
         """Runs a test on its ranks, unless it is skipped or asks for what cannot be."""
-        wanted, problem = None, ""
+        refuse: Callable[[], object]
         try:
             wanted = from_mark(item, self.settings)
-        except ValueError as error:
-            problem = str(error)
-        if wanted is None:
-            return self._reports_without_ranks(item, lambda: pytest.fail(problem, pytrace=False))
-        skipped = evaluate_skip_marks(item)
-        reason = skipped.reason if skipped else wanted.reason_to_skip()
-        if skipped or reason:
-            return self._reports_without_ranks(item, lambda: pytest.skip(reason))
-        try:
-            outcomes, started = self._run_test(item, wanted)
-        except RanksError as error:
-            problem = str(error)
-        if problem:
-            return self._reports_without_ranks(item, lambda: pytest.fail(problem, pytrace=False))
-        self._tell_warnings(item, outcomes)
-        return reports.reports_of(item, outcomes, started)
+            skipped = evaluate_skip_marks(item)
+            reason = skipped.reason if skipped else wanted.reason_to_skip()
+            if not skipped and not reason:
+                outcomes, started = self._run_test(item, wanted)
+                return outcomes, reports.reports_of(item, outcomes, started, self._represent)
+            refuse = functools.partial(pytest.skip, reason)
+        except (ValueError, RanksError) as error:
+            refuse = functools.partial(pytest.fail, str(error), pytrace=False)
+        except pytest.fail.Exception as error:  # of a condition of skipif
+            refuse = functools.partial(pytest.fail, str(error), pytrace=False)
+        return [], self._reports_without_ranks(item, refuse)
 
     def outcomes(
         self, function: Callable[..., Any], args: Sequence[Any], size: int, timeout: float
@@ -114,6 +117,10 @@ class RanksSession:
         """Calls a function on ranks, in a test of pytest's own process, and returns what became of each."""
         if reason := wanted.reason_to_skip():
             pytest.skip(reason)
+        if "<" in function.__qualname__:
+            raise ValueError(f"{function.__qualname__}: a function for ranks stands at the top of its module")
+        if not set(dying) <= set(range(wanted.size)):
+            raise ValueError(f"dying={list(dying)}: there are {wanted.size} ranks")
         pool, number = self._pool_for(wanted)
         wanted = wanted.with_variables(self._changed_variables())
         address, item = pool.address, self._running_item()
@@ -165,7 +172,7 @@ class RanksSession:
     def _run_test(self, item: pytest.Item, wanted: Wanted) -> tuple[list[Outcome], float]:
         pool, number = self._pool_for(wanted)
         wanted = wanted.with_variables(self._changed_variables())
-        address, folder = pool.address, self._folder(item)
+        address, folder = pool.address, self._folder(item, number)
 
         def call_of(rank: int, pids: tuple[int, ...]) -> RunTest:
             place = wanted.place(rank, pids, address, number, free_port)
@@ -196,13 +203,11 @@ class RanksSession:
             self._pool = Pool(self._begin(), self._terminals(), needed)
         return self._pool, next(self._pool.numbers)
 
-    def _changed_variables(self) -> dict[str, str]:
-        """Returns the variables that this process has set since ranks can be forked. Ranks get them too."""
-        return {
-            name: value
-            for name, value in os.environ.items()
-            if self._environment.get(name) != value and name != "PYTEST_CURRENT_TEST"
-        }
+    def _changed_variables(self) -> dict[str, str | None]:
+        """Returns what this process has set, or removed (None), since ranks can be forked."""
+        then, now = self._environment, os.environ
+        names = {name for name in {*then, *now} if then.get(name) != now.get(name)}
+        return {name: now.get(name) for name in names - {"PYTEST_CURRENT_TEST"}}
 
     def _terminals(self) -> Container[int]:
         if self._config.getoption("capture", "fd") == "no":
@@ -226,16 +231,24 @@ class RanksSession:
             str(factory.getbasetemp()) if factory else None,
             self.settings.rank_of_debugger,
             coverage.of_this_process(),
-            self._config.pluginmanager.hasplugin("_cov"),
+            tuple(self._arguments_of_ranks()),
         )
 
-    def _folder(self, item: pytest.Item) -> str | None:
-        """Makes the folder that the fixture tmp_path returns on all ranks, if the test has the fixture."""
+    def _arguments_of_ranks(self) -> Iterator[str]:
+        """Returns options for the processes that collect for ranks, besides those of this one."""
+        has = self._config.pluginmanager.hasplugin
+        if has("capturemanager"):
+            yield "--capture=no"  # what ranks print is read at their descriptors
+        if has("logging-plugin"):
+            yield from ("-o", f"log_file={os.devnull}")  # they would begin this process's file anew
+        if has("_cov"):
+            yield "--no-cov"  # see coverage.py
+
+    def _folder(self, item: pytest.Item, number: int) -> str | None:
+        """Returns the folder that the fixture tmp_path makes on the first rank that takes it."""
         factory = getattr(self._config, "_tmp_path_factory", None)
-        if factory is None or "tmp_path" not in getattr(item, "fixturenames", ()):
-            return None
         name = "".join(letter if letter.isalnum() else "_" for letter in item.name)[:30]
-        return str(factory.mktemp(name, numbered=True))
+        return str(factory.getbasetemp() / f"{name}_of_ranks_{number}") if factory else None
 
     def _reports_without_ranks(
         self, item: pytest.Item, raises: Callable[[], object]
@@ -251,15 +264,13 @@ class RanksSession:
         if self._pool is not None and self._pool.reason_for_no_forks and not self._told_reason:
             self._told_reason = True
             message = f"every rank imports torch and the tests by itself: {self._pool.reason_for_no_forks}"
-            self._tell(item, RanksWarning, message, str(item.path), 1, "runtest")
+            warnings.warn_explicit(message, RanksWarning, str(item.path), 1)
         told = set()
         for data in [data for outcome in outcomes if outcome.done for data in outcome.done.warnings]:
             key = (data["category"], data["text"], data["filename"], data["lineno"])
             if key not in told:
                 told.add(key)
-                self._tell(
-                    item, _category(data), data["text"], data["filename"], data["lineno"], data["when"]
-                )
+                warnings.warn_explicit(_warning(data), None, data["filename"], data["lineno"])
         if any(outcome.has_failed for outcome in outcomes):
             return  # a test that failed did not come to where it would have cleaned up
         left: dict[str, list[int]] = {}
@@ -272,19 +283,7 @@ class RanksSession:
             message = (
                 f"{item.nodeid} has left {'; '.join(things[:_MOST_TOLD])}{more}. These ranks were replaced."
             )
-            self._tell(item, RanksWarning, message, str(item.path), (item.location[1] or 0) + 1, "runtest")
-
-    def _tell(
-        self, item: pytest.Item, category: type[Warning], text: str, filename: str, lineno: int, when: str
-    ) -> None:
-        try:
-            warning: Warning = category(text)
-        except Exception:  # its constructor takes something else
-            warning = UserWarning(text)
-        message = warnings.WarningMessage(warning, type(warning), filename, lineno)
-        item.ihook.pytest_warning_recorded.call_historic(
-            kwargs={"warning_message": message, "when": when, "nodeid": item.nodeid, "location": None}
-        )
+            warnings.warn_explicit(message, RanksWarning, str(item.path), (item.location[1] or 0) + 1)
 
 
 _running: RanksSession | None = None
@@ -372,11 +371,13 @@ def _portable(values: Any) -> dict[str, Any] | None:
     return found
 
 
-def _category(data: Mapping[str, Any]) -> type[Warning]:
+def _warning(data: Mapping[str, Any]) -> Warning:
+    """Makes a warning that a rank has sent anew. Of a class that is not found, it becomes a UserWarning."""
     try:
-        found = importlib.import_module(data["module"])
+        category = importlib.import_module(data["module"])
         for name in data["category"].split("."):
-            found = getattr(found, name)
-    except (ImportError, AttributeError):
-        return UserWarning
-    return found if isinstance(found, type) and issubclass(found, Warning) else UserWarning
+            category = getattr(category, name)
+        made = category(data["text"])  # type: ignore[operator]
+    except Exception:  # a constructor may take something else
+        return UserWarning(data["text"])
+    return made if isinstance(made, Warning) else UserWarning(data["text"])

@@ -97,9 +97,8 @@ class Template:
             gc.collect()
             gc.freeze()
         if threads := forks.threads_besides_this_one():
-            return Refused(
-                f"the import of {request.file} has started {threads} threads, which a fork would lose"
-            )
+            what = f"{threads} thread{'s' * (threads > 1)}"
+            return Refused(f"the import of {request.file} has started {what}, which a fork would lose")
         import torch
 
         if torch.accelerator.is_available() and torch.get_device_module().is_initialized():

@@ -1,6 +1,7 @@
 """What a test asks for: how many ranks, of which kind, on how many hosts."""
 
 import dataclasses
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -48,7 +49,7 @@ class Wanted:
     backend: str | None
     group_timeout: float
     timeout: float
-    environment: Mapping[str, str]
+    environment: Mapping[str, str | None]
 
     @classmethod
     def of(
@@ -68,12 +69,22 @@ class Wanted:
         Raises:
             ValueError: they do not go together.
         """
-        if size < 1:
-            raise ValueError(f"a test on {size} ranks: there has to be one at least")
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"a test on {size!r} ranks: their number has to be an integer from 1")
         device = device or settings.device
+        if device not in ("cpu", settings.device):
+            raise ValueError(
+                f"device={device!r}: ranks have cpu and {settings.device}; --ranks-device gives others"
+            )
+        for name, seconds in (("timeout", timeout), ("group_timeout", group_timeout)):
+            if seconds is not None and not isinstance(seconds, int | float):
+                raise ValueError(f"{name}={seconds!r}: this is a number of seconds")
+        for name, value in (env or {}).items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise ValueError(f"env={{{name!r}: {value!r}}}: variables and their values are strings")
         chosen = backend or (settings.backend if device == settings.device else _BACKENDS[device])
         names = _names_of_hosts(size, hosts)
-        bound = settings.timeout if timeout is None else timeout
+        bound = settings.timeout if timeout is None else timeout or math.inf  # 0 is no bound
         return cls(size, names, device, chosen if group else None, group_timeout, bound, dict(env or {}))
 
     def place(
@@ -94,7 +105,7 @@ class Wanted:
             self.environment,
         )
 
-    def with_variables(self, others: Mapping[str, str]) -> "Wanted":
+    def with_variables(self, others: Mapping[str, str | None]) -> "Wanted":
         """Returns this world with more environment variables. Those that the test has named come first."""
         return dataclasses.replace(self, environment={**others, **self.environment})
 
@@ -112,6 +123,8 @@ class Wanted:
 def _names_of_hosts(size: int, hosts: int | Sequence[str]) -> tuple[str, ...]:
     """Returns the pretended host of each rank. A number of hosts have equally many ranks, in order."""
     if not isinstance(hosts, int):
+        if isinstance(hosts, str) or not all(isinstance(host, str) for host in hosts):
+            raise ValueError(f"hosts={hosts!r}: this is a number, or a list with a name for each rank")
         if hosts and len(hosts) != size:
             raise ValueError(f"hosts={list(hosts)} names {len(hosts)} hosts for {size} ranks")
         return tuple(hosts)
@@ -146,24 +159,22 @@ def variables(device: str, size: int) -> dict[str, str]:
     return {"VDEV_DEVICE_COUNT": str(size)} if cards_of(device) is None and size > USUAL_CARDS else {}
 
 
-def from_mark(item: pytest.Item, settings: Settings) -> Wanted | None:
-    """Returns what a test asks for by its mark or by the fixture, or None if it runs in pytest's process.
+def from_mark(item: pytest.Item, settings: Settings) -> Wanted:
+    """Returns what a test asks for by its mark or by the fixture.
 
     Raises:
         ValueError: the mark's arguments do not go together.
     """
     mark = item.get_closest_marker("ranks")
     parameter: Any = getattr(getattr(item, "callspec", None), "params", {}).get("ranks")
-    if mark is None and parameter is None and "ranks" not in getattr(item, "fixturenames", ()):
-        return None
     sizes = mark.args if mark else ()
     if parameter is None and len(sizes) > 1:
         raise ValueError(f"ranks{sizes}: a method of unittest.TestCase runs on one number of ranks only")
     size = parameter if parameter is not None else sizes[0] if sizes else SIZE
     arguments = dict(mark.kwargs) if mark else {}
     own = item.get_closest_marker("timeout")  # of the plugin pytest-timeout
-    if own is not None and own.args:
-        arguments.setdefault("timeout", float(own.args[0]))
+    if own is not None and (own.args or "timeout" in own.kwargs):
+        arguments.setdefault("timeout", own.args[0] if own.args else own.kwargs["timeout"])
     try:
         return Wanted.of(settings, size, **arguments)
     except TypeError as error:

@@ -102,7 +102,11 @@ def entered(place: Place, store: "dist.Store") -> Iterator[World]:
     import torch
     import torch.distributed as dist
 
-    os.environ.update(variables(place))
+    for name, value in variables(place).items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
     if place.device != "cpu":
         torch.accelerator.set_device_index(place.rank)
         torch.get_device_module(place.device).manual_seed(torch.initial_seed())
@@ -113,7 +117,7 @@ def entered(place: Place, store: "dist.Store") -> Iterator[World]:
         _current = None
 
 
-def variables(place: Place) -> dict[str, str]:
+def variables(place: Place) -> dict[str, str | None]:
     """Returns torchrun's variables for a rank, and those of the test."""
     mine = place.hosts[place.rank] if place.hosts else ""
     peers = [rank for rank in range(place.size) if not place.hosts or place.hosts[rank] == mine]

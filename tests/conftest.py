@@ -1,6 +1,7 @@
 """What the tests of every room share: bounded runs of other processes."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# A shell starts background jobs with SIGINT ignored, which processes inherit. Tests send it to children.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Process(subprocess.Popen):

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from .ranks_repr import RanksRepr
+
 MARK = """\
 ranks(*sizes, hosts=1, group=True, device=None, backend=None, timeout=None, group_timeout=1800, env=None): \
 run the test on every rank of a world of that size, once for each size"""
@@ -97,8 +99,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
     report: Any = yield
     told = getattr(call.excinfo and call.excinfo.value, "told", None)
-    if report.failed and told is not None and hasattr(told, "put_into"):  # it is a RankFailed
-        told.put_into(report, item)
+    if report.failed and told is not None and hasattr(told, "parts"):  # it is a RankFailed
+        place = (str(item.location[0]), (item.location[1] or 0) + 1)
+        report.longrepr = RanksRepr(told.parts, place, told.message)
+        report.sections += told.sections
     return report
 
 
@@ -117,8 +121,7 @@ def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_report_to_serializable(report: Any) -> dict[str, Any] | None:
-    # Only reports that vccl.testing has made have such a text. xdist would send it without its parts.
-    if not hasattr(getattr(report, "longrepr", None), "to_data"):
+    if not isinstance(report.longrepr, RanksRepr):  # which xdist would send without its parts
         return None
     data = report._to_json()
     data.update({"$report_type": "TestReport", "$ranks": report.longrepr.to_data()})
@@ -129,8 +132,6 @@ def pytest_report_to_serializable(report: Any) -> dict[str, Any] | None:
 def pytest_report_from_serializable(data: dict[str, Any]) -> pytest.TestReport | None:
     if "$ranks" not in data:
         return None
-    from vccl.testing.reports import RanksRepr
-
     longrepr = RanksRepr.from_data(data.pop("$ranks"))
     report = pytest.TestReport._from_json(data)
     report.longrepr = longrepr
@@ -148,6 +149,8 @@ def ranks(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def rank_pool(request: pytest.FixtureRequest) -> Any:
     """Calls functions on ranks, from a test that runs in pytest's process. See vccl.testing.RankPool."""
+    if _is_rank(request.config):
+        pytest.fail("rank_pool is for tests of pytest's own process; this one runs on ranks", pytrace=False)
     from vccl.testing.session import RankPool, set_running
 
     session = ranks_session(request.config)
@@ -160,7 +163,7 @@ def ranks_session(config: pytest.Config) -> Any:
     if _session not in config.stash:
         from vccl.testing.session import RanksSession
 
-        config.stash[_session] = RanksSession(config)
+        config.stash[_session] = RanksSession(config, RanksRepr)
     return config.stash[_session]
 
 

@@ -4,6 +4,10 @@ import os
 import tempfile
 from unittest import mock
 
+# The suite asks about cards when it is loaded. These are read once in a process, and tests/device needs them.
+os.environ.setdefault("VDEV_MEMORY", "2G")
+os.environ.setdefault("VDEV_DEVICE_COUNT", "8")
+
 import expected
 import suite
 from torch.testing._internal import common_distributed

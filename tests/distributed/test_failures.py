@@ -310,7 +310,7 @@ def silent(rank, size):
 
 def test_pool_itself_is_bounded(rank_pool):
     """A rank that does not answer fails the test and is replaced."""
-    with pytest.raises(RankFailed, match=r"rank 1 .*has not come to an end in time"):
+    with pytest.raises(RankFailed, match="rank 1: no end in time"):
         rank_pool.run(2, silent, timeout=5)
     assert rank_pool.run(2, answer) == [0, 1]
 

@@ -76,10 +76,10 @@ def exhaust_the_memory():
 # What pytest shows of each way, or "" where the test passes.
 WAYS = {
     raise_on_one_rank: "rank 1: ValueError: of rank 1",
-    end_a_process: "rank 1 ended with status 3 in the middle of the test",
-    kill_a_process: "rank 1 was killed by SIGKILL",
-    crash: "rank 1 was killed by SIGSEGV",
-    hang: "rank 1 has not come to an end in time",
+    end_a_process: "rank 1: ended with status 3 in the middle of the test",
+    kill_a_process: "rank 1: killed by SIGKILL",
+    crash: "rank 1: killed by SIGSEGV",
+    hang: "rank 1: no end in time",
     leave_a_group: "",
     leave_a_thread: "",
     leave_a_pending_collective: "",

@@ -93,8 +93,8 @@ EXPECTED = {
 def test_outcomes(inner_pytest):
     done = inner_pytest(SOURCE, status=1)
     assert done.outcomes == EXPECTED, done.output
-    assert "rank 1 failed (first)" in done.told("TestOneByOne.test_fails")
+    assert "rank 1: failed, the first" in done.told("TestOneByOne.test_fails")
     assert "Expected 2 but got 1." in done.told("TestOneByOne.test_fails")
-    assert "was killed by SIGKILL" in done.told("TestOneByOne.test_dies")
+    assert "killed by SIGKILL" in done.told("TestOneByOne.test_dies")
     assert "of rank 0" in done.told("TestContinuous.test_one_fails")
     assert "RanksWarning" not in done.output, done.output

@@ -58,7 +58,7 @@ def test_debugger_of_a_rank(tmp_path):
         terminal.type("p x * 1000")
         terminal.read_until("42000")
         terminal.type("q")
-        terminal.read_until("rank 1 failed")
+        terminal.read_until("rank 1: failed")
         terminal.read_until("1 failed")
     finally:
         terminal.close()

@@ -194,7 +194,9 @@ void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
   if (type == "hello") {
     link.read_hello(message);
   } else if (link.is(State::unknown)) {
-    throw breach("something before its greeting");
+    // A neighbour that fails between our greeting and its answer says its last words in the place of the
+    // answer.
+    if (!link.read_last_words(message)) throw breach("something before its greeting");
   } else if (type == "begin") {
     link.begins.emplace_back(message.at("seq").as_uint(), read_signature(message));
     if (link.begins.size() > 2) throw breach("the beginnings of operations without waiting for their ends");

@@ -60,6 +60,14 @@ TEST(what_no_neighbour_says) {
               ": all ranks must run the same version of vccl");
 }
 
+// A neighbour that fails after it has read this rank's greeting does not come to answer it.
+TEST(last_words_may_take_the_place_of_the_greeting) {
+  const int code = static_cast<int>(ErrorCode::system);
+  const Error error = error_after(control_message("fail", {{"code", code}, {"text", "no memory is left"}}));
+  CHECK(error.code() == ErrorCode::system);
+  CHECK_EQ(std::string(error.what()), "no memory is left");
+}
+
 TEST(a_failure_that_the_neighbour_tells_is_passed_on_as_it_is) {
   MemoryStore store;
   find_zmq_for_tests();

@@ -57,10 +57,14 @@ class RanksSession:
         self._environment: dict[str, str] = {}
         self._told_reason = False
 
-    def protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        """Runs a test on its ranks, and reports it."""
+    def protocol(self, item: pytest.Item, nextitem: pytest.Item | None, timeout: float | None) -> None:
+        """Runs a test on its ranks, and reports it.
+
+        Args:
+            timeout: seconds that pytest-timeout gives the test. The mark ``ranks`` comes first.
+        """
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        outcomes, made = self._run_item(item)
+        outcomes, made = self._run_item(item, timeout)
         for report in made:
             item.ihook.pytest_runtest_logreport(report=report)
 
@@ -78,11 +82,13 @@ class RanksSession:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
-    def _run_item(self, item: pytest.Item) -> tuple[list[Outcome], list[pytest.TestReport]]:
+    def _run_item(
+        self, item: pytest.Item, timeout: float | None
+    ) -> tuple[list[Outcome], list[pytest.TestReport]]:
         """Runs a test on its ranks, unless it is skipped or asks for what cannot be."""
         refuse: Callable[[], object]
         try:
-            wanted = from_mark(item, self.settings)
+            wanted = from_mark(item, self.settings, timeout)
             skipped = evaluate_skip_marks(item)
             reason = skipped.reason if skipped else wanted.reason_to_skip()
             if not skipped and not reason:

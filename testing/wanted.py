@@ -159,8 +159,11 @@ def variables(device: str, size: int) -> dict[str, str]:
     return {"VDEV_DEVICE_COUNT": str(size)} if cards_of(device) is None and size > USUAL_CARDS else {}
 
 
-def from_mark(item: pytest.Item, settings: Settings) -> Wanted:
+def from_mark(item: pytest.Item, settings: Settings, timeout: float | None) -> Wanted:
     """Returns what a test asks for by its mark or by the fixture.
+
+    Args:
+        timeout: seconds for a mark that does not say, or None for those of the command line.
 
     Raises:
         ValueError: the mark's arguments do not go together.
@@ -171,10 +174,7 @@ def from_mark(item: pytest.Item, settings: Settings) -> Wanted:
     if parameter is None and len(sizes) > 1:
         raise ValueError(f"ranks{sizes}: a method of unittest.TestCase runs on one number of ranks only")
     size = parameter if parameter is not None else sizes[0] if sizes else SIZE
-    arguments = dict(mark.kwargs) if mark else {}
-    own = item.get_closest_marker("timeout")  # of the plugin pytest-timeout
-    if own is not None and (own.args or "timeout" in own.kwargs):
-        arguments.setdefault("timeout", own.args[0] if own.args else own.kwargs["timeout"])
+    arguments = {"timeout": timeout, **(mark.kwargs if mark else {})}
     try:
         return Wanted.of(settings, size, **arguments)
     except TypeError as error:

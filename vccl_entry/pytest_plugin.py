@@ -20,6 +20,8 @@ MARK = """\
 ranks(*sizes, hosts=1, group=True, device=None, backend=None, timeout=None, group_timeout=1800, env=None): \
 run the test on every rank of a world of that size, once for each size"""
 _session: pytest.StashKey[Any] = pytest.StashKey()
+# The seconds that pytest-timeout gives a test on ranks.
+_timeout: pytest.StashKey[float] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -88,7 +90,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if _is_rank(item.config):
         return None
     if _asks_for_ranks(item):
-        ranks_session(item.config).protocol(item, nextitem)
+        ranks_session(item.config).protocol(item, nextitem, item.stash.get(_timeout, None))
         return True
     if sessions := sys.modules.get("vccl.testing.session"):  # a test may call functions on ranks
         sessions.set_running(ranks_session(item.config), item)
@@ -104,6 +106,22 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
         report.longrepr = RanksRepr(told.parts, place, told.message)
         report.sections += told.sections
     return report
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
+    """Takes the place of pytest-timeout's own timer, which would end the wait for the ranks, and not them."""
+    if _is_rank(item.config):
+        return True
+    if not _asks_for_ranks(item):
+        return None
+    item.stash[_timeout] = settings.timeout
+    return True
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> bool | None:
+    return True if _is_rank(item.config) or _asks_for_ranks(item) else None
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -31,7 +31,8 @@ def test_death(ranks):
         os.kill(os.getpid(), 9)
     dist.all_reduce(torch.ones(1))
 
-@pytest.mark.ranks(3, timeout=3)
+@pytest.mark.ranks(3)
+@pytest.mark.timeout(3)
 def test_hang(ranks):
     dist.barrier()
     if on_rank(1):

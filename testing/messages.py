@@ -58,10 +58,14 @@ class Forked:
 
 @dataclasses.dataclass(frozen=True)
 class Refused:
-    """The template cannot fork. If ``fatal``, a process of its own for the rank could not do better."""
+    """The template cannot fork. If ``fatal``, a process of its own for the rank could not do better.
+
+    If ``for_good``, no test can have ranks.
+    """
 
     reason: str
     fatal: bool = False
+    for_good: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -152,6 +152,7 @@ class Pool:
         self._store: Any = None
         self.numbers = itertools.count(1)
         self.reason_for_no_forks = ""
+        self._refused = ""  # why no test can have ranks
 
     @property
     def address(self) -> tuple[str, int]:
@@ -168,6 +169,8 @@ class Pool:
         Raises:
             RanksError: they cannot be started.
         """
+        if self._refused:
+            raise RanksError(self._refused)
         self._ranks += [None] * (size - len(self._ranks))
         for index in range(size):
             rank = self._ranks[index]
@@ -252,6 +255,7 @@ class Pool:
             answer = self._answer(self._template)
             if isinstance(answer, Refused):
                 rank.close()
+                self._refused = answer.reason if answer.for_good else ""
                 if answer.fatal:
                     raise RanksError(answer.reason)
                 self.reason_for_no_forks = answer.reason

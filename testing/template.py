@@ -154,9 +154,8 @@ def main() -> None:
 
         torch.set_num_threads(1)
     except BaseException:
-        pipe.send(
-            Refused(f"the process that should fork ranks has failed:\n{traceback.format_exc()}", fatal=True)
-        )
+        reason = f"the process that should fork ranks has failed:\n{traceback.format_exc()}"
+        pipe.send(Refused(reason, fatal=True, for_good=True))
         raise
     _warm_up()
     if not alone:

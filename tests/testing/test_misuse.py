@@ -128,3 +128,21 @@ def test_failures_of_two_workers_of_xdist(inner_pytest):
     done = inner_pytest(FAILS, "-n", "2", status=1)
     assert done.outcomes == {f"test_it[{number}]": "failed" for number in range(6)}, done.output
     assert done.output.count("rank 0: failed") == 6
+
+
+ONCE = """
+import os
+def pytest_sessionstart(session):
+    with open("started", "a") as file:
+        file.write("x")
+    if os.path.getsize("started") > 1:
+        raise ValueError("of the second session")
+"""
+
+
+def test_a_process_that_fails_for_good_is_started_once(inner_pytest, tmp_path):
+    (tmp_path / "conftest.py").write_text(ONCE)
+    done = inner_pytest(FAILS, status=1)
+    assert set(done.outcomes.values()) == {"error"} and len(done.outcomes) == 6, done.output
+    assert "ValueError: of the second session" in done.told("ERROR at setup of test_it[5]")
+    assert (tmp_path / "started").read_text() == "xx"  # pytest's own session, and that for the ranks

@@ -1,14 +1,32 @@
 """Forks that end with their parent, and how they ended."""
 
 import contextlib
+import ctypes
+import dataclasses
 import os
 import signal
 
 from .parent_death import signal_at_death_of_parent
 
+_PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 # A process that forks ranks leaves them to the process that it serves. Schedulers send SIGTERM to every
 # process of a job. Ranks that then save their state need their parent until they have ended.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+@dataclasses.dataclass(frozen=True)
+class Started:
+    """What a process that forks ranks sends when it has forked one."""
+
+    pid: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """What it sends when a fork has ended."""
+
+    pid: int
+    status: int  # as subprocess.Popen.returncode: -n if signal n ended it
 
 
 def end_with_parent(parent: int) -> None:
@@ -25,6 +43,17 @@ def close_inherited() -> None:
             # What Python opens is not inheritable. This is the shell's, and whoever started vrun.
             if descriptor > 2 and os.get_inheritable(descriptor):
                 os.close(descriptor)
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of what its children leave behind, so that it can be found and ended."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def children() -> set[int]:
+    """Returns the processes that the main thread of this process has started, or has adopted."""
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return set(map(int, file.read().split()))
 
 
 def threads_besides_this_one() -> int:

@@ -53,7 +53,7 @@ class Template:
         except (EOFError, OSError, TimeoutError) as error:
             self.close()  # or it would fork the rank later
             answer = template.Refused(f"the process that should fork them does not answer ({error!r})")
-        if isinstance(answer, template.Started):
+        if isinstance(answer, forks.Started):
             self._ended.pop(answer.pid, None)  # of an earlier rank, whose pid is used again
             self._running.add(answer.pid)
             return ForkedRank(answer.pid, self)
@@ -92,7 +92,7 @@ class Template:
         self._ended.update(dict.fromkeys(self._running, -signal.SIGKILL))
         self._running.clear()
 
-    def _receive(self, until: float) -> "template.Started | template.Refused | None":
+    def _receive(self, until: float) -> "forks.Started | template.Refused | None":
         """Reads one message. Keeps the end of a rank and returns None for it; returns what answers a job."""
         if not self._pipe.poll(max(0.0, until - time.monotonic())):
             raise TimeoutError
@@ -100,7 +100,7 @@ class Template:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, forks.SIGNALS)
         try:
             message = self._pipe.recv()
-            if not isinstance(message, template.Ended):
+            if not isinstance(message, forks.Ended):
                 return message
             self._ended[message.pid] = message.status
             self._running.discard(message.pid)

@@ -21,11 +21,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 
 from . import blas_threads, forked_rank, forks
 from .forked_rank import Job
-
-
-@dataclasses.dataclass(frozen=True)
-class Started:
-    pid: int
+from .forks import Ended, Started
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,12 +30,6 @@ class Refused:
 
     reason: str
     fatal: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Ended:
-    pid: int
-    status: int  # as subprocess.Popen.returncode: -n if signal n ended it
 
 
 def start(modules: Sequence[str], folder: str) -> tuple[int, Connection]:

@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vccl.launch import forks
+
 # Threads that torch, the cards and the backend keep for good, by the beginnings of their names.
 _KEPT_THREADS = ("pt_", "vdev", "vccl", "cuda", "tqdm_monitor")
 # Descriptors that they keep, by the beginnings of what they lead to: the memory of cards and of peers.
@@ -179,8 +181,7 @@ def _threads_of_inductor() -> set[threading.Thread]:
 
 def _children() -> set[int]:
     """Returns the processes that this one has started, without multiprocessing's tracker."""
-    with open(f"/proc/self/task/{os.getpid()}/children") as file:
-        return set(map(int, file.read().split())) - {_tracker("_pid")}
+    return forks.children() - {_tracker("_pid")}
 
 
 def _tracker(attribute: str) -> int | None:

@@ -52,10 +52,3 @@ def write() -> None:
         _measuring.stop()
         _measuring.save()
         _measuring.start()
-
-
-def stop() -> None:
-    """Ends the measurement, and writes what is left."""
-    if _measuring is not None:
-        _measuring.stop()
-        _measuring.save()

@@ -1,4 +1,7 @@
-"""What pytest's process, the template and the ranks send each other. All are pickled, over Unix sockets."""
+"""What pytest's process, the template and the ranks send each other. All are pickled, over Unix sockets.
+
+The template also sends Started and Ended of vccl.launch.forks.
+"""
 
 import dataclasses
 import enum
@@ -52,11 +55,6 @@ class Fork:
 
 
 @dataclasses.dataclass(frozen=True)
-class Forked:
-    pid: int
-
-
-@dataclasses.dataclass(frozen=True)
 class Refused:
     """The template cannot fork. If ``fatal``, a process of its own for the rank could not do better.
 
@@ -66,12 +64,6 @@ class Refused:
     reason: str
     fatal: bool = False
     for_good: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Ended:
-    pid: int
-    status: int  # as subprocess.Popen.returncode: -n if signal n ended it
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,9 +13,10 @@ from multiprocessing.connection import Connection, Pipe
 from multiprocessing.reduction import send_handle
 from typing import Any
 
+from vccl.launch.forks import Ended, Started
 from vccl.launch.hosts import kill_tree
 
-from .messages import Begin, Ended, Fork, Forked, Refused
+from .messages import Begin, Fork, Refused
 
 # Seconds for imports, of torch and of the tests.
 _SECONDS_TO_IMPORT = 600.0
@@ -199,7 +200,7 @@ class Pool:
         self._retired.append(rank)
 
     def kill(self, rank: Rank) -> None:
-        """Ends a rank at once. What it has printed can still be read, until ``close_outputs``."""
+        """Ends a rank at once. What it has printed can be read until ranks are started again."""
         self._forget(rank)
         rank.kill()
         self._retired.append(rank)
@@ -295,7 +296,7 @@ class Pool:
     def _request(self, index: int, file: str) -> Fork:
         return Fork(file, self._environment, index in self._terminals)
 
-    def _answer(self, starter: Starter) -> Forked | Refused:
+    def _answer(self, starter: Starter) -> Started | Refused:
         until = time.monotonic() + _SECONDS_TO_IMPORT
         while starter.pipe.poll(max(0.0, until - time.monotonic())):
             message = starter.pipe.recv()

@@ -82,7 +82,6 @@ class RankProcess:
     def _run(self, call: RunTest | RunFunction) -> Done:
         store = self._connected(call)
         before = cleanliness.Snapshot(call.place.device)
-        environment = dict(os.environ)
         self._failed = False
         result, error, unfinished = None, "", []
         try:
@@ -93,9 +92,8 @@ class RankProcess:
             error = _text_of(failure)
             # pytest.exit() and Ctrl-C leave fixtures behind that no other test must find.
             unfinished = ["an unfinished test"] if isinstance(call, RunTest) else []
-        _take_back_variables(environment, call)
         plugin = self._collection.plugin
-        warned = tuple(plugin.warnings) if isinstance(call, RunTest) else ()
+        warned = tuple(plugin.warnings)
         plugin.begin_test(None, lambda at: None)
         try:
             left = before.restore()
@@ -154,7 +152,6 @@ def become(pipe: Connection, collection: Collection) -> NoReturn:
     except BaseException:
         traceback.print_exc()
         status = 1
-    coverage.stop()
     _flush()
     os._exit(status)
 
@@ -185,15 +182,6 @@ def _text_of(failure: BaseException) -> str:
     while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, world.__file__):
         trace = trace.tb_next
     return "".join(traceback.format_exception(type(failure), failure, trace or failure.__traceback__))
-
-
-def _take_back_variables(environment: dict[str, str], call: RunTest | RunFunction) -> None:
-    """Removes the variables that the world has set, and no others."""
-    for name in world.variables(call.place):
-        if name in environment:
-            os.environ[name] = environment[name]
-        else:
-            os.environ.pop(name, None)
 
 
 def _abort_groups() -> None:

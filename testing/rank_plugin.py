@@ -75,9 +75,7 @@ class RankPlugin:
         self.on_failure(time.monotonic())
 
     @pytest.hookimpl
-    def pytest_warning_recorded(
-        self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: Any
-    ) -> None:
+    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
         category = warning_message.category
         self.warnings.append(
             {
@@ -86,9 +84,6 @@ class RankPlugin:
                 "text": str(warning_message.message),
                 "filename": warning_message.filename,
                 "lineno": warning_message.lineno,
-                "when": when,
-                "nodeid": nodeid,
-                "location": location,
             }
         )
 

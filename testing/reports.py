@@ -46,9 +46,7 @@ def reports_of(
     failure (xfail) of one rank is the test's, although the other ranks then fail in another way.
     """
     ranks = [_Reports(item, outcome) for outcome in outcomes]
-    failures = sorted(
-        (failure for rank in ranks for failure in rank.failures), key=lambda failure: failure.at
-    )
+    failures = _in_order(ranks)
     sections = _sections(outcomes, [rank.by_phase for rank in ranks])
     phases = {phase: [rank.by_phase[phase] for rank in ranks if phase in rank.by_phase] for phase in _PHASES}
     first = failures[0] if failures else None
@@ -76,6 +74,7 @@ class Told:
 
     parts: list[tuple[str, str]]  # headlines and texts of failures, the first failure first
     sections: list[tuple[str, str]]  # what ranks have printed
+    place: tuple[str, int]  # file and line of the test
     message: str  # of the first failure, in a line
 
     def __str__(self) -> str:
@@ -84,12 +83,13 @@ class Told:
 
 def told_of(item: pytest.Item, outcomes: Sequence[Outcome]) -> Told:
     """Returns what became of a function on ranks."""
-    failures = sorted(
-        (failure for outcome in outcomes for failure in _Reports(item, outcome, is_test=False).failures),
-        key=lambda failure: failure.at,
-    )
+    failures = _in_order([_Reports(item, outcome, is_test=False) for outcome in outcomes])
     sections = _sections(outcomes, [{} for _ in outcomes])
-    return Told(_parts(failures), sections, _message_of(failures) if failures else "")
+    return Told(_parts(failures), sections, _place_of(item), _message_of(failures) if failures else "")
+
+
+def _place_of(item: pytest.Item) -> tuple[str, int]:
+    return str(item.location[0]), (item.location[1] or 0) + 1
 
 
 class _Reports:
@@ -154,6 +154,10 @@ class _Reports:
         self.failures.append(Failure([outcome.rank], at, headline, message, text, "call"))
 
 
+def _in_order(ranks: Iterable[_Reports]) -> list[Failure]:
+    return sorted((failure for rank in ranks for failure in rank.failures), key=lambda failure: failure.at)
+
+
 def how_it_ended(status: int) -> str:
     """Returns "killed by SIGKILL", or "ended with status 3 in the middle of the test"."""
     if status >= 0:
@@ -188,7 +192,7 @@ def _failed(
     if first.is_expected and first.report is not None:
         return first.report
     crash = getattr(first.report and first.report.longrepr, "reprcrash", None)
-    place = (crash.path, crash.lineno) if crash else (str(item.location[0]), (item.location[1] or 0) + 1)
+    place = (crash.path, crash.lineno) if crash else _place_of(item)
     longrepr = represent(_parts(failures), place, _message_of(failures))
     return _report(item, first.phase, "failed", longrepr, reports)
 

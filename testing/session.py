@@ -14,7 +14,7 @@ from _pytest.skipping import evaluate_skip_marks
 
 from . import coverage, reports
 from .helpers import ranks_as_text
-from .messages import Begin, RunFunction, RunTest
+from .messages import Begin, Place, RunFunction, RunTest
 from .pool import Pool, RanksError
 from .ports import reserved_port
 from .running import Outcome, run_on
@@ -95,9 +95,11 @@ class RanksSession:
                 outcomes, started = self._run_test(item, wanted)
                 return outcomes, reports.reports_of(item, outcomes, started, self._represent)
             refuse = functools.partial(pytest.skip, reason)
-        except (ValueError, RanksError) as error:
-            refuse = functools.partial(pytest.fail, str(error), pytrace=False)
-        except pytest.fail.Exception as error:  # of a condition of skipif
+        except (
+            ValueError,
+            RanksError,
+            pytest.fail.Exception,
+        ) as error:  # the last is of a condition of skipif
             refuse = functools.partial(pytest.fail, str(error), pytrace=False)
         return [], self._reports_without_ranks(item, refuse)
 
@@ -127,18 +129,12 @@ class RanksSession:
             raise ValueError(f"{function.__qualname__}: a function for ranks stands at the top of its module")
         if not set(dying) <= set(range(wanted.size)):
             raise ValueError(f"dying={list(dying)}: there are {wanted.size} ranks")
-        pool, number = self._pool_for(wanted)
-        wanted = wanted.with_variables(self._changed_variables())
-        address, item = pool.address, self._running_item()
+        item = self._running_item()
 
-        def call_of(rank: int, pids: tuple[int, ...]) -> RunFunction:
-            place = wanted.place(rank, pids, address, number, free_port)
+        def call_of(place: Place) -> RunFunction:
             return RunFunction(place, function.__module__, function.__qualname__, tuple(args))
 
-        with reserved_port() as free_port:
-            outcomes, _ = run_on(pool, str(item.path), wanted.size, call_of, wanted.timeout, dying)
-        if self.settings.fresh:
-            self.renew()
+        outcomes, _ = self._run_on_ranks(item, wanted, call_of, dying)
         self._tell_warnings(item, outcomes)
         return outcomes
 
@@ -176,22 +172,37 @@ class RanksSession:
         return self.item
 
     def _run_test(self, item: pytest.Item, wanted: Wanted) -> tuple[list[Outcome], float]:
-        pool, number = self._pool_for(wanted)
-        wanted = wanted.with_variables(self._changed_variables())
-        address, folder = pool.address, self._folder(item, number)
+        """Runs a test on its ranks. Returns what ``run_on`` returns."""
 
-        def call_of(rank: int, pids: tuple[int, ...]) -> RunTest:
-            place = wanted.place(rank, pids, address, number, free_port)
-            return RunTest(place, str(item.path), item.nodeid, folder)
+        def call_of(place: Place) -> RunTest:
+            return RunTest(place, str(item.path), item.nodeid, self._folder(item, place.number))
 
         debugged = self.settings.rank_of_debugger
         terminal = self._terminal() if debugged is not None else None
         try:
-            with reserved_port() as free_port:
-                ran = run_on(pool, str(item.path), wanted.size, call_of, wanted.timeout, (), debugged)
+            return self._run_on_ranks(item, wanted, call_of, debugged=debugged)
         finally:
             if terminal is not None:
                 terminal.resume_global_capture()
+
+    def _run_on_ranks(
+        self,
+        item: pytest.Item,
+        wanted: Wanted,
+        call_of: Callable[[Place], RunTest | RunFunction],
+        dying: Sequence[int] = (),
+        debugged: int | None = None,
+    ) -> tuple[list[Outcome], float]:
+        """Runs a call in a world of ranks that know the file of a test. Returns what ``run_on`` returns."""
+        pool, number = self._pool_for(wanted)
+        wanted = wanted.with_variables(self._changed_variables())
+        address = pool.address
+
+        def call_of_rank(rank: int, pids: tuple[int, ...]) -> RunTest | RunFunction:
+            return call_of(wanted.place(rank, pids, address, number, free_port))
+
+        with reserved_port() as free_port:
+            ran = run_on(pool, str(item.path), wanted.size, call_of_rank, wanted.timeout, dying, debugged)
         if self.settings.fresh:
             self.renew()
         return ran

@@ -6,7 +6,6 @@ is such a process by itself, and serves as the rank after its first collection.
 """
 
 import contextlib
-import ctypes
 import faulthandler
 import gc
 import os
@@ -18,12 +17,11 @@ from multiprocessing.reduction import recv_handle
 from typing import NoReturn
 
 from vccl.launch import forks
+from vccl.launch.forks import Ended, Started
 
 from . import coverage
 from .collection import Collection, CollectionError
-from .messages import Begin, Ended, Fork, Forked, Refused
-
-_PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
+from .messages import Begin, Fork, Refused
 
 
 class Template:
@@ -55,7 +53,7 @@ class Template:
 
     def _end_orphans(self) -> None:
         """Ends what a rank has started and left. The kernel has made this process the parent."""
-        for pid in children():
+        for pid in forks.children():
             if pid in self._running.values():
                 continue
             with contextlib.suppress(ProcessLookupError, ChildProcessError):
@@ -80,7 +78,7 @@ class Template:
                     os.close(other)
                 serve_as_rank(self._collection, request, handles)
             self._running[descriptor] = pid
-            self._pipe.send(Forked(pid))
+            self._pipe.send(Started(pid))
         finally:
             for handle in handles:
                 os.close(handle)
@@ -125,16 +123,6 @@ def _warm_up() -> None:
     dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
-def children() -> list[int]:
-    """Returns the processes whose parent is this one."""
-    with open(f"/proc/self/task/{os.getpid()}/children") as file:
-        return list(map(int, file.read().split()))
-
-
-def _adopt_orphans() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
 def _mask() -> set[int | signal.Signals]:
     return signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
@@ -159,7 +147,7 @@ def main() -> None:
         raise
     _warm_up()
     if not alone:
-        _adopt_orphans()
+        forks.adopt_orphans()
         Template(pipe, collection).serve()
         return
     request: Fork = pipe.recv()
@@ -169,7 +157,7 @@ def main() -> None:
     except CollectionError as error:
         pipe.send(Refused(str(error), fatal=True))
         return
-    pipe.send(Forked(os.getpid()))
+    pipe.send(Started(os.getpid()))
     serve_as_rank(collection, request, handles)
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import datetime
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from .messages import Place
@@ -93,7 +93,7 @@ def current() -> World:
 
 @contextlib.contextmanager
 def entered(place: Place, store: "dist.Store") -> Iterator[World]:
-    """Makes this process a rank of a world, with its card current, inside a ``with`` block.
+    """Makes this process a rank of a world, with its card and its variables, inside a ``with`` block.
 
     Args:
         store: of all calls.
@@ -102,22 +102,30 @@ def entered(place: Place, store: "dist.Store") -> Iterator[World]:
     import torch
     import torch.distributed as dist
 
-    for name, value in variables(place).items():
+    own = _variables(place)
+    before = {name: os.environ.get(name) for name in own}
+    try:
+        _set_variables(own)
+        if place.device != "cpu":
+            torch.accelerator.set_device_index(place.rank)
+            torch.get_device_module(place.device).manual_seed(torch.initial_seed())
+        _current = World(place, dist.PrefixStore(f"call_{place.number}", store))
+        yield _current
+    finally:
+        _current = None
+        _set_variables(before)
+
+
+def _set_variables(values: Mapping[str, str | None]) -> None:
+    """Sets environment variables, and removes those that are None."""
+    for name, value in values.items():
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    if place.device != "cpu":
-        torch.accelerator.set_device_index(place.rank)
-        torch.get_device_module(place.device).manual_seed(torch.initial_seed())
-    _current = World(place, dist.PrefixStore(f"call_{place.number}", store))
-    try:
-        yield _current
-    finally:
-        _current = None
 
 
-def variables(place: Place) -> dict[str, str | None]:
+def _variables(place: Place) -> dict[str, str | None]:
     """Returns torchrun's variables for a rank, and those of the test."""
     mine = place.hosts[place.rank] if place.hosts else ""
     peers = [rank for rank in range(place.size) if not place.hosts or place.hosts[rank] == mine]

@@ -98,12 +98,11 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
+def pytest_runtest_makereport(call: pytest.CallInfo[Any]) -> Iterator[None]:
     report: Any = yield
     told = getattr(call.excinfo and call.excinfo.value, "told", None)
     if report.failed and told is not None and hasattr(told, "parts"):  # it is a RankFailed
-        place = (str(item.location[0]), (item.location[1] or 0) + 1)
-        report.longrepr = RanksRepr(told.parts, place, told.message)
+        report.longrepr = RanksRepr(told.parts, told.place, told.message)
         report.sections += told.sections
     return report
 

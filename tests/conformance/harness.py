@@ -5,7 +5,6 @@ that has imported everything, and has neither started a thread nor touched a car
 milliseconds.
 """
 
-import ctypes
 import os
 import signal
 import time
@@ -14,13 +13,7 @@ import types
 import unittest
 from collections.abc import Callable, Iterable, Iterator
 
-# prctl(2): orphans of a rank become ours, so that they can be found and ended.
-_PR_SET_CHILD_SUBREAPER = 36
-
-
-def adopt_orphans() -> None:
-    """Makes this process the parent of whatever its ranks leave behind."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+from vccl.launch import forks
 
 
 def make_case(module: types.ModuleType, tests: type) -> type:
@@ -69,9 +62,7 @@ def end_orphans() -> None:
     """Kills and reaps every child that this process has left."""
     while True:
         try:
-            with open(f"/proc/self/task/{os.getpid()}/children") as file:
-                children = [int(pid) for pid in file.read().split()]
-            if not children:
+            if not (children := forks.children()):
                 return
             for pid in children:
                 os.kill(pid, signal.SIGKILL)

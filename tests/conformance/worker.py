@@ -22,7 +22,9 @@ def main() -> None:
     import harness
     import suite
 
-    harness.adopt_orphans()
+    from vccl.launch import forks
+
+    forks.adopt_orphans()
     with tempfile.TemporaryDirectory() as folder:
         module = suite.load(options.backend, options.device, options.world, f"file://{folder}/unused")
         tests = module.DistributedTest._DistTestBase

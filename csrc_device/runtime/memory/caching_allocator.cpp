@@ -44,7 +44,7 @@ CachingAllocator::Impl::~Impl() {
   for (auto& [queue, waiting] : pending) {
     for (auto& entry : waiting) firsts.insert(entry.block);
   }
-  for (auto& [queue, pool] : pools) {
+  for (auto& [key, pool] : pools) {
     firsts.insert(pool->small.begin(), pool->small.end());
     firsts.insert(pool->large.begin(), pool->large.end());
   }
@@ -53,11 +53,12 @@ CachingAllocator::Impl::~Impl() {
 
 // --- finding a block ---
 
-Pool& CachingAllocator::Impl::pool_of(const std::shared_ptr<Queue>& queue) {
-  auto& pool = pools[queue.get()];
+Pool& CachingAllocator::Impl::pool_of(const std::shared_ptr<Queue>& queue, PoolNumber number) {
+  auto& pool = pools[{queue.get(), number}];
   if (!pool) {
     pool = std::make_unique<Pool>();
     pool->queue = queue;
+    pool->number = number;
   }
   return *pool;
 }
@@ -250,7 +251,8 @@ CachingAllocator::~CachingAllocator() = default;
 // Sizes are rounded up to a multiple of 512 bytes (kUnit) up to 1 MiB (kSmallLimit), and to a multiple of 4
 // KiB (kLargeUnit) above. Where no free block is large enough, reserve_segment() takes a segment from the
 // card, in multiples of 2 MiB (kSegmentUnit).
-std::byte* CachingAllocator::allocate(std::size_t bytes, const std::shared_ptr<Stream>& stream) {
+std::byte* CachingAllocator::allocate(std::size_t bytes, const std::shared_ptr<Stream>& stream,
+                                      PoolNumber number) {
   if (impl_->made.inherited()) throw BadFork();
   if (bytes == 0 || !stream) throw InvalidArgument("allocate: needs a size above 0 and a stream");
   std::vector<Event> reached;  // destroyed without the lock, like the next
@@ -260,7 +262,9 @@ std::byte* CachingAllocator::allocate(std::size_t bytes, const std::shared_ptr<S
   const bool small = bytes <= kSmallLimit;
   const std::size_t size = round_up(bytes, small ? kUnit : kLargeUnit);
   reached = impl_->collect_pending();
-  Pool& pool = impl_->pool_of(stream->queue());
+  if (number >= kFirstPrivatePool && !impl_->private_pools.contains(number))
+    throw InvalidArgument("allocate: the private pool has no users");
+  Pool& pool = impl_->pool_of(stream->queue(), number);
   Block* block = impl_->find_or_reserve(pool, size, small, users);
   if (!block) block = impl_->retry(lock, pool, size, small, users);
   if (!block) impl_->throw_out_of_memory(bytes);

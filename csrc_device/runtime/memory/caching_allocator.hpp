@@ -12,6 +12,20 @@
 
 namespace vdev {
 
+/// Says in whose order the blocks of a pool are allocated and freed. Every queue has pools of its own, one
+/// for each number.
+using PoolNumber = std::uint64_t;
+
+/// The program allocates and frees the blocks, in the order of the host. Tasks that are queued may still use
+/// a block that is free.
+inline constexpr PoolNumber kProgramPool = 0;
+/// Running tasks allocate and free the blocks, in the order of the stream. No task uses a block that is free.
+/// The two orders differ, so a block never goes from one of these pools to the other while its queue has
+/// tasks.
+inline constexpr PoolNumber kScratchPool = 1;
+/// The numbers from here on are private pools: see CachingAllocator::new_pool().
+inline constexpr PoolNumber kFirstPrivatePool = 2;
+
 /// Holds the figures that torch.cuda.memory_stats shows: bytes and counts since the start, and peaks since
 /// the last reset.
 struct AllocatorStats {
@@ -42,20 +56,35 @@ class CachingAllocator {
   explicit CachingAllocator(Arena& arena, int card);
   ~CachingAllocator();
 
-  /// Returns a block of `bytes` > 0 bytes that belongs to `stream`. The block is aligned to 512 bytes, above
-  /// 1 MiB to 4096. When there is no room, the call waits for blocks that other streams still use and does
-  /// what empty_cache() does; if there is no room then, it throws OutOfMemory. Inside a task the call does
-  /// not wait, and a request beyond the limit throws at once. Throws BadFork in a forked child, as do
-  /// record_stream(), lend(), empty_cache() and set_limit(); the other members do nothing in a forked child.
-  std::byte* allocate(std::size_t bytes, const std::shared_ptr<Stream>& stream);
-  /// Takes back the block that allocate() returned as `p`, which lend() may delay. Throws InvalidArgument for
-  /// any other pointer. Never waits for a stream.
+  /// Returns a block of `bytes` > 0 bytes from the pool `pool` of `stream`. The block is aligned to 512
+  /// bytes, above 1 MiB to 4096. When there is no room, the call waits for blocks that other streams still
+  /// use and does what empty_cache() does; if there is no room then, it throws OutOfMemory. Inside a task the
+  /// call does not wait, and a request beyond the limit throws at once. Throws BadFork in a forked child, as
+  /// do record_stream(), lend(), empty_cache() and set_limit(); the other members do nothing in a forked
+  /// child.
+  std::byte* allocate(std::size_t bytes, const std::shared_ptr<Stream>& stream,
+                      PoolNumber pool = kProgramPool);
+  /// Takes the block that allocate() returned as `p` back into its pool, which lend() may delay. A block of
+  /// the scratch pool is freed by a task of the block's stream, or when no task uses the block any more.
+  /// Throws InvalidArgument for any other pointer. Never waits for a stream.
   void free(std::byte* p);
   /// Says that `stream` uses the block at `p`, too: once freed, the block is not reused before `stream` has
   /// passed the point of the free.
   void record_stream(std::byte* p, const std::shared_ptr<Stream>& stream);
   /// Returns the size of the block at `p`, as handed out, or 0 when no live block begins at `p`.
   std::size_t size_of(const std::byte* p) const;
+
+  /// Makes a private pool with one user, the caller. The memory of a private pool stays reserved for it while
+  /// it has users, even if all blocks are free: a graph that was captured writes to the blocks whenever it is
+  /// replayed. With the last user gone, empty_cache() returns the free segments.
+  PoolNumber new_pool();
+  /// Adds a user. Returns false if the pool has none any more, or was never made.
+  bool retain_pool(PoolNumber pool);
+  /// Call this when `stream` gets tasks that use free blocks of the private pool. The pool's memory is not
+  /// returned while the stream is busy.
+  void use_pool(PoolNumber pool, const std::shared_ptr<Stream>& stream);
+  /// Takes one user away. Does nothing in a forked child.
+  void release_pool(PoolNumber pool) noexcept;
 
   /// Lends the live block that contains [p, p + bytes) to other processes, and counts one more message that
   /// names it in the ledger of this process. A lent block that is freed stays what it was, in the figures,
@@ -70,7 +99,8 @@ class CachingAllocator {
   /// Frees the lent blocks that the program has freed, and that nobody needs any more.
   void collect_lent();
 
-  /// Returns whole free segments to the system, once the tasks that may use them have run.
+  /// Returns whole free segments to the system, once the tasks that may use them have run. The segments of
+  /// private pools that have users stay.
   void empty_cache();
   AllocatorStats stats() const;
   void reset_accumulated_stats();

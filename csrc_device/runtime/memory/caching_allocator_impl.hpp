@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -70,14 +71,34 @@ struct BySize {
   }
 };
 
-/// Holds the free blocks of one stream. The pool keeps the Queue and not the Stream alive, because the
-/// Stream's destructor runs the queued tasks, which may be any code.
+/// Holds the free blocks of one stream and one pool number. The pool keeps the Queue and not the Stream
+/// alive, because the Stream's destructor runs the queued tasks, which may be any code.
 struct Pool {
   std::shared_ptr<Queue> queue;
+  PoolNumber number = kProgramPool;
   std::set<Block*, BySize> small, large;
   std::size_t segments = 0;
 
   std::set<Block*, BySize>& free_blocks(bool is_small) { return is_small ? small : large; }
+};
+
+/// Names a pool of a queue.
+struct PoolKey {
+  Queue* queue;
+  PoolNumber number;
+  bool operator==(const PoolKey&) const = default;
+};
+
+struct PoolKeyHash {
+  std::size_t operator()(const PoolKey& key) const {
+    return std::hash<Queue*>()(key.queue) ^ (static_cast<std::size_t>(key.number) * 0x9e3779b97f4a7c15U);
+  }
+};
+
+/// Holds who uses the private pools of one number.
+struct PrivatePool {
+  std::size_t users = 1;
+  std::vector<std::shared_ptr<Queue>> queues;  // the queues that use_pool() named
 };
 
 /// Pairs a freed block that a stream may still use with the point after which the stream no longer uses it.
@@ -114,7 +135,9 @@ struct CachingAllocator::Impl {
   void return_segments(std::unique_lock<std::mutex>& lock);
   std::vector<std::shared_ptr<Queue>> return_idle_segments();
   void return_segment(Block* block);
-  Pool& pool_of(const std::shared_ptr<Queue>& queue);
+  bool may_lose_segments(const Pool& pool, Queues& busy) const;
+  void forget_private_pools();
+  Pool& pool_of(const std::shared_ptr<Queue>& queue, PoolNumber number);
   [[noreturn]] void throw_out_of_memory(std::size_t bytes, const char* why = "");
   void unbook(Block* block);
   std::byte* hand_out(std::unique_lock<std::mutex>& lock, Block* block, std::size_t bytes, std::size_t size);
@@ -128,7 +151,9 @@ struct CachingAllocator::Impl {
   mutable std::mutex mutex;
   FreeRanges ranges;
   std::size_t limit;
-  std::unordered_map<Queue*, std::unique_ptr<Pool>> pools;
+  std::unordered_map<PoolKey, std::unique_ptr<Pool>, PoolKeyHash> pools;
+  std::unordered_map<PoolNumber, PrivatePool> private_pools;
+  PoolNumber last_private_pool = kFirstPrivatePool - 1;
   std::unordered_map<const std::byte*, Block*> live;  // the blocks that are handed out
   std::unordered_map<std::size_t, std::unique_ptr<Segment>> segments;
   std::unordered_map<Queue*, std::deque<PendingFree>> pending;

@@ -29,11 +29,12 @@ std::string in_units(std::size_t bytes) {
 
 }  // namespace
 
-/// Moves the whole free segments of streams that are gone to `pool`.
+/// Moves the whole free segments of streams that are gone to `pool`. Those of private pools stay, because a
+/// graph may outlive the stream that it was captured on.
 void CachingAllocator::Impl::adopt_orphans(Pool& pool) {
   for (auto it = pools.begin(); it != pools.end();) {
     Pool& orphan = *it->second;
-    if (&orphan == &pool || !orphan.queue->finished_for_good()) {
+    if (&orphan == &pool || orphan.number >= kFirstPrivatePool || !orphan.queue->finished_for_good()) {
       ++it;
       continue;
     }
@@ -105,8 +106,26 @@ void CachingAllocator::Impl::return_segment(Block* block) {
   take(stats.segment, small, 1);
 }
 
-/// Returns the whole free segments of idle streams to the system; no queued task of such a stream can use
-/// them. The result has the queues of the other streams that have such segments.
+/// Returns whether no task can use the free blocks of `pool`, now or later. Adds the queues whose tasks may
+/// use them for the time being to `busy`. The order of the stream has freed the blocks of a scratch pool, so
+/// no task uses them.
+bool CachingAllocator::Impl::may_lose_segments(const Pool& pool, Queues& busy) const {
+  if (pool.number == kScratchPool) return true;
+  const auto before = busy.size();
+  const auto check = [&](const auto& queue) {
+    if (!queue->idle()) busy.push_back(queue);
+  };
+  if (pool.number >= kFirstPrivatePool) {
+    const auto& users = private_pools.at(pool.number);
+    if (users.users != 0) return false;
+    std::ranges::for_each(users.queues, check);
+  }
+  check(pool.queue);
+  return busy.size() == before;
+}
+
+/// Returns the whole free segments that no task can use to the system. The result has the queues whose tasks
+/// may use other free segments.
 std::vector<std::shared_ptr<Queue>> CachingAllocator::Impl::return_idle_segments() {
   std::vector<std::shared_ptr<Queue>> busy;
   for (auto& [key, pool] : pools) {
@@ -115,14 +134,24 @@ std::vector<std::shared_ptr<Queue>> CachingAllocator::Impl::return_idle_segments
       std::copy_if(blocks->begin(), blocks->end(), std::back_inserter(whole),
                    [](const Block* block) { return block->whole_segment(); });
     }
-    if (whole.empty()) continue;
-    if (!pool->queue->idle()) {
-      busy.push_back(pool->queue);
-      continue;
-    }
+    if (whole.empty() || !may_lose_segments(*pool, busy)) continue;
     for (Block* block : whole) return_segment(block);
   }
+  forget_private_pools();
   return busy;
+}
+
+/// Forgets the private pools that have neither users nor memory.
+void CachingAllocator::Impl::forget_private_pools() {
+  std::erase_if(pools, [&](const auto& entry) {
+    const Pool& pool = *entry.second;
+    return pool.number >= kFirstPrivatePool && pool.segments == 0 && private_pools.at(pool.number).users == 0;
+  });
+  std::erase_if(private_pools, [&](const auto& entry) {
+    return entry.second.users == 0 && std::ranges::none_of(pools, [&](const auto& other) {
+             return other.second->number == entry.first;
+           });
+  });
 }
 
 /// Returns whole free segments, as a synchronising cudaFree does. The streams that use them are drained

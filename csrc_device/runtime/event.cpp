@@ -1,16 +1,41 @@
 #include "csrc_device/runtime/event.hpp"
 
+#include <string>
+
+#include "base/text.hpp"
+#include "csrc_device/runtime/capture.hpp"
+#include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/queue.hpp"
 
 namespace vdev {
 
+namespace {
+
+void refuse_captured_point(const std::shared_ptr<Completion>& point, const char* what) {
+  if (!point || !point->captured) [[likely]] {
+    return;
+  }
+  const std::string text =
+      base::text("operation not permitted on an event last recorded in a capturing stream: ", what);
+  point->captured->capture->invalidate(text);
+  throw Error(text);
+}
+
+}  // namespace
+
+bool Event::captured() const {
+  return completion_ && completion_->captured;
+}
+
 bool Event::reached() const {
+  refuse_captured_point(completion_, "a query");
   if (!completion_ || completion_->reached()) return true;
   completion_->queue->nudge();
   return false;
 }
 
 void Event::wait() const {
+  refuse_captured_point(completion_, "a wait of the host");
   if (completion_ && !completion_->reached()) completion_->queue->help_until(completion_->sequence);
 }
 
@@ -27,6 +52,7 @@ void Event::raise_error() const {
 }
 
 bool Event::wait_for(std::int64_t nanoseconds) const {
+  refuse_captured_point(completion_, "a wait of the host");
   return !completion_ || completion_->reached() ||
          completion_->queue->wait_until(completion_->sequence, nanoseconds);
 }

@@ -12,13 +12,16 @@ struct Completion;  // the shared state of one recorded point (queue.hpp)
 
 /// An Event is a copyable handle to one recorded point of a stream. A default-made Event was never recorded
 /// and counts as reached. An Event does not keep the stream alive; when the stream is gone, all its points
-/// are reached. Thread-safe.
+/// are reached. An Event that was recorded while its stream was captured is a place in a graph. Streams may
+/// wait for it during the capture; reached() and the waits of the host throw Error. Thread-safe.
 class Event {
  public:
   Event() = default;
   explicit Event(std::shared_ptr<Completion> completion) : completion_(std::move(completion)) {}
 
   bool recorded() const { return completion_ != nullptr; }
+  /// Returns true for a place in a graph.
+  bool captured() const;
   /// Returns true once every task before the point has run. Never blocks.
   bool reached() const;
   /// Blocks until the point is reached. If no worker runs the stream's queued tasks, the caller runs them

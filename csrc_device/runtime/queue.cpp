@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "csrc_device/runtime/capture.hpp"
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/streams/deferred_task_timer.hpp"
 
@@ -56,7 +57,10 @@ void report_failure(FailurePtr failure) {
 }
 
 FailurePtr failure_before_this_task() {
-  return frames != nullptr ? first_standing(frames->queue->failures_, frames->epoch) : nullptr;
+  if (frames == nullptr) return nullptr;
+  // A replayed graph is one item, whose earlier tasks may have failed.
+  if (auto failure = first_standing(frames->failures, frames->epoch)) return failure;
+  return first_standing(frames->queue->failures_, frames->epoch);
 }
 
 void raise_failure(const Completion& point, std::uint64_t epoch) {
@@ -98,6 +102,7 @@ bool Queue::inside_task() noexcept {
 
 void Queue::enqueue(std::function<void()> task, Start start) {
   check_fork();
+  if (const auto capturing = capture(); capturing && capturing->add(*this, task)) return;
   const bool inside = running_here();  // a wait inside the queue's own task would never end
   const bool urgent = inside || (start == Start::kAtOnce && !blocking_);
   const bool waits = blocking_ && !inside;
@@ -113,6 +118,17 @@ void Queue::enqueue(std::function<void()> task, Start start) {
 
 std::shared_ptr<Completion> Queue::record() {
   check_fork();
+  if (const auto capturing = capture()) {
+    if (auto place = capturing->record(*this)) {
+      auto point = std::make_shared<Completion>(shared_from_this(), 0);
+      point->captured = std::move(place);
+      return point;
+    }
+  }
+  return record_uncaptured();
+}
+
+std::shared_ptr<Completion> Queue::record_uncaptured() {
   Lock lock(mutex_);
   const bool idle_now = items_.empty() && !running_.load(std::memory_order_relaxed);
   auto point =
@@ -134,6 +150,9 @@ std::shared_ptr<Completion> Queue::record() {
 void Queue::wait(const std::shared_ptr<Completion>& point) {
   check_fork();
   if (!point) return;
+  if (point->captured || captured_.load(std::memory_order_relaxed)) {
+    if (wait_in_capture(*point)) return;
+  }
   const bool reached = point->reached();
   const std::uint64_t epoch = error_epoch();
   if (reached && !is_live(point->error, epoch) && !first_standing(point->failures, epoch)) return;

@@ -25,6 +25,8 @@
 
 namespace vdev {
 
+class Capture;
+struct CapturedPoint;
 class Queue;
 
 /// Holds one error, which every stream that inherits it shares, so that the process raises it once.
@@ -46,6 +48,9 @@ struct Completion {
   /// Written before reached_at. Only threads that have seen reached_at set may read it.
   std::shared_ptr<ErrorRecord> error;
   std::vector<FailurePtr> failures;  // the queue's failures; read and written as `error` is
+  /// Set if the point was recorded in a capture. Such a point is never reached. Written before the Completion
+  /// is shared.
+  std::shared_ptr<const CapturedPoint> captured;
   /// The time at which the point was reached, in monotonic nanoseconds, 0 before. The release store pairs
   /// with the acquire load in reached(). It publishes `error`, `failures` and everything that the tasks
   /// before the point have written.
@@ -76,7 +81,15 @@ class Queue : public std::enable_shared_from_this<Queue> {
 
   void enqueue(std::function<void()> task, Start start);
   std::shared_ptr<Completion> record();
+  /// Does what record() does, but behind the tasks that really are queued if the queue is captured.
+  std::shared_ptr<Completion> record_uncaptured();
   void wait(const std::shared_ptr<Completion>& point);
+
+  /// Returns the capture that records what the queue is given, or null.
+  std::shared_ptr<Capture> capture() const;
+  /// Call these from Capture. begin_capture() returns false if the queue has a capture already.
+  bool begin_capture(std::shared_ptr<Capture> capture);
+  void end_capture();
 
   bool idle() const;
   /// Wakes the worker, or starts it, if items are queued that nobody runs. Call this before polling, or
@@ -162,6 +175,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   /// queue.
   using Trash = std::vector<std::shared_ptr<void>>;
 
+  bool wait_in_capture(const Completion& point);
   std::uint64_t push(Kind kind, bool urgent, std::function<void()> task, std::shared_ptr<Completion> point,
                      FailurePtr* reported = nullptr);
   void append(Kind kind, bool urgent, std::function<void()> task, std::shared_ptr<Completion> point,
@@ -221,6 +235,11 @@ class Queue : public std::enable_shared_from_this<Queue> {
   bool worker_asleep_ = false;
   bool closing_ = false;  // the worker ends once the queue is empty
   bool stopped_ = false;  // the worker ends, and none may be started
+
+  // Guarded by mutex_. The flag says whether there is a capture, so that other queues do without the lock. It
+  // is relaxed, because the capture itself is read under the lock.
+  std::shared_ptr<Capture> capture_;
+  std::atomic<bool> captured_{false};
 };
 
 /// Calls Queue::prompt() for every queue alive. Returns whether any call returned true.

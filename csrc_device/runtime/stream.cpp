@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "csrc_device/runtime/capture.hpp"
 #include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/runtime/queue.hpp"
 
@@ -40,6 +41,7 @@ void Stream::wait(const Event& event) {
 }
 
 bool Stream::idle() const {
+  refuse_captured(*this, "a query of the stream");
   return queue_->idle();
 }
 
@@ -56,11 +58,13 @@ void Stream::synchronize_before_reading() {
 }
 
 void Stream::wait_for_all() {
+  refuse_captured(*this, "a synchronisation of the host with the stream");
   queue_->help_until(queue_->running_here() ? ~std::uint64_t{0} : queue_->last());
 }
 
 void Stream::drain() {
   if (queue_->inherited() || queue_->running_here()) return;
+  refuse_captured(*this, "a synchronisation of the host with the stream");
   queue_->help_until(queue_->last());
 }
 

@@ -38,6 +38,9 @@ enum class Start : std::uint8_t {
 /// Failures: a task that calls report_failure() (failure.hpp) fails without an error, and later tasks run.
 /// synchronize() raises the failure every time until it is dealt with. Streams and events behind the task do
 /// the same.
+///
+/// While a stream is captured (capture.hpp), enqueue(), record() and wait() record, and idle(), drain() and
+/// the synchronisations throw Error.
 class Stream {
  public:
   /// Makes a stream and starts no thread. `card` is for the caller's information; -1 means that the stream

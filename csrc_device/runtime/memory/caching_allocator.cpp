@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "csrc_device/runtime/capture.hpp"
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/memory/caching_allocator_impl.hpp"
 #include "csrc_device/runtime/memory/first_use.hpp"
@@ -233,7 +234,8 @@ void CachingAllocator::Impl::unbook(Block* block) {
 void CachingAllocator::Impl::free_block(Block* block, Queues& users) {
   unbook(block);
   for (const auto& queue : block->users) {
-    Event point(queue->record());
+    // Blocks of a captured queue are used in the order of the host when the graph is replayed (graph.cpp).
+    Event point(queue->record_uncaptured());
     if (point.reached()) continue;
     ++block->points_to_come;
     pending[queue.get()].push_back({block, std::move(point)});
@@ -255,6 +257,9 @@ std::byte* CachingAllocator::allocate(std::size_t bytes, const std::shared_ptr<S
                                       PoolNumber number) {
   if (impl_->made.inherited()) throw BadFork();
   if (bytes == 0 || !stream) throw InvalidArgument("allocate: needs a size above 0 and a stream");
+  if (number == kProgramPool) {
+    if (const auto capture = stream->queue()->capture()) number = capture->pool_in(*this);
+  }
   std::vector<Event> reached;  // destroyed without the lock, like the next
   Queues users;
   std::unique_lock lock(impl_->mutex);

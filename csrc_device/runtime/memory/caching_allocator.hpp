@@ -23,7 +23,7 @@ inline constexpr PoolNumber kProgramPool = 0;
 /// The two orders differ, so a block never goes from one of these pools to the other while its queue has
 /// tasks.
 inline constexpr PoolNumber kScratchPool = 1;
-/// The numbers from here on are private pools: see CachingAllocator::new_pool().
+/// The numbers from here on are private pools: see CachingAllocator::retain_pool().
 inline constexpr PoolNumber kFirstPrivatePool = 2;
 
 /// Holds the figures that torch.cuda.memory_stats shows: bytes and counts since the start, and peaks since
@@ -56,7 +56,8 @@ class CachingAllocator {
   explicit CachingAllocator(Arena& arena, int card);
   ~CachingAllocator();
 
-  /// Returns a block of `bytes` > 0 bytes from the pool `pool` of `stream`. The block is aligned to 512
+  /// Returns a block of `bytes` > 0 bytes from the pool `pool` of `stream`. While the stream
+  /// is captured, the program's blocks come from the private pool of the capture. The block is aligned to 512
   /// bytes, above 1 MiB to 4096. When there is no room, the call waits for blocks that other streams still
   /// use and does what empty_cache() does; if there is no room then, it throws OutOfMemory. Inside a task the
   /// call does not wait, and a request beyond the limit throws at once. Throws BadFork in a forked child, as
@@ -74,15 +75,14 @@ class CachingAllocator {
   /// Returns the size of the block at `p`, as handed out, or 0 when no live block begins at `p`.
   std::size_t size_of(const std::byte* p) const;
 
-  /// Makes a private pool with one user, the caller. The memory of a private pool stays reserved for it while
-  /// it has users, even if all blocks are free: a graph that was captured writes to the blocks whenever it is
-  /// replayed. With the last user gone, empty_cache() returns the free segments.
-  PoolNumber new_pool();
-  /// Adds a user. Returns false if the pool has none any more, or was never made.
-  bool retain_pool(PoolNumber pool);
-  /// Call this when `stream` gets tasks that use free blocks of the private pool. The pool's memory is not
-  /// returned while the stream is busy.
-  void use_pool(PoolNumber pool, const std::shared_ptr<Stream>& stream);
+  /// Makes the caller a user of the private pool, which is made with its first user. The memory of a private
+  /// pool stays reserved for it while it has users, even if all blocks are free: a graph that was captured
+  /// writes to the blocks whenever it is replayed. With the last user gone, empty_cache() returns the free
+  /// segments.
+  void retain_pool(PoolNumber pool);
+  /// Call this when `queue` gets tasks that use free blocks of the private pool. The pool's memory is not
+  /// returned while the queue is busy.
+  void use_pool(PoolNumber pool, const std::shared_ptr<Queue>& queue);
   /// Takes one user away. Does nothing in a forked child.
   void release_pool(PoolNumber pool) noexcept;
 

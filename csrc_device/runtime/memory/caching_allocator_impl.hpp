@@ -97,7 +97,7 @@ struct PoolKeyHash {
 
 /// Holds who uses the private pools of one number.
 struct PrivatePool {
-  std::size_t users = 1;
+  std::size_t users = 0;
   std::vector<std::shared_ptr<Queue>> queues;  // the queues that use_pool() named
 };
 
@@ -153,7 +153,6 @@ struct CachingAllocator::Impl {
   std::size_t limit;
   std::unordered_map<PoolKey, std::unique_ptr<Pool>, PoolKeyHash> pools;
   std::unordered_map<PoolNumber, PrivatePool> private_pools;
-  PoolNumber last_private_pool = kFirstPrivatePool - 1;
   std::unordered_map<const std::byte*, Block*> live;  // the blocks that are handed out
   std::unordered_map<std::size_t, std::unique_ptr<Segment>> segments;
   std::unordered_map<Queue*, std::deque<PendingFree>> pending;

@@ -6,29 +6,20 @@
 
 namespace vdev {
 
-PoolNumber CachingAllocator::new_pool() {
+void CachingAllocator::retain_pool(PoolNumber pool) {
   if (impl_->made.inherited()) throw BadFork();
+  if (pool < kFirstPrivatePool) throw InvalidArgument("retain_pool: not the number of a private pool");
   std::lock_guard lock(impl_->mutex);
-  impl_->private_pools.emplace(++impl_->last_private_pool, PrivatePool{});
-  return impl_->last_private_pool;
+  ++impl_->private_pools[pool].users;
 }
 
-bool CachingAllocator::retain_pool(PoolNumber pool) {
-  if (impl_->made.inherited()) throw BadFork();
-  std::lock_guard lock(impl_->mutex);
-  const auto found = impl_->private_pools.find(pool);
-  if (found == impl_->private_pools.end() || found->second.users == 0) return false;
-  ++found->second.users;
-  return true;
-}
-
-void CachingAllocator::use_pool(PoolNumber pool, const std::shared_ptr<Stream>& stream) {
+void CachingAllocator::use_pool(PoolNumber pool, const std::shared_ptr<Queue>& queue) {
   if (impl_->made.inherited()) throw BadFork();
   std::lock_guard lock(impl_->mutex);
   const auto found = impl_->private_pools.find(pool);
   if (found == impl_->private_pools.end()) throw InvalidArgument("use_pool: no such private pool");
   auto& queues = found->second.queues;
-  if (std::ranges::find(queues, stream->queue()) == queues.end()) queues.push_back(stream->queue());
+  if (std::ranges::find(queues, queue) == queues.end()) queues.push_back(queue);
 }
 
 void CachingAllocator::release_pool(PoolNumber pool) noexcept {

@@ -33,7 +33,8 @@ struct PooledMemory {
 
 TEST(pools_share_no_blocks) {
   PooledMemory m;
-  const PoolNumber own = m.allocator.new_pool();
+  const PoolNumber own = 7;
+  m.allocator.retain_pool(own);
   for (const std::size_t bytes : {std::size_t{100}, 3 * kMiB}) {
     std::set<std::byte*> seen;
     for (const PoolNumber pool : {kProgramPool, kScratchPool, own}) {
@@ -124,10 +125,9 @@ TEST(empty_cache_returns_scratch_of_a_busy_stream_and_waits_for_the_program_pool
 
 TEST(a_private_pool_keeps_its_memory_while_it_has_users) {
   PooledMemory m;
-  const PoolNumber pool = m.allocator.new_pool();
-  CHECK(pool >= kFirstPrivatePool);
-  CHECK(m.allocator.new_pool() != pool);
-  CHECK(m.allocator.retain_pool(pool));
+  constexpr PoolNumber pool = kFirstPrivatePool;
+  m.allocator.retain_pool(pool);
+  m.allocator.retain_pool(pool);
   auto* p = m.get(30 * kMiB, pool);
   std::memset(p, 5, 100);
   m.allocator.free(p);
@@ -139,14 +139,15 @@ TEST(a_private_pool_keeps_its_memory_while_it_has_users) {
   m.allocator.release_pool(pool);
   m.allocator.empty_cache();
   CHECK_EQ(m.reserved(), std::int64_t{0});
-  CHECK(!m.allocator.retain_pool(pool));
+  CHECK_THROWS(m.allocator.retain_pool(kScratchPool), InvalidArgument);
   CHECK_THROWS(m.get(100, pool), InvalidArgument);
-  CHECK_THROWS(m.allocator.use_pool(pool, m.stream), InvalidArgument);
+  CHECK_THROWS(m.allocator.use_pool(pool, m.stream->queue()), InvalidArgument);
 }
 
 TEST(blocks_outlive_the_users_of_their_private_pool) {
   PooledMemory m;
-  const PoolNumber pool = m.allocator.new_pool();
+  constexpr PoolNumber pool = 7;
+  m.allocator.retain_pool(pool);
   auto* p = m.get(3 * kMiB, pool);
   m.allocator.release_pool(pool);
   m.allocator.empty_cache();
@@ -159,11 +160,12 @@ TEST(blocks_outlive_the_users_of_their_private_pool) {
 TEST(the_memory_of_a_private_pool_waits_for_the_streams_that_use_it) {
   PooledMemory m;
   auto replays = std::make_shared<Stream>(-1, 2, 0, "replays");
-  const PoolNumber pool = m.allocator.new_pool();
+  constexpr PoolNumber pool = 7;
+  m.allocator.retain_pool(pool);
   auto* p = m.get(3 * kMiB, pool);
   std::memset(p, 5, 100);
-  m.allocator.use_pool(pool, replays);
-  m.allocator.use_pool(pool, replays);
+  m.allocator.use_pool(pool, replays->queue());
+  m.allocator.use_pool(pool, replays->queue());
   Gate gate;
   std::atomic<bool> intact{false};
   replays->enqueue([&] {
@@ -180,7 +182,9 @@ TEST(the_memory_of_a_private_pool_waits_for_the_streams_that_use_it) {
 
 TEST(running_out_of_memory_takes_private_pools_without_users_but_no_others) {
   PooledMemory m(64 * kMiB);
-  const PoolNumber gone = m.allocator.new_pool(), kept = m.allocator.new_pool();
+  constexpr PoolNumber gone = 7, kept = 8;
+  m.allocator.retain_pool(gone);
+  m.allocator.retain_pool(kept);
   m.allocator.free(m.get(30 * kMiB, gone));
   m.allocator.free(m.get(30 * kMiB, kept));
   m.allocator.release_pool(gone);
@@ -191,7 +195,8 @@ TEST(running_out_of_memory_takes_private_pools_without_users_but_no_others) {
 
 TEST(another_pool_does_not_adopt_the_private_memory_of_a_stream_that_is_gone) {
   PooledMemory m(64 * kMiB);
-  const PoolNumber pool = m.allocator.new_pool();
+  constexpr PoolNumber pool = 7;
+  m.allocator.retain_pool(pool);
   auto captured = std::make_shared<Stream>(-1, 2, 0, "captured");
   m.allocator.free(m.allocator.allocate(40 * kMiB, captured, pool));
   captured.reset();

@@ -1,0 +1,139 @@
+// The recording of what streams are given, instead of running it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "csrc_device/runtime/event.hpp"
+#include "csrc_device/runtime/memory/caching_allocator.hpp"
+#include "csrc_device/runtime/stream.hpp"
+
+namespace vdev {
+
+class Graph;
+class Queue;
+
+/// Says which calls of ordinary events, which are harmless on a card but may disturb a capture on a GPU, are
+/// refused while a capture is under way.
+enum class CaptureMode : std::uint8_t {
+  kGlobal,       // those of any thread
+  kThreadLocal,  // those of the thread that began the capture
+  kRelaxed,      // none
+};
+
+/// Keeps a private pool of an allocator reserved.
+class PoolUse {
+ public:
+  PoolUse(CachingAllocator& allocator, PoolNumber pool) : allocator_(allocator), pool_(pool) {
+    allocator_.retain_pool(pool_);
+  }
+  ~PoolUse() { allocator_.release_pool(pool_); }
+  PoolUse(const PoolUse&) = delete;
+  PoolUse& operator=(const PoolUse&) = delete;
+
+  CachingAllocator& allocator() const { return allocator_; }
+  PoolNumber pool() const { return pool_; }
+
+ private:
+  CachingAllocator& allocator_;
+  const PoolNumber pool_;
+};
+
+/// Takes part in every replay of a graph. A communicator does: its collectives have one order, whether or not
+/// they are replayed.
+class ReplayUser {
+ public:
+  virtual ~ReplayUser() = default;
+  /// Call this before the replay is enqueued on `stream`. Locks the user until after().
+  virtual void before(Stream& stream) = 0;
+  /// Call this when the replay is enqueued, with its end. A default-made event says that it is not enqueued.
+  virtual void after(const Event& end) noexcept = 0;
+  /// Call this when an enqueued replay does not run, or not to its end.
+  virtual void given_up() noexcept = 0;
+};
+
+/// Says where in a capture an event was recorded.
+struct CapturedPoint {
+  std::shared_ptr<class Capture> capture;
+  std::vector<std::uint32_t> after;  // the tasks that the point comes directly after
+};
+
+/// One task of a graph, and the tasks that it comes directly after.
+struct CapturedTask {
+  Task task;
+  std::vector<std::uint32_t> after;
+  std::string stream;
+};
+
+/// Records what the captured streams are given. A stream that waits for an event of the capture joins it. The
+/// streams must be joined back: their last tasks must come before the end of the stream that the capture
+/// began on. A call that is refused invalidates the capture, as on CUDA. Thread-safe.
+class Capture : public std::enable_shared_from_this<Capture> {
+ public:
+  /// Begins to capture `stream`. Throws Error if the stream is captured already. What was queued there before
+  /// stays queued, and runs. What the captured streams allocate comes from the private pool `pool`.
+  static std::shared_ptr<Capture> begin(const std::shared_ptr<Stream>& stream, CaptureMode mode,
+                                        PoolNumber pool);
+  Capture(CaptureMode mode, PoolNumber pool) : mode_(mode), pool_(pool) {}
+
+  /// Ends the capture; the streams are ordinary ones again. Throws Error if the capture was invalidated, or
+  /// if a stream was not joined back.
+  std::shared_ptr<Graph> end();
+
+  /// Makes end() throw, with the first reason.
+  void invalidate(const std::string& reason);
+  /// Adds a user, unless it is there already.
+  void add_user(const std::shared_ptr<ReplayUser>& user);
+  /// Returns the number of the pool, and keeps it reserved in `allocator`.
+  PoolNumber pool_in(CachingAllocator& allocator);
+  /// The embedder's own object. Set it before the capture is shared between threads.
+  std::shared_ptr<void> attachment;
+
+  // Queue calls these. Each but join() returns false, or null, if the capture no longer captures the queue.
+  bool add(const Queue& queue, Task& task);
+  std::shared_ptr<const CapturedPoint> record(const Queue& queue);
+  bool wait(const Queue& queue, const CapturedPoint& point);
+  /// Throws Error if the capture has ended.
+  void join(const std::shared_ptr<Queue>& queue, const CapturedPoint& point);
+
+  bool concerns_this_thread() const;
+
+ private:
+  struct Captured {
+    std::shared_ptr<Queue> queue;
+    std::vector<std::uint32_t> last;  // what the next task of the queue comes directly after
+  };
+  std::string unjoined() const;
+  void leave_all();
+
+  const CaptureMode mode_;
+  const PoolNumber pool_;
+  const std::thread::id thread_ = std::this_thread::get_id();
+
+  // Taken before the mutex of an allocator or a queue.
+  std::mutex mutex_;
+  bool ended_ = false;
+  std::string invalid_;
+  const Queue* origin_ = nullptr;
+  std::map<const Queue*, Captured> queues_;
+  std::vector<CapturedTask> tasks_;
+  std::vector<std::shared_ptr<ReplayUser>> users_;
+  std::vector<std::unique_ptr<PoolUse>> pools_;
+};
+
+/// Returns a number for a private pool, which nobody else in the process has.
+PoolNumber new_private_pool() noexcept;
+
+/// Throws Error, and invalidates the capture, if `stream` is captured. `what` names the refused call.
+void refuse_captured(const Stream& stream, const char* what);
+/// Throws Error, and invalidates the capture, if a capture is under way whose mode forbids `what`.
+void refuse_during_capture(const char* what);
+
+}  // namespace vdev

@@ -25,6 +25,12 @@ inline c10::DispatchKey dense_key() {
   return pose() == Pose::cuda ? c10::DispatchKey::CUDA : c10::DispatchKey::PrivateUse1;
 }
 
+/// Returns the key of autograd for strided tensors on a card. All of them have it but those that were made
+/// in inference mode.
+inline c10::DispatchKey autograd_key() {
+  return pose() == Pose::cuda ? c10::DispatchKey::AutogradCUDA : c10::DispatchKey::AutogradPrivateUse1;
+}
+
 /// Returns the key of sparse COO tensors on a card.
 inline c10::DispatchKey sparse_key() {
   return pose() == Pose::cuda ? c10::DispatchKey::SparseCUDA : c10::DispatchKey::SparsePrivateUse1;

@@ -66,10 +66,10 @@ def test_bce_is_refused():
 def test_operators_inside_a_cpu_kernel_are_not_cast():
     """Both autocasts on: the CPU's must not reach into the kernel of a card's operator."""
     values = torch.randn(4, 5, device="vdev")
-    hidden = torch.randn(4, 20, device="vdev")
     with torch.autocast("vdev", enabled=False), torch.autocast("cpu", dtype=torch.bfloat16):
-        out = torch.ops.aten._thnn_fused_lstm_cell(hidden, hidden, values)[0]
-        assert out.dtype == torch.float32
+        # The kernel calls matmul(), which is on the CPU's list.
+        assert torch.ops.aten._cdist_forward(values.cpu(), values.cpu(), 2.0, 1).dtype == torch.bfloat16
+        assert torch.ops.aten._cdist_forward(values, values, 2.0, 1).dtype == torch.float32
         assert (values @ values.t()).dtype == torch.float32
 
 

@@ -1,4 +1,4 @@
-"""Layers that reach kernels of their own on vdev: convolutions, cells, attention, dropout, batch norm."""
+"""Layers that reach kernels of their own on vdev: convolutions, attention, dropout, batch norm."""
 
 import copy
 import warnings
@@ -56,35 +56,6 @@ def test_convolution_without_some_gradients():
         F.conv2d(inputs.cpu(), (w := weight.detach().cpu().requires_grad_())).sum(), w
     )[0]
     assert torch.equal(weight.grad.cpu(), expected)
-
-
-@pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU, nn.RNN])
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("bidirectional", [True, False])
-def test_recurrent(cell, bias, bidirectional):
-    torch.manual_seed(0)
-    layer = cell(5, 7, num_layers=2, bias=bias, bidirectional=bidirectional).double()
-    compare(layer, torch.randn(4, 3, 5, dtype=torch.float64), rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
-def test_cell(cell):
-    torch.manual_seed(0)
-    compare(cell(5, 7).double(), torch.randn(3, 5, dtype=torch.float64), rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU])
-def test_packed_sequence(cell):
-    torch.manual_seed(0)
-    layer = cell(5, 7).double()
-    inputs = [torch.randn(n, 5, dtype=torch.float64) for n in (6, 4, 1)]
-
-    def forward(device: str) -> torch.Tensor:
-        packed = nn.utils.rnn.pack_sequence([x.to(device) for x in inputs])
-        out, _ = copy.deepcopy(layer).to(device)(packed)
-        return nn.utils.rnn.pad_packed_sequence(out)[0]
-
-    torch.testing.assert_close(forward("vdev").cpu(), forward("cpu"), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -186,7 +186,7 @@ class Transformer(nn.Module):
 def transformer(width: int, small: bool) -> Lesson:
     if small:
         width = width // 16
-    layers, words, length, batch = (1, 16, 4, 2) if small else (4, 512, 64, 4)
+    layers, words, length, batch = (1, 16, 4, 2) if small else (2, 512, 64, 2)
     text = torch.randint(words, (batch, length + 1))
     return Lesson(Transformer(width, layers, words, length), text[:, :-1], text[:, 1:])
 

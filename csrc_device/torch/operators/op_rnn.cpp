@@ -1,99 +1,165 @@
-// The fused cells that torch's LSTM and GRU use on every device but the CPU, built from CPU kernels over
-// whole gate matrices.
-#include <ATen/TensorOperators.h>
+// torch.lstm and its kin on cards. torch takes other ways on the CPU (oneDNN's LSTM; gates of all steps in
+// one matrix product) than on any other device, and these kernels take the CPU's.
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/sigmoid_backward.h>
-#include <ATen/ops/tanh_backward.h>
+#include <ATen/ops/stack.h>
 #include <torch/library.h>
 
+#include <tuple>
+#include <utility>
 #include <vector>
 
-#include "csrc_device/torch/operators/optional_tensor.hpp"
+#include "csrc_device/torch/device_type.hpp"
+#include "csrc_device/torch/operators/onednn_lstm.hpp"
+#include "csrc_device/torch/operators/rnn_cell.hpp"
+#include "csrc_device/torch/operators/rnn_layers.hpp"
 
 namespace vdev {
 namespace {
 
 using at::Tensor;
+using at::TensorList;
 
-Tensor with_bias(const Tensor& gates, const OptionalTensor& bias) {
-  return given(bias) ? gates + *bias : gates;
-}
-
-// i, f, g, o: i = sigmoid, f = sigmoid, g = tanh, o = sigmoid; c' = f c + i g; h' = o tanh(c').
-// The workspace holds the four activated gates, (batch, 4 hidden).
-std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input_gates, const Tensor& hidden_gates,
-                                             const Tensor& cx, const OptionalTensor& input_bias,
-                                             const OptionalTensor& hidden_bias) {
-  Tensor workspace = with_bias(hidden_gates, hidden_bias).add(with_bias(input_gates, input_bias));
-  const std::vector<Tensor> gates = workspace.chunk(4, 1);
-  gates[0].sigmoid_();
-  gates[1].sigmoid_();
-  gates[2].tanh_();
-  gates[3].sigmoid_();
-  Tensor cy = (gates[1] * cx).add_(gates[0] * gates[2]);
-  Tensor hy = gates[3] * cy.tanh();
-  return {std::move(hy), std::move(cy), std::move(workspace)};
-}
-
-std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(const OptionalTensor& grad_hy,
-                                                      const OptionalTensor& grad_cy, const Tensor& cx,
-                                                      const Tensor& cy, const Tensor& workspace,
-                                                      bool has_bias) {
-  if (!given(grad_hy) && !given(grad_cy)) {
-    return {};
+// torch does not check this for the CPU, where oneDNN then reads beyond the end.
+void check_lstm_states(TensorList states, std::int64_t layers, bool bidirectional) {
+  TORCH_CHECK(states.size() == 2, "lstm expects two hidden states");
+  const std::int64_t count = layers * (bidirectional ? 2 : 1);
+  for (std::size_t number = 0; number < 2; ++number) {
+    const char* name = number == 0 ? "h_0" : "c_0";
+    TORCH_CHECK(states[number].dim() == 3, "For batched 3-D input, hx[", number, "] (", name,
+                ") should be 3-D but got ", states[number].dim(), "-D tensor");
+    TORCH_CHECK(states[number].sym_size(0) == count, "Expected ", name, " size(0) to be ", count,
+                " (num_layers * num_directions), but got ", states[number].sym_size(0));
   }
-  const std::vector<Tensor> gates = workspace.chunk(4, 1);
-  const Tensor cell = cy.tanh();
-  Tensor grad_cell = given(grad_cy) ? *grad_cy : at::Tensor();
-  Tensor grad_output_gate = gates[3].new_zeros(gates[3].sizes());
-  if (given(grad_hy)) {
-    const Tensor through_output = at::tanh_backward(*grad_hy * gates[3], cell);
-    grad_cell = grad_cell.defined() ? grad_cell + through_output : through_output;
-    grad_output_gate = at::sigmoid_backward(*grad_hy * cell, gates[3]);
+}
+
+// `states` holds a tensor for each part of a state. Returns the output, and a tensor for each part again.
+std::pair<Tensor, std::vector<Tensor>> run_layers(RnnCell cell, const RnnStack& stack, const Tensor& input,
+                                                  const Tensor* batch_sizes, TensorList states,
+                                                  TensorList params, bool has_biases) {
+  std::vector<std::vector<Tensor>> parts;
+  for (const Tensor& state : states) parts.push_back(state.unbind(0));
+  std::vector<RnnState> first(parts[0].size());
+  for (const std::vector<Tensor>& part : parts) {
+    for (std::size_t number = 0; number < first.size(); ++number) first[number].push_back(part[number]);
   }
-  Tensor grad_gates = at::cat(
-      {at::sigmoid_backward(grad_cell * gates[2], gates[0]), at::sigmoid_backward(grad_cell * cx, gates[1]),
-       at::tanh_backward(grad_cell * gates[0], gates[2]), grad_output_gate},
-      1);
-  Tensor grad_bias = has_bias ? grad_gates.sum(0) : Tensor();
-  return {std::move(grad_gates), grad_cell * gates[1], std::move(grad_bias)};
+  const bool has_projections = states.size() == 2 && states[0].sym_size(2) != states[1].sym_size(2);
+  const std::vector<RnnWeights> weights = rnn_weights(params, has_biases, has_projections);
+  auto [output, last] = run_rnn(cell, stack, input, batch_sizes, first, weights);
+  std::vector<Tensor> results;
+  for (std::size_t part = 0; part < states.size(); ++part) {
+    std::vector<Tensor> tensors;
+    for (const RnnState& state : last) tensors.push_back(state[part]);
+    results.push_back(at::stack(tensors, 0));
+  }
+  return {std::move(output), std::move(results)};
 }
 
-// r = sigmoid, z = sigmoid, n = tanh(i_n + r h_n); h' = n + z (h - n). The workspace holds r, z, n, h and
-// h_n, (batch, 5 hidden).
-std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& hx,
-                                    const OptionalTensor& input_bias, const OptionalTensor& hidden_bias) {
-  const std::vector<Tensor> input = with_bias(input_gates, input_bias).chunk(3, 1);
-  const std::vector<Tensor> hidden = with_bias(hidden_gates, hidden_bias).chunk(3, 1);
-  const Tensor reset = (hidden[0] + input[0]).sigmoid_();
-  const Tensor update = (hidden[1] + input[1]).sigmoid_();
-  const Tensor candidate = (hidden[2] * reset).add_(input[2]).tanh_();
-  Tensor hy = (hx - candidate).mul_(update).add_(candidate);
-  return {std::move(hy), at::cat({reset, update, candidate, hx, hidden[2]}, 1)};
+std::tuple<Tensor, Tensor, Tensor> padded_lstm(const Tensor& input, TensorList states, TensorList params,
+                                               bool has_biases, std::int64_t layers, double dropout,
+                                               bool train, bool bidirectional, bool batch_first) {
+  check_lstm_states(states, layers, bidirectional);
+  const RnnStack stack{layers, dropout, train, bidirectional};
+  check_rnn_devices(input, states, params);
+  const bool fused = takes_onednn_lstm(input, states);
+  const Tensor steps = batch_first ? input.transpose(0, 1) : input;
+  Tensor output, hidden, cell;
+  if (fused) {
+    std::tie(output, hidden, cell) = onednn_lstm(stack, steps, states, params, has_biases, batch_first);
+  } else {
+    auto [result, last] = run_layers(&lstm_step, stack, steps, nullptr, states, params, has_biases);
+    output = std::move(result);
+    hidden = std::move(last[0]);
+    cell = std::move(last[1]);
+  }
+  return {batch_first ? output.transpose(0, 1) : output, std::move(hidden), std::move(cell)};
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tensor& grad_hy,
-                                                                     const Tensor& workspace, bool has_bias) {
-  const std::vector<Tensor> saved = workspace.chunk(5, 1);
-  const Tensor &reset = saved[0], &update = saved[1], &candidate = saved[2], &hx = saved[3],
-               &hidden_new = saved[4];
-  const Tensor grad_candidate = at::tanh_backward(grad_hy - grad_hy * update, candidate);
-  const Tensor grad_update = at::sigmoid_backward(grad_hy * (hx - candidate), update);
-  const Tensor grad_reset = at::sigmoid_backward(grad_candidate * hidden_new, reset);
-  Tensor grad_input = at::cat({grad_reset, grad_update, grad_candidate}, 1);
-  Tensor grad_hidden = at::cat({grad_reset, grad_update, grad_candidate * reset}, 1);
-  Tensor grad_input_bias = has_bias ? grad_input.sum(0) : Tensor();
-  Tensor grad_hidden_bias = has_bias ? grad_hidden.sum(0) : Tensor();
-  return {std::move(grad_input), std::move(grad_hidden), grad_hy * update, std::move(grad_input_bias),
-          std::move(grad_hidden_bias)};
+std::tuple<Tensor, Tensor, Tensor> packed_lstm(const Tensor& data, const Tensor& batch_sizes,
+                                               TensorList states, TensorList params, bool has_biases,
+                                               std::int64_t layers, double dropout, bool train,
+                                               bool bidirectional) {
+  check_lstm_states(states, layers, bidirectional);
+  const RnnStack stack{layers, dropout, train, bidirectional};
+  auto [output, last] = run_layers(&lstm_step, stack, data, &batch_sizes, states, params, has_biases);
+  return {std::move(output), std::move(last[0]), std::move(last[1])};
 }
 
-TORCH_LIBRARY_IMPL(aten, CPU, m) {
-  m.impl("_thnn_fused_lstm_cell", &lstm_cell);
-  m.impl("_thnn_fused_lstm_cell_backward_impl", &lstm_cell_backward);
-  m.impl("_thnn_fused_gru_cell", &gru_cell);
-  m.impl("_thnn_fused_gru_cell_backward", &gru_cell_backward);
+template <RnnCell cell>
+std::tuple<Tensor, Tensor> padded(const Tensor& input, const Tensor& state, TensorList params,
+                                  bool has_biases, std::int64_t layers, double dropout, bool train,
+                                  bool bidirectional, bool batch_first) {
+  check_rnn_devices(input, state, params);
+  const RnnStack stack{layers, dropout, train, bidirectional};
+  const Tensor steps = batch_first ? input.transpose(0, 1) : input;
+  auto [output, last] = run_layers(cell, stack, steps, nullptr, state, params, has_biases);
+  return {batch_first ? output.transpose(0, 1) : output, std::move(last[0])};
+}
+
+template <RnnCell cell>
+std::tuple<Tensor, Tensor> packed(const Tensor& data, const Tensor& batch_sizes, const Tensor& state,
+                                  TensorList params, bool has_biases, std::int64_t layers, double dropout,
+                                  bool train, bool bidirectional) {
+  const RnnStack stack{layers, dropout, train, bidirectional};
+  auto [output, last] = run_layers(cell, stack, data, &batch_sizes, state, params, has_biases);
+  return {std::move(output), std::move(last[0])};
+}
+
+// The checks of torch.lstm_cell and torch.gru_cell. A weight has the rows of `gates` gates.
+void check_cell(const Tensor& input, TensorList states, const RnnWeights& weights, std::int64_t gates) {
+  const auto size = weights.hidden.sym_size(1);
+  TORCH_CHECK(input.sym_size(1) == weights.input.sym_size(1), "input has inconsistent input_size: got ",
+              input.sym_size(1), " expected ", weights.input.sym_size(1));
+  for (const Tensor* weight : {&weights.input, &weights.hidden}) {
+    TORCH_CHECK(weight->sym_size(0) == gates * size, weight == &weights.input ? "weight_ih" : "weight_hh",
+                " first dim must be ", gates, " * hidden_size = ", gates * size, ", but got ",
+                weight->sym_size(0));
+  }
+  for (std::size_t number = 0; number < states.size(); ++number) {
+    TORCH_CHECK(input.sym_size(0) == states[number].sym_size(0), "Input batch size ", input.sym_size(0),
+                " doesn't match hidden", number, " batch size ", states[number].sym_size(0));
+    TORCH_CHECK(states[number].sym_size(1) == size, "hidden", number, " has inconsistent hidden_size: got ",
+                states[number].sym_size(1), ", expected ", size);
+  }
+}
+
+std::tuple<Tensor, Tensor> lstm_cell(const Tensor& input, TensorList states, const Tensor& input_weight,
+                                     const Tensor& hidden_weight, const OptionalTensor& input_bias,
+                                     const OptionalTensor& hidden_bias) {
+  TORCH_CHECK(states.size() == 2, "lstm_cell expects two hidden states");
+  const RnnWeights weights{input_weight, hidden_weight, input_bias, hidden_bias, {}};
+  check_cell(input, states, weights, 4);
+  RnnState next = lstm_step(input_gates(input, weights), {states[0], states[1]}, weights);
+  return {std::move(next[0]), std::move(next[1])};
+}
+
+Tensor gru_cell(const Tensor& input, const Tensor& state, const Tensor& input_weight,
+                const Tensor& hidden_weight, const OptionalTensor& input_bias,
+                const OptionalTensor& hidden_bias) {
+  const RnnWeights weights{input_weight, hidden_weight, input_bias, hidden_bias, {}};
+  check_cell(input, state, weights, 3);
+  return gru_step(input_gates(input, weights), {state}, weights)[0];
+}
+
+void register_rnns(torch::Library& m) {
+  m.impl("lstm.input", &padded_lstm);
+  m.impl("lstm.data", &packed_lstm);
+  m.impl("gru.input", &padded<&gru_step>);
+  m.impl("gru.data", &packed<&gru_step>);
+  m.impl("rnn_tanh.input", &padded<&tanh_step>);
+  m.impl("rnn_tanh.data", &packed<&tanh_step>);
+  m.impl("rnn_relu.input", &padded<&relu_step>);
+  m.impl("rnn_relu.data", &packed<&relu_step>);
+  m.impl("lstm_cell", &lstm_cell);
+  m.impl("gru_cell", &gru_cell);
+}
+
+// These operators are compositions, which autograd looks into. So they stand under its key too.
+VDEV_LIBRARY_IMPL(aten, dense_key(), m) {
+  register_rnns(m);
+}
+
+VDEV_LIBRARY_IMPL(aten, autograd_key(), m) {
+  register_rnns(m);
 }
 
 }  // namespace

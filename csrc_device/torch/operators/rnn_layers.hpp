@@ -1,0 +1,37 @@
+// Layers of an RNN over whole sequences, padded or packed, composed as torch composes them on the CPU.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "csrc_device/torch/operators/rnn_cell.hpp"
+
+namespace vdev {
+
+/// Tells how layers follow each other.
+struct RnnStack {
+  std::int64_t layers;
+  double dropout;
+  bool train;
+  bool bidirectional;
+};
+
+/// Returns the weights of each layer and direction. Raises c10::Error if `params` does not hold whole sets.
+std::vector<RnnWeights> rnn_weights(at::TensorList params, bool has_biases, bool has_projections);
+
+/// Raises c10::Error if a state or a parameter is on another device than `input`, in torch's words.
+void check_rnn_devices(const at::Tensor& input, at::TensorList states, at::TensorList params);
+
+/// Runs all layers. Returns the output and the last state of each layer and direction.
+/// `input` is (steps, batch, features), or the rows of a packed sequence. `batch_sizes` are then the numbers
+/// of rows of each step, in int64 on the CPU, and otherwise null. `states` holds the first state of each
+/// layer and direction. Raises c10::Error if the counts of layers, states and weights do not fit.
+std::pair<at::Tensor, std::vector<RnnState>> run_rnn(RnnCell cell, const RnnStack& stack,
+                                                     const at::Tensor& input, const at::Tensor* batch_sizes,
+                                                     const std::vector<RnnState>& states,
+                                                     const std::vector<RnnWeights>& weights);
+
+}  // namespace vdev

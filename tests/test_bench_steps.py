@@ -40,7 +40,7 @@ def test_training_on_the_same_data_gives_the_same():
 
 
 def test_small_operators_compute_something():
-    tiny, foreach = TinyOperators(CPU, small=True), Foreach(CPU, small=True)
+    tiny, foreach = TinyOperators(64, CPU, small=True), Foreach(CPU, small=True)
     launches = [Launches(in_place, CPU, small=True) for in_place in (True, False)]
     for workload in (tiny, foreach, *launches):
         workload.run(3)
@@ -122,7 +122,7 @@ def test_the_command_measures_everything(tmp_path):
 
 
 def test_the_command_fails_if_results_differ(monkeypatch, capsys):
-    monkeypatch.setitem(steps.CONTESTS, "tiny", Contest(Wrong))
+    monkeypatch.setattr(steps, "CONTESTS", {"tiny/64": Contest(Wrong)})
     threads = torch.get_num_threads()
     assert steps.main(["--small", "--turns", "1", "--cases", "tiny"]) == 1
     assert torch.get_num_threads() == threads

@@ -35,6 +35,8 @@ from vccl.bench.workloads import (
     Training,
 )
 
+BLOCK = 31 << 20  # bytes, just below the most that malloc() keeps
+
 
 def contests() -> dict[str, Contest]:
     """Returns what is measured in this process, by name. The part before "/" is what --cases chooses by."""
@@ -42,7 +44,8 @@ def contests() -> dict[str, Contest]:
     for name, make in LESSONS.items():
         found[name] = Contest(partial(Training, make, 1))
         found[f"{name}/{READ_SELDOM}"] = Contest(partial(Training, make, READ_SELDOM), READ_SELDOM)
-    found["tiny"] = Contest(TinyOperators)
+    for size in (64, 2048):
+        found[f"tiny/{size}"] = Contest(partial(TinyOperators, size))
     found["foreach"] = Contest(Foreach)
     found["launch/in-place"] = Contest(partial(Launches, True), LAUNCHES, exact=True, more=10)
     found["launch/fresh"] = Contest(partial(Launches, False), LAUNCHES, exact=True, more=10)
@@ -106,6 +109,9 @@ def compare_cases(args: argparse.Namespace) -> list[Row]:
         return []
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    # malloc() gives freed blocks back to the kernel until it has seen a large one, and keeps them afterwards.
+    # So the CPU would be slower in the first cases than in the last ones.
+    torch.empty(BLOCK, dtype=torch.uint8)
     try:
         print(f"# one card and the CPU, one thread each, {args.turns} turns", HEAD, sep="\n", flush=True)
         rows = []

@@ -87,12 +87,12 @@ class Training(Workload):
 
 
 class TinyOperators(Workload):
-    """Calls 180 operators on 64 elements, one after another, and reads one number."""
+    """Calls 180 operators on `size` elements, one after another, and reads one number."""
 
-    def __init__(self, device: torch.device, small: bool) -> None:
+    def __init__(self, size: int, device: torch.device, small: bool) -> None:
         super().__init__(device, small)
-        self.start = torch.linspace(-1, 1, 64).to(device)
-        self.factor = torch.full((64,), 0.75).to(device)
+        self.start = torch.linspace(-1, 1, size).to(device)
+        self.factor = torch.full((size,), 0.75).to(device)
         self.sums: list[float] = []
 
     def run(self, steps: int) -> None:

@@ -8,14 +8,17 @@
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 
 #include "base/text.hpp"
+#include "csrc_device/runtime/capture.hpp"
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/environment.hpp"
+#include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_pg/arguments/checks.hpp"
 #include "csrc_pg/arguments/torch_types.hpp"
 #include "csrc_pg/errors.hpp"
 #include "csrc_pg/handles/callback_pool.hpp"
 #include "csrc_pg/handles/profiler_names.hpp"
+#include "csrc_pg/tasks/captured_collective.hpp"
 #include "csrc_pg/tasks/collective_task.hpp"
 #include "transport/deadlock_watch.hpp"
 
@@ -202,6 +205,11 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
   WithoutGil without_gil;
   return with_torch_errors([&]() -> WorkPtr {
     const auto where = communicators_.get(request.device, request.timeout, request.name);
+    if (is_captured(request.device)) {
+      std::vector<CollectivePlan> plans;
+      plans.push_back(std::move(plan));
+      return capture(std::move(request), *where, std::move(plans));
+    }
     const auto [sequence, outcome] = begin_operation(request.type, {&request, 1}, sequence_);
     if (!request.async) profile_launch(rank_, request.type, request.name, request.inputs, request.outputs);
 
@@ -233,6 +241,32 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
   });
 }
 
+bool ProcessGroupVccl::is_captured(c10::Device device) {
+  return !device.is_cpu() && vdev::current_stream(device.index())->queue()->capture() != nullptr;
+}
+
+// The operation is the group's at each replay, and not now. So the completion hook does not see it, and the
+// handle is that of an operation that has ended well; waiting for it only orders the captured streams.
+ProcessGroupVccl::WorkPtr ProcessGroupVccl::capture(Request request, DeviceCommunicator& where,
+                                                    std::vector<CollectivePlan> plans) {
+  auto task = std::make_shared<const CapturedCollective>(where.communicator(), request.name, std::move(plans),
+                                                         request.timeout, failures_on(request.device));
+  vdev::Task body = [task = std::move(task)] { task->run(); };
+  const auto sequence = ++sequence_;
+  if (!request.async) {
+    where.capture_on_current_stream(std::move(body));
+    return nullptr;
+  }
+  const auto end = where.capture(std::move(body), request.after);
+  auto outcome = std::make_shared<Outcome>();
+  outcome->finish(nullptr);
+  return c10::make_intrusive<WorkVccl>(
+      WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
+                            std::move(request.outputs), sequence,
+                            request.blocks_host || options_->blocking_wait, group_for_profiler()},
+      WorkVccl::Place(where, failures_), end, std::move(outcome));
+}
+
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::barrier(const c10d::BarrierOptions& options) {
   TORCH_CHECK_VALUE(options.device_ids.size() <= 1,
                     "barrier: backend vccl takes one device id, and was given ", options.device_ids.size());
@@ -247,7 +281,10 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::barrier(const c10d::BarrierOptions& 
   request.blocks_host = true;
   for (const auto& entry : communicators_.all())
     if (!entry->device().is_cpu()) request.after.push_back(entry->last());
-  if (vdev::card_used(card)) request.after.push_back(vdev::current_stream(card)->record());
+  if (vdev::card_used(card)) {
+    vdev::refuse_captured(*vdev::current_stream(card), "barrier, which blocks the host");
+    request.after.push_back(vdev::current_stream(card)->record());
+  }
 
   CollectivePlan plan;
   plan.add(Call{.collective = Collective::barrier});

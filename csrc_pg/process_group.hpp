@@ -184,6 +184,11 @@ class ProcessGroupVccl final : public c10d::Backend {
   WorkPtr launch(Request request, CollectivePlan plan);
   WorkPtr launch_message(Request request, MessageCall call);
   WorkPtr launch_batch(Batch batch);
+  /// Returns whether the caller's current stream of the card `device` is captured.
+  static bool is_captured(c10::Device device);
+  /// Does what launch() does with a checked request while the current stream is captured: puts the plans into
+  /// the graph.
+  WorkPtr capture(Request request, DeviceCommunicator& where, std::vector<CollectivePlan> plans);
   /// Begins the messages `calls`. Returns an end that is reached when these messages and `more` other parts
   /// have ended.
   std::shared_ptr<JointEnd> begin_messages(MessageLane& lane, const char* name,

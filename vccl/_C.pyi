@@ -105,6 +105,54 @@ def device_properties(index: int, /) -> DeviceProperties:
         RuntimeError: there is no such card, or this process is a forked child of one that had used a card.
     """
 
+# ---- graphs
+
+class Graph:
+    """Captures the current stream of the current card, and replays what it has captured.
+
+    Every method raises RuntimeError if it is called at the wrong time.
+    """
+
+    def __init__(self, keep_graph: bool = False) -> None: ...
+    def capture_begin(self, pool: tuple[int, int] | None = None, capture_error_mode: str = "global") -> None:
+        """Begins to capture the current stream, which must not be the default stream.
+
+        Raises:
+            RuntimeError: the graph has captured something, the stream is captured already, or an argument is
+                wrong.
+        """
+    def capture_end(self) -> None:
+        """Ends the capture.
+
+        Raises:
+            RuntimeError: a call in between was refused, or a stream was not joined back.
+        """
+    def instantiate(self) -> None:
+        """Checks that ``keep_graph`` was given. A graph is ready when it is captured."""
+    def replay(self) -> None:
+        """Puts the graph on the current stream of its card, and does not wait."""
+    def reset(self) -> None:
+        """Drops what was captured, so that the graph can capture again. Queued replays still run."""
+    def pool(self) -> tuple[int, int]:
+        """Returns the name of the memory pool."""
+    def enable_debug_mode(self) -> None:
+        """Permits debug_dump()."""
+    def debug_dump(self, path: str) -> None:
+        """Writes the captured tasks and their order to a file, for Graphviz."""
+    def register_generator_state(self, generator: torch.Generator) -> None:
+        """Lets the next capture draw from a generator of a card that is not its default one."""
+    def __len__(self) -> int:
+        """Returns the number of captured tasks."""
+
+def graph_pool_handle() -> tuple[int, int]:
+    """Returns a name for a memory pool that several graphs can share."""
+
+def is_current_stream_capturing() -> bool:
+    """Returns whether the current stream of the current card is captured. Uses no card."""
+
+def register_graphs() -> None:
+    """Makes ``torch.accelerator.Graph`` work on cards. Call this once."""
+
 # ---- memory
 
 def set_memory_limit(index: int, bytes: int, /) -> None:

@@ -44,8 +44,8 @@ PoolNumber new_private_pool() noexcept {
 }
 
 std::shared_ptr<Capture> Capture::begin(const std::shared_ptr<Stream>& stream, CaptureMode mode,
-                                        PoolNumber pool) {
-  auto capture = std::make_shared<Capture>(mode, pool);
+                                        PoolNumber pool, std::shared_ptr<void> attachment) {
+  auto capture = std::make_shared<Capture>(mode, pool, std::move(attachment));
   const auto& queue = stream->queue();
   queue->check_fork();
   capture->origin_ = queue.get();

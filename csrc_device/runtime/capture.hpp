@@ -46,15 +46,21 @@ class PoolUse {
   const PoolNumber pool_;
 };
 
+/// What a ReplayUser needs while one replay is enqueued, such as a lock.
+class ReplayTurn {
+ public:
+  virtual ~ReplayTurn() = default;
+  /// Call this when the replay is enqueued, with its end.
+  virtual void enqueued(const Event& end) noexcept = 0;
+};
+
 /// Takes part in every replay of a graph. A communicator does: its collectives have one order, whether or not
 /// they are replayed.
 class ReplayUser {
  public:
   virtual ~ReplayUser() = default;
-  /// Call this before the replay is enqueued on `stream`. Locks the user until after().
-  virtual void before(Stream& stream) = 0;
-  /// Call this when the replay is enqueued, with its end. A default-made event says that it is not enqueued.
-  virtual void after(const Event& end) noexcept = 0;
+  /// Call this before a replay is enqueued on `stream`. May return null.
+  virtual std::unique_ptr<ReplayTurn> begin(Stream& stream) = 0;
   /// Call this when an enqueued replay does not run, or not to its end.
   virtual void given_up() noexcept = 0;
 };
@@ -78,10 +84,12 @@ struct CapturedTask {
 class Capture : public std::enable_shared_from_this<Capture> {
  public:
   /// Begins to capture `stream`. Throws Error if the stream is captured already. What was queued there before
-  /// stays queued, and runs. What the captured streams allocate comes from the private pool `pool`.
+  /// stays queued, and runs. What the captured streams allocate comes from the private pool `pool`. The
+  /// `attachment` is the caller's own object.
   static std::shared_ptr<Capture> begin(const std::shared_ptr<Stream>& stream, CaptureMode mode,
-                                        PoolNumber pool);
-  Capture(CaptureMode mode, PoolNumber pool) : mode_(mode), pool_(pool) {}
+                                        PoolNumber pool, std::shared_ptr<void> attachment = nullptr);
+  Capture(CaptureMode mode, PoolNumber pool, std::shared_ptr<void> attachment)
+      : mode_(mode), pool_(pool), attachment_(std::move(attachment)) {}
 
   /// Ends the capture; the streams are ordinary ones again. Throws Error if the capture was invalidated, or
   /// if a stream was not joined back.
@@ -93,8 +101,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void add_user(const std::shared_ptr<ReplayUser>& user);
   /// Returns the number of the pool, and keeps it reserved in `allocator`.
   PoolNumber pool_in(CachingAllocator& allocator);
-  /// The embedder's own object. Set it before the capture is shared between threads.
-  std::shared_ptr<void> attachment;
+  void* attachment() const { return attachment_.get(); }
 
   // Queue calls these. Each but join() returns false, or null, if the capture no longer captures the queue.
   bool add(const Queue& queue, Task& task);
@@ -115,6 +122,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
 
   const CaptureMode mode_;
   const PoolNumber pool_;
+  const std::shared_ptr<void> attachment_;
   const std::thread::id thread_ = std::this_thread::get_id();
 
   // Taken before the mutex of an allocator or a queue.

@@ -15,6 +15,7 @@
 #include "base/cores.hpp"
 #include "base/fork.hpp"
 #include "base/text.hpp"
+#include "csrc_device/runtime/capture.hpp"
 #include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/runtime/queue.hpp"
 
@@ -147,6 +148,7 @@ std::shared_ptr<Stream> Card::stream(std::int64_t id) {
 void Card::synchronize() {
   const std::uint64_t epoch = error_epoch();
   const auto streams = impl_->all();
+  for (auto& stream : streams) refuse_captured(*stream, "a synchronisation of the host with the card");
   for (auto& stream : streams) stream->drain();
   // As on a device that has one error, the first error is raised and the others are cleared.
   std::exception_ptr first;

@@ -45,26 +45,17 @@ void Graph::replay(Stream& stream, Task begin) {
   std::lock_guard lock(order_);
   for (const auto& use : pools_) use->allocator().use_pool(use->pool(), stream.queue());
   stream.wait(last_);
-  std::size_t begun = 0;
-  const auto end_all = [&](const Event& end) {
-    while (begun > 0) users_[--begun]->after(end);
-  };
-  try {
-    for (const auto& user : users_) {
-      user->before(stream);
-      ++begun;
-    }
-    stream.enqueue([replay = std::move(replay)] {
-      if (replay->begin) replay->begin();
-      replay->graph->run();
-      replay->done = true;
-    });
-    last_ = stream.record();
-  } catch (...) {
-    end_all({});
-    throw;
+  std::vector<std::unique_ptr<ReplayTurn>> turns;
+  for (const auto& user : users_) {
+    if (auto turn = user->begin(stream)) turns.push_back(std::move(turn));
   }
-  end_all(last_);
+  stream.enqueue([replay = std::move(replay)] {
+    if (replay->begin) replay->begin();
+    replay->graph->run();
+    replay->done = true;
+  });
+  last_ = stream.record();
+  for (const auto& turn : turns) turn->enqueued(last_);
 }
 
 std::string Graph::as_dot() const {

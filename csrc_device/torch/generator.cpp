@@ -1,5 +1,6 @@
 #include "csrc_device/torch/generator.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -8,7 +9,9 @@
 #include <ATen/EmptyTensor.h>
 #include <c10/util/Exception.h>
 
+#include "csrc_device/runtime/capture.hpp"
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace vdev {
@@ -26,17 +29,38 @@ std::uint64_t mix(std::uint64_t x) {
   return x;
 }
 
+// Returns the seed for the CPU engine of the operator that draws at `offset`.
+std::uint64_t seed_at(std::uint64_t seed, std::uint64_t offset) {
+  return mix(mix(seed) + mix(offset + 0x9e3779b97f4a7c15ULL));
+}
+
+// Returns by how much the offset moves on for `numel` numbers.
+std::uint64_t steps_of(std::int64_t numel) {
+  return (static_cast<std::uint64_t>(numel > 1 ? numel : 1) + 3) / 4 * 4;
+}
+
+// What the program does to a generator while it captures would not be repeated by the replays.
+void refuse_during_own_capture(const c10::Device& device, const char* what) {
+  TORCH_CHECK(
+      !card_used(device.index()) || !current_stream(device.index())->queue()->capture(), what, " of a ",
+      device_name(),
+      " generator is not permitted while the current stream is capturing: do it before the capture, or "
+      "before a replay");
+}
+
 }  // namespace
 
 GeneratorImpl::GeneratorImpl(int card, std::uint64_t seed)
     : c10::GeneratorImpl(device_of(card), c10::DispatchKeySet(dense_key())), seed_(seed) {}
 
 void GeneratorImpl::set_current_seed(std::uint64_t seed) {
+  refuse_during_own_capture(device(), "Setting the seed");
   seed_ = seed;
   offset_ = 0;
 }
 
 void GeneratorImpl::set_offset(std::uint64_t offset) {
+  refuse_during_own_capture(device(), "Setting the offset");
   TORCH_CHECK(offset % 4 == 0, "The offset of a ", device_name(), " generator must be a multiple of 4, got ",
               offset);
   offset_ = offset;
@@ -58,6 +82,7 @@ void GeneratorImpl::set_state(const c10::TensorImpl& state) {
 }
 
 c10::intrusive_ptr<c10::TensorImpl> GeneratorImpl::get_state() const {
+  refuse_during_own_capture(device(), "Reading the state");
   auto state = at::detail::empty_cpu({static_cast<std::int64_t>(kStateBytes)}, at::kByte);
   const std::uint64_t words[2] = {seed_, offset_};
   std::memcpy(state.mutable_data_ptr(), words, kStateBytes);
@@ -65,9 +90,8 @@ c10::intrusive_ptr<c10::TensorImpl> GeneratorImpl::get_state() const {
 }
 
 std::uint64_t GeneratorImpl::draw(std::int64_t numel) {
-  const std::uint64_t drawn = mix(mix(seed_) + mix(offset_ + 0x9e3779b97f4a7c15ULL));
-  const auto count = static_cast<std::uint64_t>(numel > 1 ? numel : 1);
-  offset_ += (count + 3) / 4 * 4;
+  const std::uint64_t drawn = seed_at(seed_, offset_);
+  offset_ += steps_of(numel);
   return drawn;
 }
 
@@ -90,14 +114,66 @@ const at::Generator& default_generator(int card) {
   return generator;
 }
 
-at::Generator cpu_generator_for(const std::optional<at::Generator>& generator, int card, std::int64_t numel) {
+std::uint64_t CapturedGenerator::draw(std::int64_t numel) {
+  return drawn_.fetch_add(steps_of(numel), std::memory_order_relaxed);
+}
+
+std::pair<std::uint64_t, std::uint64_t> CapturedGenerator::advance() const {
+  auto* source = generator_.get<GeneratorImpl>();
+  std::lock_guard lock(source->mutex_);
+  const std::pair begin{source->current_seed(), source->get_offset()};
+  source->set_offset(begin.second + drawn_.load(std::memory_order_relaxed));
+  return begin;
+}
+
+void GraphGenerators::add(const at::Generator& generator) {
+  std::lock_guard lock(mutex_);
+  const auto same = [&](const auto& known) { return known->generator() == generator; };
+  if (std::ranges::none_of(generators_, same))
+    generators_.push_back(std::make_shared<CapturedGenerator>(generator));
+}
+
+std::shared_ptr<CapturedGenerator> GraphGenerators::find(const at::Generator& generator) {
+  std::lock_guard lock(mutex_);
+  const auto same = [&](const auto& known) { return known->generator() == generator; };
+  const auto found = std::ranges::find_if(generators_, same);
+  return found == generators_.end() ? nullptr : *found;
+}
+
+std::vector<std::shared_ptr<CapturedGenerator>> GraphGenerators::all() const {
+  std::lock_guard lock(mutex_);
+  return generators_;
+}
+
+RandomDraw draw_for(const std::optional<at::Generator>& generator, int card, std::int64_t numel) {
   auto* source = at::get_generator_or_default<GeneratorImpl>(generator, default_generator(card));
-  std::uint64_t seed = 0;
-  {
-    std::lock_guard lock(source->mutex_);
-    seed = source->draw(numel);
+  RandomDraw draw;
+  if (const auto capture = current_stream(card)->queue()->capture()) [[unlikely]] {
+    auto* generators = static_cast<GraphGenerators*>(capture->attachment());
+    const bool is_default = source == default_generator(card).get<GeneratorImpl>();
+    const at::Generator& used = is_default ? default_generator(card) : *generator;
+    if (is_default) generators->add(used);
+    const auto captured = generators->find(used);
+    TORCH_CHECK(captured,
+                "Attempt to use an unregistered generator during a graph's capture: call "
+                "register_generator_state(generator) of the graph first");
+    draw.distance_ = captured->draw(numel);
+    draw.captured_ = captured;
+    return draw;
   }
-  return at::make_generator<at::CPUGeneratorImpl>(seed);
+  std::lock_guard lock(source->mutex_);
+  draw.seed_ = source->draw(numel);
+  return draw;
+}
+
+at::Generator RandomDraw::generator() const {
+  if (!captured_) return at::make_generator<at::CPUGeneratorImpl>(seed_);
+  const auto& [seed, offset] = captured_->replayed();
+  return at::make_generator<at::CPUGeneratorImpl>(seed_at(seed, offset + distance_));
+}
+
+at::Generator cpu_generator_for(const std::optional<at::Generator>& generator, int card, std::int64_t numel) {
+  return draw_for(generator, card, numel).generator();
 }
 
 }  // namespace vdev

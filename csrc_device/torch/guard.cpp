@@ -4,7 +4,9 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "csrc_device/runtime/capture.hpp"
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/streams.hpp"
@@ -105,6 +107,10 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   // never destroyed.
   void* getStreamNativeHandle(const c10::Stream stream) const override { return from_torch(stream).get(); }
   bool queryStream(const c10::Stream& stream) const override { return from_torch(stream)->idle(); }
+  bool isStreamCapturing(const c10::Stream& stream) const override {
+    const int card = card_index(stream.device());
+    return card_used(card) && from_torch(stream)->queue()->capture() != nullptr;
+  }
   void synchronizeStream(const c10::Stream& stream) const override {
     with_torch_errors([&] { from_torch(stream)->synchronize(); });
   }
@@ -133,9 +139,16 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
       from_torch(stream)->wait(state_of(event).get());
     }
   }
-  bool queryEvent(void* event) const override { return event == nullptr || state_of(event).get().reached(); }
+  bool queryEvent(void* event) const override {
+    if (event == nullptr) {
+      return true;
+    }
+    refuse_during_capture("a query of an event");
+    return state_of(event).get().reached();
+  }
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) {
+      refuse_during_capture("the host waits for an event");
       with_torch_errors([&] { state_of(event).get().synchronize(); });
     }
   }

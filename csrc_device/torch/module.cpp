@@ -5,6 +5,7 @@
 #include "csrc_device/torch/torch_2_13.hpp"
 
 void init_device_bindings(pybind11::module_& module);
+void init_graph_bindings(pybind11::module_& module);
 void init_pose_bindings(pybind11::module_& module);
 void init_process_group_bindings(pybind11::module_& module);
 
@@ -12,6 +13,7 @@ PYBIND11_MODULE(_C, module) {
   module.attr("torch_version") = vdev::kTorchVersion;
   vdev::register_hooks();
   init_device_bindings(module);
+  init_graph_bindings(module);
   init_pose_bindings(module);
   init_process_group_bindings(module);
 }

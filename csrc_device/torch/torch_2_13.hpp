@@ -8,6 +8,7 @@
 // - <ATen/ExpandUtils.h>: the shape to which a copy broadcasts, and torch's error for one that does not fit.
 // - <ATen/autocast_mode.h>: the lists of operators, and the kernels that cast their arguments.
 // - <ATen/core/CachingHostAllocator.h>: at::HostAllocator and its figures, at::HostStats.
+// - <ATen/core/GraphImplInterface.h>: the registry of torch.accelerator.Graph, and its virtuals.
 // - <ATen/core/dispatch/Dispatcher.h>: boxed fallbacks, which call the CPU's kernel of any operator.
 // - <ATen/detail/CUDAHooksInterface.h>: the same for CUDA, in whose place cards can stand.
 // - <ATen/detail/PrivateUse1HooksInterface.h>: torch calls the virtuals that hooks.cpp overrides, and no

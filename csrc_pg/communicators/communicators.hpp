@@ -22,7 +22,7 @@
 namespace vccl {
 
 /// Holds a communicator and keeps the order of its collectives.
-class DeviceCommunicator {
+class DeviceCommunicator : public std::enable_shared_from_this<DeviceCommunicator> {
  public:
   DeviceCommunicator(c10::Device device, std::shared_ptr<Communicator> communicator,
                      std::shared_ptr<vdev::Stream> stream, std::shared_ptr<GroupToAbort> group)
@@ -45,10 +45,19 @@ class DeviceCommunicator {
   /// card.
   vdev::Event launch_on_current_stream(vdev::Task task);
 
+  /// Do what launch() and launch_on_current_stream() do while the caller's current stream is captured: add
+  /// the task to the graph. From then on, replays of the graph have their place among the communicator's
+  /// tasks.
+  vdev::Event capture(vdev::Task task, const std::vector<vdev::Event>& after = {});
+  void capture_on_current_stream(vdev::Task task);
+
   /// Returns the end of the collective that was launched last.
   vdev::Event last() const;
 
  private:
+  class InGraphs;
+  void follow(vdev::Stream& stream);
+  void take_part(const vdev::Stream& stream);
   vdev::Event enqueue(const std::shared_ptr<vdev::Stream>& stream, vdev::Task task, vdev::Start start);
 
   const c10::Device device_;
@@ -61,6 +70,7 @@ class DeviceCommunicator {
   mutable std::mutex order_;
   vdev::Event last_;
   const void* last_stream_ = nullptr;  // compared, never dereferenced
+  std::shared_ptr<InGraphs> in_graphs_;
 };
 
 /// Holds the communicators of a group. Thread-safe. In a forked child of the process that made the object,

@@ -90,7 +90,8 @@ std::vector<at::Tensor> WorkVccl::result() {
 }
 
 void WorkVccl::raise_known_error() const {
-  if (!end_.reached()) return;
+  // An operation in a graph has no outcome yet, and its replays report theirs to the stream.
+  if (end_.captured() || !end_.reached()) return;
   // An error that nobody has raised yet is raised here, so that the stream does not raise it again. Of the
   // failures, only the operation's own concerns the caller, unless the operation stands for everything before
   // it.

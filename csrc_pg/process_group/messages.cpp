@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "csrc_device/runtime/capture.hpp"
+#include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_pg/arguments/checks.hpp"
@@ -18,6 +20,11 @@ using vdev::WithoutGil;
 using WorkPtr = ProcessGroupVccl::WorkPtr;
 
 namespace {
+
+// A message is paired with the peer's by a tag and not by an order that replays could have a place in.
+void refuse_message_in_graph(c10::Device device) {
+  if (!device.is_cpu()) vdev::refuse_captured(*vdev::current_stream(device.index()), "send and receive");
+}
 
 MessageCall message_call(const at::Tensor& tensor, bool sends, int peer, int tag, int size,
                          const char* name) {
@@ -89,6 +96,7 @@ std::shared_ptr<JointEnd> ProcessGroupVccl::begin_messages(MessageLane& lane, co
 WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
   check_bound_card(request);
   request.timeout = effective(request.timeout);
+  refuse_message_in_graph(request.device);
   if (coalescing_.active()) return coalescing_.add(std::move(request), std::move(call));
   WithoutGil without_gil;
   return with_torch_errors([&]() -> WorkPtr {
@@ -144,9 +152,20 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
     const auto by_timeout = [](const Request& a, const Request& b) { return a.timeout < b.timeout; };
     const auto timeout = std::max_element(batch.requests.begin(), batch.requests.end(), by_timeout)->timeout;
     const bool has_messages = !batch.messages.empty(), has_collectives = !batch.plans.empty();
+    if (has_messages) refuse_message_in_graph(device);
     const auto lane = has_messages ? communicators_.lane(device, timeout) : nullptr;
     const auto where = has_collectives ? communicators_.get(device, timeout, "coalesced calls") : nullptr;
 
+    if (has_collectives && !has_messages && is_captured(device)) {
+      Request all{c10d::OpType::COALESCED,
+                  batch.requests.size() == 1 ? batch.requests.front().name : "coalesced",
+                  device,
+                  all_of(batch.requests, [](const Request& request) { return request.inputs; }),
+                  all_of(batch.requests, [](const Request& request) { return request.outputs; }),
+                  timeout,
+                  true};
+      return capture(std::move(all), *where, std::move(batch.plans));
+    }
     // The batch counts as one collective if it has any collective.
     const auto [sequence, outcome] = begin_operation(c10d::OpType::COALESCED, batch.requests,
                                                      has_collectives ? sequence_ : message_sequence_);

@@ -26,45 +26,50 @@ CollectiveTask::~CollectiveTask() {
                  name_, ": its stream had failed before, or was closed. The group has to be made anew."));
   communicator_->fail(error.code(), error.what());
   const auto raised = torch_error(error);
-  fail(raised);
+  fail_plans(plans_, failures_, raised);
   outcome_->finish(raised, error.code());
-}
-
-// Call this before the plans' memory is freed, and before the stream counts the task as finished.
-void CollectiveTask::fail(const std::exception_ptr& error) const {
-  if (!failures_) return;
-  auto failure = failures_->fail(error);
-  for (const auto& plan : plans_) plan.spoil_outputs(failure);
-  vdev::report_failure(std::move(failure));
 }
 
 void CollectiveTask::run() {
   ran_ = true;
   outcome_->started();
-  std::exception_ptr error;
-  std::optional<ErrorCode> code;
+  const auto result = run_plans(*communicator_, name_, plans_, timeout_, failures_);
+  plans_.clear();  // frees the memory before any waiter sees that the task has ended
+  outcome_->finish(result.error, result.code);
+}
+
+void fail_plans(const std::vector<CollectivePlan>& plans, const std::shared_ptr<vdev::FailureOwner>& failures,
+                const std::exception_ptr& error) {
+  if (!failures) return;
+  auto failure = failures->fail(error);
+  for (const auto& plan : plans) plan.spoil_outputs(failure);
+  vdev::report_failure(std::move(failure));
+}
+
+PlanResult run_plans(Communicator& communicator, const std::string& name,
+                     const std::vector<CollectivePlan>& plans, Milliseconds timeout,
+                     const std::shared_ptr<vdev::FailureOwner>& failures) {
+  PlanResult result;
   try {
-    for (const auto& plan : plans_) {
-      if (vdev::SpoiledMemory::any()) check_inputs(plan, *communicator_, name_);
-      plan.run(*communicator_, timeout_);
+    for (const auto& plan : plans) {
+      if (vdev::SpoiledMemory::any()) check_inputs(plan, communicator, name);
+      plan.run(communicator, timeout);
     }
   } catch (const Error& failure) {
-    error = torch_error(failure);
-    code = failure.code();
+    result = {torch_error(failure), failure.code()};
   } catch (const std::exception& failure) {
     // The exception is not the transport's; a copy may have run out of memory. The peers must not wait for
     // the rest of this operation.
-    communicator_->fail(ErrorCode::system,
-                        base::text("rank ", communicator_->rank(), " of group ", communicator_->name(),
-                                   " failed in ", name_, ": ", failure.what()));
-    error = std::current_exception();
+    communicator.fail(ErrorCode::system,
+                      base::text("rank ", communicator.rank(), " of group ", communicator.name(),
+                                 " failed in ", name, ": ", failure.what()));
+    result.error = std::current_exception();
   }
-  if (error)
-    fail(error);
+  if (result.error)
+    fail_plans(plans, failures, result.error);
   else if (vdev::SpoiledMemory::any())
-    for (const auto& plan : plans_) plan.renew_outputs();
-  plans_.clear();  // frees the memory before any waiter sees that the task has ended
-  outcome_->finish(error, code);
+    for (const auto& plan : plans) plan.renew_outputs();
+  return result;
 }
 
 }  // namespace vccl

@@ -1,7 +1,9 @@
 // One collective, or several that were coalesced, as a task of a stream.
 #pragma once
 
+#include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,22 @@
 #include "csrc_pg/tasks/outcome.hpp"
 
 namespace vccl {
+
+/// Says how the plans of a task have ended: both are null after success.
+struct PlanResult {
+  std::exception_ptr error;
+  std::optional<ErrorCode> code;
+};
+
+/// Makes `plans` fail with `error`: spoils their outputs, and reports the failure to the stream that runs the
+/// caller. Does nothing if `failures` is null. Call this before the plans' memory is freed, and before the
+/// stream counts the task as finished.
+void fail_plans(const std::vector<CollectivePlan>& plans, const std::shared_ptr<vdev::FailureOwner>& failures,
+                const std::exception_ptr& error);
+/// Runs the plans one after the other. A failure is the group's, and fail_plans() gets it.
+PlanResult run_plans(Communicator& communicator, const std::string& name,
+                     const std::vector<CollectivePlan>& plans, Milliseconds timeout,
+                     const std::shared_ptr<vdev::FailureOwner>& failures);
 
 /// Runs the plans once, one after the other, and writes the outcome. On a card, a failure spoils the outputs
 /// of all plans and is reported to the stream. A task can be destroyed without having run, because its stream
@@ -31,8 +49,6 @@ class CollectiveTask {
   void run();
 
  private:
-  void fail(const std::exception_ptr& error) const;
-
   // The task does not keep the stream, because a stream must not be destroyed by a task on its own worker.
   const std::shared_ptr<Communicator> communicator_;
   const std::string name_;

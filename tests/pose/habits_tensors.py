@@ -337,11 +337,11 @@ def probe_attention_of_cudnn_is_refused():
 # ---- what is refused
 
 
-def probe_graphs_are_refused():
-    raises(NoGpuError, torch.cuda.CUDAGraph, "Run the work eagerly")
-    raises(NoGpuError, torch.cuda.graph_pool_handle, "Run the work eagerly")
-    raises(NoGpuError, lambda: torch.cuda.make_graphed_callables(nn.Linear(2, 2).cuda(), (torch.ones(2),)))
-    assert not torch.cuda.is_current_stream_capturing()
+def probe_handles_of_cuda_graphs_are_refused():
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    raises(NoGpuError, graph.raw_cuda_graph, "debug_dump")
+    raises(NoGpuError, graph.raw_cuda_graph_exec, "replay")
+    raises(NoGpuError, torch.cuda.MemPool, "one pool for each stream")
 
 
 def probe_history_is_off_and_cannot_be_switched_on():

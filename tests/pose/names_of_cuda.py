@@ -12,7 +12,7 @@ REFUSED = {
     "": {
         **{name: f"cuda.{name}()" for name in ("clock_rate", "device_memory_used", "list_gpu_processes")},
         **{name: f"cuda.{name}()" for name in ("memory_usage", "power_draw", "temperature", "utilization")},
-        **{name: f"cuda.{name}()" for name in ("CUDAGraph", "MemPool", "graph_pool_handle")},
+        "MemPool": "cuda.MemPool()",
         **{name: f"cuda.{name}()" for name in ("current_blas_handle", "current_solver_handle")},
         "CUDAPluggableAllocator": "cuda.memory.change_current_allocator(cuda.memory._CUDAAllocator(None))",
         "GreenContext": "cuda.GreenContext.create(num_sms=1)",
@@ -21,8 +21,6 @@ REFUSED = {
         "caching_allocator_alloc": "cuda.caching_allocator_alloc(8)",
         "caching_allocator_delete": "cuda.caching_allocator_delete(8)",
         "change_current_allocator": "cuda.change_current_allocator(cuda.memory._CUDAAllocator(None))",
-        "graph": "cuda.graph(cuda.CUDAGraph())",
-        "make_graphed_callables": "cuda.make_graphed_callables(torch.nn.Linear(1, 1), (torch.ones(1),))",
         "memory_snapshot": "cuda.memory_snapshot()",
         "use_mem_pool": "cuda.use_mem_pool(cuda.MemPool())",
     },
@@ -53,12 +51,13 @@ REFUSED = {
 
 # Names that are called without arguments, and answer.
 CALLED = {
-    "": """Event Stream caching_allocator_enable cudart current_device current_stream default_stream
+    "": """CUDAGraph Event Stream caching_allocator_enable cudart current_device current_stream default_stream
         device_count
         empty_cache get_allocator_backend get_arch_list get_device_capability get_device_name
         get_device_properties get_gencode_flags get_per_process_memory_fraction get_rng_state
         get_rng_state_all
-        get_sync_debug_mode host_memory_stats host_memory_stats_as_nested_dict init initial_seed ipc_collect
+        get_sync_debug_mode graph_pool_handle host_memory_stats host_memory_stats_as_nested_dict init
+        initial_seed ipc_collect
         is_available is_bf16_supported is_current_stream_capturing is_initialized is_tf32_supported
         max_memory_allocated max_memory_cached max_memory_reserved mem_get_info memory_allocated memory_cached
         memory_reserved memory_stats memory_stats_as_nested_dict memory_summary
@@ -76,8 +75,8 @@ LISTED = {
         ComplexDoubleStorage ComplexFloatStorage CudaError DeferredCudaCallError DoubleStorage DoubleTensor
         FloatStorage FloatTensor HalfStorage HalfTensor IntStorage IntTensor LongStorage LongTensor
         ShortStorage ShortTensor StreamContext amp caching_allocator_disabled can_device_access_peer
-        check_error cudaStatus default_generators device device_of graphs has_half has_magma jiterator
-        manual_seed manual_seed_all memory nccl nvtx profiler random set_device
+        check_error cudaStatus default_generators device device_of graph graphs has_half has_magma jiterator
+        make_graphed_callables manual_seed manual_seed_all memory nccl nvtx profiler random set_device
         set_per_process_memory_fraction set_rng_state set_rng_state_all set_stream set_sync_debug_mode sparse
         stream streams tunable""",
     "amp": "custom_bwd custom_fwd",

@@ -22,6 +22,7 @@ REASONS: dict[str, str] = {
     "tests/device/test_memory.py::test_stats": "torch.cuda writes the summary",
     "tests/device/test_opinfo.py::test_same_bits_as_cpu[renorm-float32]": _GRADIENT,
     "tests/device/test_opinfo.py::test_same_bits_as_cpu[renorm-complex64]": _GRADIENT,
+    "tests/device/test_graphs.py::test_the_stream_is_restored_after_an_error": "torch.cuda.graph does not",
     "tests/device/test_streams.py::test_current_stream": "a torch.cuda.Stream does not equal a torch.Stream",
     "tests/device/test_streams.py::test_stream_context_on_another_card": "torch.cuda's does not nest",
     "tests/device/test_streams.py::test_events_take_the_arguments_of_cuda": "CUDA's takes no device",

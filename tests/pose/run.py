@@ -24,6 +24,7 @@ TRANSLATED = ("device", "distributed")
 BESIDE = ("docs", "pyproject.toml")
 # The word, and not the module vccl.vdev or the name of the cards' memory.
 DEVICE = re.compile(r"(?<!vccl\.)(?<!memfd:)\b(?P<is>is_)?vdev\b")
+GRAPH = re.compile(r"\bVDEVGraph\b")
 # What the profiler calls the device type.
 PROFILED = re.compile(r"\b(?P<kind>ProfilerActivity|DeviceType)\.PrivateUse1\b")
 # What `.ci/run` has time for: something of every room.
@@ -42,6 +43,7 @@ SHORT = (
 def translate(source: str) -> str:
     """Returns the text of a test for cards of the type vdev as it reads for cards that pose as CUDA."""
     source = DEVICE.sub(lambda found: f"{found['is'] or ''}cuda", source)
+    source = GRAPH.sub("CUDAGraph", source)
     return PROFILED.sub(lambda found: f"{found['kind']}.CUDA", source)
 
 

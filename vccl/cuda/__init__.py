@@ -6,6 +6,7 @@ a build without CUDA lacks. The modules of this package define them under their 
 
 - ``cards``: devices and their properties, and what ``torch.cuda`` initialises.
 - ``streams``: the base classes of streams and events, which take the place of torch's empty ones.
+- ``graphs``: the base class of graphs, in the same way.
 - ``memory``: figures and limits of the cards' memory.
 - ``libraries``: settings of cuBLAS and of tuning, which are kept, and NVTX, whose ranges nobody records.
 - ``comm``: what passes tensors between the cards of one process.
@@ -28,14 +29,16 @@ def register() -> None:
     """Fills ``torch.cuda``. Call this once, when the compiled module has been loaded."""
     from vccl import _torch_patches
     from vccl._inductor import registration
-    from vccl.cuda import cards, comm, dlpack, libraries, memory, refused, streams, tensors
+    from vccl.cuda import cards, comm, dlpack, graphs, libraries, memory, refused, streams, tensors
 
-    for module in (cards, streams, memory, libraries, comm):
+    for module in (cards, streams, graphs, memory, libraries, comm):
         for name in module.__all__:
             setattr(torch._C, name, getattr(module, name))
     refused.install()
     cards.install()
     streams.install()
+    graphs.install()
+    _C.register_graphs()
     libraries.install()
     tensors.install()
     dlpack.install()

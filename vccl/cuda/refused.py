@@ -8,7 +8,7 @@ import torch
 
 from vccl._no_gpu import NoGpuError
 
-_GRAPHS = "Run the work eagerly: streams of cards cannot be captured."
+_GRAPHS = "Use torch.cuda.graph: the cards have no checkpoints of the pools of graphs."
 _POOLS = "Use the cards' allocator: it has one pool for each stream."
 _ALLOCATORS = (
     "The allocator of the cards cannot be replaced. VDEV_MEMORY and set_per_process_memory_fraction limit it."
@@ -64,14 +64,11 @@ NAMES: dict[str, str] = {
     "_gds_register_buffer": _FILES,
     "_gds_register_handle": _FILES,
     "_gds_save_storage": _FILES,
-    "_graph_pool_handle": _GRAPHS,
-    "_host_emptyCache": _GRAPHS,
     "_nccl_init_rank": _NCCL,
     "_nccl_unique_id": _NCCL,
 }
 # Classes of torch._C that are empty or missing in a build without CUDA.
 CLASSES: dict[str, str] = {
-    "_CUDAGraph": _GRAPHS,
     "_MemPool": _POOLS,
     "_cuda_CUDAAllocator_AllocatorState": _GRAPHS,
 }
@@ -119,7 +116,7 @@ def install() -> None:
     """Puts a refusal in the place of every name, also where torch's modules have taken an empty type."""
     cuda: Any = torch.cuda
     memory: Any = sys.modules["torch.cuda.memory"]
-    modules: list[Any] = [sys.modules["torch.cuda.graphs"], memory]
+    modules: list[Any] = [memory]
     for name, advice in NAMES.items():
         refuse = refusal(name, advice)
         setattr(torch._C, name, refuse)
@@ -127,7 +124,7 @@ def install() -> None:
             if name in vars(module):
                 setattr(module, name, refuse)
     for name, advice in CLASSES.items():
-        # torch.cuda.CUDAGraph and MemPool are derived from these.
+        # torch.cuda.MemPool is derived from one of these.
         empty: Any = getattr(torch._C, name, None) or type(name, (), {})
         empty.__new__ = refusal(name, advice)
         empty.__init__ = refusal(name, advice)

@@ -17,7 +17,6 @@ __all__ = [
     "_cuda_getCurrentStream",
     "_cuda_getDefaultStream",
     "_cuda_getStreamFromExternal",
-    "_cuda_isCurrentStreamCapturing",
     "_cuda_setStream",
 ]
 
@@ -124,10 +123,6 @@ def _cuda_setStream(stream_id: int, device_index: int, device_type: int) -> None
     )
 
 
-def _cuda_isCurrentStreamCapturing() -> bool:
-    return False  # streams of cards cannot be captured
-
-
 def _launch_host_func(function: Callable[[], object]) -> None:
     """Enqueues a Python function on the current stream, as ``torch.vdev`` can.
 
@@ -146,8 +141,6 @@ def install() -> None:
     before = {name: getattr(streams, name) for name in ("Stream", "Event", "ExternalStream")}
     importlib.reload(streams)
     cuda: Any = torch.cuda
-    graphs: Any = sys.modules["torch.cuda.graphs"]
-    graphs._cuda_isCurrentStreamCapturing = _cuda_isCurrentStreamCapturing
     for module in [module for name, module in sys.modules.items() if name.startswith("torch")]:
         for name, old in before.items():
             if vars(module).get(name) is old:

@@ -14,6 +14,13 @@ from vccl import _C
 
 from . import amp
 from ._device import DeviceLike, current_index, index_of
+from .graphs import (
+    VDEVGraph,
+    graph,
+    graph_pool_handle,
+    is_current_stream_capturing,
+    make_graphed_callables,
+)
 from .memory import (
     empty_cache,
     max_memory_allocated,
@@ -57,6 +64,7 @@ __all__ = [
     "Event",
     "Stream",
     "StreamContext",
+    "VDEVGraph",
     "_launch_host_func",
     "_lazy_call",
     "_sleep",
@@ -74,12 +82,16 @@ __all__ = [
     "get_device_properties",
     "get_rng_state",
     "get_rng_state_all",
+    "graph",
+    "graph_pool_handle",
     "init",
     "initial_seed",
     "ipc_collect",
     "is_available",
     "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_initialized",
+    "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
@@ -229,6 +241,7 @@ def register() -> None:
     torch.utils.rename_privateuse1_backend("vdev")
     torch._register_device_module("vdev", sys.modules[__name__])
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    _C.register_graphs()
     _torch_patches.apply_to_device()
     registration.register()
     # The threads of streams must stop while the interpreter is still whole.

@@ -25,7 +25,7 @@ class Event(torch.Event, metaclass=_EventType):
 
     ``torch.Event`` takes them by keyword only. Its methods refuse objects of derived classes, so this class
     makes a ``torch.Event``. ``blocking``, ``interprocess`` and ``external`` change nothing: every wait
-    blocks, and events cannot be shared between processes or captured in graphs.
+    blocks, and events cannot be shared between processes, or wait inside a graph for what is outside.
     """
 
     def __new__(  # type: ignore[misc]  # a torch.Event is no instance of a class derived from it

@@ -66,6 +66,11 @@ class PinnedAllocator final : public at::HostAllocator {
   bool record_event(void* ptr, void* ctx, c10::Stream stream) override {
     // The point is recorded before the lock is taken, because recording may take long.
     Event point = from_torch(stream)->record();
+    // A graph copies whenever it is replayed, so nobody knows when the last copy has run: as on CUDA, the
+    // program keeps the memory for as long as the graph.
+    if (point.captured()) {
+      return holds(ctx != nullptr ? ctx : ptr);
+    }
     std::lock_guard lock(mutex_);
     Block* block = find(ctx != nullptr ? ctx : ptr);
     if (block == nullptr) {

@@ -322,11 +322,13 @@ TEST(a_capture_that_fails_gives_its_memory_back) {
 namespace {
 
 struct CountingUser : ReplayUser {
-  void before(Stream&) override { ++begun; }
-  void after(const Event& end) noexcept override {
-    ++ended;
-    last = end;
-  }
+  struct Turn : ReplayTurn {
+    explicit Turn(CountingUser& u) : user(u) { ++user.begun; }
+    ~Turn() override { ++user.ended; }
+    void enqueued(const Event& end) noexcept override { user.last = end; }
+    CountingUser& user;
+  };
+  std::unique_ptr<ReplayTurn> begin(Stream&) override { return std::make_unique<Turn>(*this); }
   void given_up() noexcept override { ++lost; }
   int begun = 0, ended = 0;
   std::atomic<int> lost{0};

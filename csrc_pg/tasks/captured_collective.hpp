@@ -1,0 +1,38 @@
+// A collective in a graph, which runs with each replay.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "csrc_device/runtime/failure.hpp"
+#include "csrc_pg/tasks/collective_plan.hpp"
+
+namespace vccl {
+
+/// Runs the plans whenever the graph is replayed. Each run is a call of its own for the communicator, with
+/// its own number and its own comparison with the peers, so all ranks have to replay the same graph. A
+/// failure spoils the outputs and is reported to the stream that replays. The graph does not keep the group:
+/// once the group is destroyed, a replay fails.
+class CapturedCollective {
+ public:
+  CapturedCollective(const std::shared_ptr<Communicator>& communicator, std::string name,
+                     std::vector<CollectivePlan> plans, Milliseconds timeout,
+                     std::shared_ptr<vdev::FailureOwner> failures)
+      : communicator_(communicator),
+        name_(std::move(name)),
+        plans_(std::move(plans)),
+        timeout_(timeout),
+        failures_(std::move(failures)) {}
+
+  void run() const;
+
+ private:
+  const std::weak_ptr<Communicator> communicator_;
+  const std::string name_;
+  const std::vector<CollectivePlan> plans_;  // keep their memory
+  const Milliseconds timeout_;
+  const std::shared_ptr<vdev::FailureOwner> failures_;
+};
+
+}  // namespace vccl

@@ -1,0 +1,43 @@
+"""The base class of ``torch.cuda.CUDAGraph``, and the functions of graphs."""
+
+import importlib
+import sys
+from typing import Any, NoReturn
+
+import torch
+
+from vccl import _C
+from vccl._no_gpu import NoGpuError
+
+__all__ = ["_CUDAGraph", "_cuda_isCurrentStreamCapturing", "_graph_pool_handle", "_host_emptyCache"]
+
+_cuda_isCurrentStreamCapturing = _C.is_current_stream_capturing
+_graph_pool_handle = _C.graph_pool_handle
+
+
+class _CUDAGraph(_C.Graph):
+    """A graph of a card. The derived class is ``torch.cuda.CUDAGraph``."""
+
+    def raw_cuda_graph(self) -> NoReturn:
+        raise NoGpuError("torch.cuda.CUDAGraph.raw_cuda_graph", "Use debug_dump() to see what is captured.")
+
+    def raw_cuda_graph_exec(self) -> NoReturn:
+        raise NoGpuError("torch.cuda.CUDAGraph.raw_cuda_graph_exec", "Use replay().")
+
+
+def _host_emptyCache() -> None:
+    torch.accelerator.empty_host_cache()
+
+
+def install() -> None:
+    """Makes the classes of ``torch.cuda.graphs`` anew over the base class, and rebinds their names.
+
+    torch made them at its import, over an empty base class.
+    """
+    graphs: Any = sys.modules["torch.cuda.graphs"]
+    before = {name: getattr(graphs, name) for name in graphs.__all__}
+    importlib.reload(graphs)
+    for module in [module for name, module in sys.modules.items() if name.startswith("torch")]:
+        for name, old in before.items():
+            if vars(module).get(name) is old:
+                setattr(module, name, getattr(graphs, name))

@@ -6,6 +6,7 @@
     python -m vccl.bench table figures.json                                     # the same, as Markdown
     python -m vccl.bench check                                                  # ratios against the baseline
     python -m vccl.bench steps                                                  # training steps: card and CPU
+    python -m vccl.bench graphs                                                 # replays and eager calls
     python -m vccl.bench tune --write                                           # the selector's table, anew
 
 Each call is timed alone, as a training script sees it: from the Python call until the host of this rank can

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from vccl.bench import __doc__ as description
-from vccl.bench import baseline, markdown, plot, steps, tune
+from vccl.bench import baseline, graphs, markdown, plot, steps, tune
 from vccl.bench.cases import CASES, REDUCE_OPS, Case, MemoryPass, Setting
 from vccl.bench.gate import Gate
 from vccl.bench.job import world
@@ -33,6 +33,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "plot": plot.main,
     "table": markdown.main,
     "check": baseline.main,
+    "graphs": graphs.main,
     "steps": steps.main,
     "tune": tune.main,
 }

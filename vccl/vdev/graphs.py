@@ -141,11 +141,13 @@ class _GraphedCallable:
         )
         differentiable = [output for output in self.outputs if output.requires_grad]
         self.grads_of_inputs = (None,) * len(self.inputs)
-        if not differentiable:
-            return
-        grads = [grad for grad in self.grads_of_outputs if grad is not None]
-        with graph(self.backward_graph, pool=pool):
-            self.grads_of_inputs = tuple(self._gradients(differentiable, grads, allow_unused))
+        if differentiable:
+            grads = [grad for grad in self.grads_of_outputs if grad is not None]
+            with graph(self.backward_graph, pool=pool):
+                self.grads_of_inputs = tuple(self._gradients(differentiable, grads, allow_unused))
+        # The nodes of autograd were made on the stream of the capture, and those that accumulate gradients
+        # would stay with the parameters. What they have saved is memory of the pool, which stays reserved.
+        self.outputs = tuple(output.detach() for output in self.outputs)
 
     def __call__(self, *args: Any) -> Any:
         leaves, _ = tree_flatten(args)
@@ -167,7 +169,7 @@ class _ReplayOfCallable(torch.autograd.Function):
         graphed.forward_graph.replay()
         outputs = tuple(output.detach() for output in graphed.outputs)
         ctx.mark_non_differentiable(
-            *(new for new, old in zip(outputs, graphed.outputs, strict=True) if not old.requires_grad)
+            *(new for new, grad in zip(outputs, graphed.grads_of_outputs, strict=True) if grad is None)
         )
         return outputs
 

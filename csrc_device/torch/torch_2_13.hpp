@@ -37,6 +37,7 @@
 // - <ATen/ops/*_native.h>: kernels of torch that are registered for the device as they are, or are called
 // directly.
 // - <ATen/ops/*_ops.h>: at::_ops, which calls one overload with the types of its schema.
+// - <c10/core/GradMode.h>: whether gradients are recorded, which decides whether the CPU uses oneDNN.
 // - <c10/core/DispatchKey.h>: the keys of CUDA and of the device that is not built in.
 // - <c10/core/StorageImpl.h>: the count of references of a storage that two tensors share.
 // - <c10/core/TensorImpl.h>: sizes, strides, keys and the backend's own data of a tensor.

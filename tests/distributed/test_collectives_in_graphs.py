@@ -138,13 +138,19 @@ def test_failures_are_the_streams_and_the_groups(ranks):
         data.card.sum().item()
 
 
-@pytest.mark.ranks(2)
-def test_a_replay_that_does_not_run_fails_the_group(ranks):
+def one_all_reduce():
+    """Captures an all_reduce of a new group. Returns the group, its tensor's owner and the graph."""
     group = dist.new_group()
     data = Pinned(4)
     graph = torch.vdev.VDEVGraph()
     with torch.vdev.graph(graph):
         dist.all_reduce(data.card, group=group)
+    return group, data, graph
+
+
+@pytest.mark.ranks(2)
+def test_a_replay_that_does_not_run_fails_the_group(ranks):
+    group, _, graph = one_all_reduce()
     if ranks.rank == 0:
 
         def fail():
@@ -159,11 +165,7 @@ def test_a_replay_that_does_not_run_fails_the_group(ranks):
 
 @pytest.mark.ranks(2)
 def test_a_graph_does_not_keep_its_group(ranks):
-    group = dist.new_group()
-    data = Pinned(4)
-    graph = torch.vdev.VDEVGraph()
-    with torch.vdev.graph(graph):
-        dist.all_reduce(data.card, group=group)
+    group, _, graph = one_all_reduce()
     graph.replay()
     torch.vdev.synchronize()
     dist.destroy_process_group(group)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from vccl.bench.workloads import current_card
+
 COUNT = 100  # calls in a graph
 TURNS = 21
 ELEMENTS = 64
@@ -49,8 +51,7 @@ HEAD = f"#{'case':<16} {'eager (us)':>11} {'replay (us)':>11} {'host (us)':>11}"
 
 def measure(name: str, repeat: int) -> Row:
     """Measures a case in turns of `repeat` rounds on the current card."""
-    card = torch.accelerator.current_accelerator()
-    assert card is not None
+    card = current_card()
     call = CASES[name](card)
     graph = torch.accelerator.Graph()
     with torch.Stream(), graph:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-from vccl.bench.workloads import LESSONS, READ_SELDOM, Training
+from vccl.bench.workloads import LESSONS, READ_SELDOM, Training, current_card
 
 LESSON = "transformer-256"
 TURNS = 5  # processes of each kind
@@ -83,8 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def measure(work: int, steps: int, small: bool) -> dict:
     """Returns the seconds of a step, the seconds of a unit of the host's work, and all losses."""
     torch.set_num_threads(1)
-    card = torch.accelerator.current_accelerator()
-    assert card is not None
+    card = current_card()
     training = Training(LESSONS[LESSON], READ_SELDOM, card, small)
     for step in range(WARM_UP + steps):
         if step == WARM_UP:

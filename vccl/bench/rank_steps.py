@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vccl.bench.gate import Gate
 from vccl.bench.job import run_ranks
-from vccl.bench.workloads import Transformer, synchronize
+from vccl.bench.workloads import Transformer, current_card, synchronize
 
 KINDS = ("ddp", "fsdp2")
 WARM_UP = 3  # steps
@@ -81,9 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes the figures there too")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    card = torch.accelerator.current_accelerator()
-    assert card is not None
-    card = torch.device(card.type, int(os.environ["LOCAL_RANK"]))
+    card = torch.device(current_card().type, int(os.environ["LOCAL_RANK"]))
     torch.accelerator.set_device_index(card.index)
     dist.init_process_group(dist.get_default_backend_for_device(card))
     try:

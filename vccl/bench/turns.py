@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from vccl.bench.workloads import Workload
+from vccl.bench.workloads import Workload, current_card
 
 TURN = 0.01  # seconds that a turn of the CPU takes at least
 WARM_UP = 3  # turns that do not count
@@ -60,8 +60,7 @@ HEAD = (
 
 def compare(name: str, contest: Contest, turns: int, small: bool) -> Row:
     """Measures one case on the CPU and on the current card."""
-    card = torch.accelerator.current_accelerator()
-    assert card is not None
+    card = current_card()
     workloads = [contest.make(device, small) for device in (torch.device("cpu"), card)]
     steps = contest.steps
     for _ in range(WARM_UP):

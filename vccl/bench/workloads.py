@@ -35,6 +35,13 @@ class Workload(ABC):
         synchronize(self.device)
 
 
+def current_card() -> torch.device:
+    """Returns the cards' device without an index, which stands for the current card."""
+    card = torch.accelerator.current_accelerator()
+    assert card is not None
+    return card
+
+
 def synchronize(device: torch.device) -> None:
     if device.type != "cpu":
         torch.accelerator.synchronize(device)

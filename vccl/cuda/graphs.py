@@ -1,13 +1,12 @@
 """The base class of ``torch.cuda.CUDAGraph``, and the functions of graphs."""
 
-import importlib
-import sys
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 
 from vccl import _C
 from vccl._no_gpu import NoGpuError
+from vccl.cuda.remaking import remake
 
 __all__ = ["_CUDAGraph", "_cuda_isCurrentStreamCapturing", "_graph_pool_handle", "_host_emptyCache"]
 
@@ -30,14 +29,5 @@ def _host_emptyCache() -> None:
 
 
 def install() -> None:
-    """Makes the classes of ``torch.cuda.graphs`` anew over the base class, and rebinds their names.
-
-    torch made them at its import, over an empty base class.
-    """
-    graphs: Any = sys.modules["torch.cuda.graphs"]
-    before = {name: getattr(graphs, name) for name in graphs.__all__}
-    importlib.reload(graphs)
-    for module in [module for name, module in sys.modules.items() if name.startswith("torch")]:
-        for name, old in before.items():
-            if vars(module).get(name) is old:
-                setattr(module, name, getattr(graphs, name))
+    """Makes the classes of ``torch.cuda.graphs`` anew over the base class."""
+    remake("torch.cuda.graphs", torch.cuda.graphs.__all__)

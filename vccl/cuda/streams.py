@@ -1,7 +1,5 @@
 """The base classes of ``torch.cuda.Stream`` and ``torch.cuda.Event``, and the functions of streams."""
 
-import importlib
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +7,7 @@ import torch
 
 from vccl import _C
 from vccl._no_gpu import NoGpuError
+from vccl.cuda.remaking import remake
 
 __all__ = [
     "_CudaEventBase",
@@ -133,17 +132,8 @@ def _launch_host_func(function: Callable[[], object]) -> None:
 
 
 def install() -> None:
-    """Makes the classes of ``torch.cuda.streams`` anew over the base classes, and rebinds their names.
-
-    torch made them at its import, over empty base classes whose objects cannot be streams.
-    """
-    streams: Any = sys.modules["torch.cuda.streams"]
-    before = {name: getattr(streams, name) for name in ("Stream", "Event", "ExternalStream")}
-    importlib.reload(streams)
+    """Makes the classes of ``torch.cuda.streams`` anew over the base classes."""
+    streams: Any = remake("torch.cuda.streams", ("Stream", "Event", "ExternalStream"))
     cuda: Any = torch.cuda
-    for module in [module for name, module in sys.modules.items() if name.startswith("torch")]:
-        for name, old in before.items():
-            if vars(module).get(name) is old:
-                setattr(module, name, getattr(streams, name))
     assert cuda.Stream is streams.Stream
     cuda._launch_host_func = _launch_host_func

@@ -70,7 +70,6 @@ void CardGraph::capture_end() {
     capture->invalidate("capture must end on the same stream it began on");
   }
   graph_ = capture->end();
-  instantiated_ = !keep_graph_;
 }
 
 void CardGraph::check_captured(const char* what) const {
@@ -80,12 +79,10 @@ void CardGraph::check_captured(const char* what) const {
 void CardGraph::instantiate() {
   check_captured("instantiate()");
   TORCH_CHECK(keep_graph_, "instantiate() is intended to be called by the user only when keep_graph=true");
-  instantiated_ = true;
 }
 
 void CardGraph::replay() {
   check_captured("replay()");
-  instantiated_ = true;
   WithoutGil no_gil;
   struct Start {
     std::shared_ptr<CapturedGenerator> generator;
@@ -113,7 +110,6 @@ void CardGraph::reset() {
   }
   stream_.reset();
   graph_.reset();
-  instantiated_ = false;
   // A replay that is queued keeps the generators as they were.
   generators_ = std::make_shared<GraphGenerators>();
 }

@@ -41,7 +41,7 @@ class CardGraph final : public at::GraphImplInterface {
   void check_captured(const char* what) const;
 
   const bool keep_graph_;
-  bool instantiated_ = false, debug_ = false;
+  bool debug_ = false;
   int card_ = -1;
   PoolNumber pool_ = kProgramPool;
   std::shared_ptr<GraphGenerators> generators_ = std::make_shared<GraphGenerators>();

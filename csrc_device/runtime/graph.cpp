@@ -49,6 +49,7 @@ void Graph::replay(Stream& stream, Task begin) {
   for (const auto& user : users_) {
     if (auto turn = user->begin(stream)) turns.push_back(std::move(turn));
   }
+  const ActivityScope activity([] { return ActivityLabel{ActivityKind::kGraph, "graph replay"}; });
   stream.enqueue([replay = std::move(replay)] {
     if (replay->begin) replay->begin();
     replay->graph->run();

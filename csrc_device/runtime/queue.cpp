@@ -77,7 +77,10 @@ bool ErrorRecord::claim() {
   return reported.compare_exchange_strong(unreported, epoch, std::memory_order_acq_rel);
 }
 
-Queue::Queue(std::string name, bool blocking) : name_(std::move(name)), blocking_(blocking) {}
+Queue::Queue(std::string name, bool blocking, int card, std::int64_t stream)
+    : name_(std::move(name)),
+      lane_(std::make_shared<const Lane>(Lane{card, stream, name_})),
+      blocking_(blocking) {}
 
 bool Queue::inherited() const noexcept {
   return made_.inherited();
@@ -178,7 +181,10 @@ std::uint64_t Queue::push(Kind kind, bool urgent, std::function<void()> task,
 void Queue::append(Kind kind, bool urgent, std::function<void()> task, std::shared_ptr<Completion> point,
                    FailurePtr* reported) {
   const std::uint64_t sequence = pushed_.load(std::memory_order_relaxed) + 1;
-  items_.push_back({kind, urgent, sequence, error_epoch(), std::move(task), std::move(point), reported});
+  // Made first, so that a lack of memory leaves the queue as it was.
+  auto launch = kind == Kind::kTask && is_recording() ? make_launch(lane_) : nullptr;
+  items_.push_back({kind, urgent, sequence, error_epoch(), std::move(task), std::move(point), reported,
+                    std::move(launch)});
   pushed_.store(sequence, std::memory_order_release);
   urgent_ += urgent;
   if (kind == Kind::kTask && !urgent) count_deferred(1);
@@ -253,6 +259,7 @@ Queue::Item Queue::take(Trash& trash) {
 bool Queue::execute(Item& item, bool skip, Runner runner, std::shared_ptr<ErrorRecord>& failure) {
   try {
     if (item.kind == Kind::kTask) {
+      const ActivityRun activity(skip ? nullptr : std::move(item.launch));
       if (!skip) item.task();
     } else {
       // A wait is not skipped on an error. An item that is enqueued after the error was raised and cleared

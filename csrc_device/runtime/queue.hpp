@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/fork.hpp"
+#include "csrc_device/runtime/activity.hpp"
 #include "csrc_device/runtime/event.hpp"
 #include "csrc_device/runtime/failure.hpp"
 #include "csrc_device/runtime/interruption.hpp"
@@ -68,11 +69,13 @@ void raise_failure(const Completion& point, std::uint64_t epoch);
 /// because Completions, the worker and helpers outlive the Stream.
 class Queue : public std::enable_shared_from_this<Queue> {
  public:
-  static std::shared_ptr<Queue> make(std::string name, bool blocking);
-  Queue(std::string name, bool blocking);
+  /// `card` and `stream` say whose queue it is, for the profiler; -1 means that it belongs to no card.
+  static std::shared_ptr<Queue> make(std::string name, bool blocking, int card = -1, std::int64_t stream = 0);
+  Queue(std::string name, bool blocking, int card, std::int64_t stream);
   ~Queue();
 
   const std::string& name() const { return name_; }
+  const std::shared_ptr<const Lane>& lane() const { return lane_; }
   /// Returns true in a child that was forked after this object was made. Such a child may not lock or destroy
   /// anything of the queue.
   bool inherited() const noexcept;
@@ -167,6 +170,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
     // Where the task leaves the first failure that it reports, if its enqueuer waits for the task; otherwise
     // null. Written under the lock, before the item counts as finished.
     FailurePtr* reported = nullptr;
+    std::unique_ptr<Launch> launch = nullptr;  // of a task, while activity is recorded
   };
   using Lock = std::unique_lock<std::mutex>;
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
@@ -201,6 +205,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   friend FailurePtr failure_before_this_task();
 
   const std::string name_;
+  const std::shared_ptr<const Lane> lane_;
   const bool blocking_;
   const base::ProcessMark made_;
 

@@ -12,7 +12,7 @@ Stream::Stream(int card, std::int64_t id, int priority, std::string name)
     : card_(card),
       id_(id),
       priority_(priority),
-      queue_(Queue::make(std::move(name), environment().launch_blocking)) {}
+      queue_(Queue::make(std::move(name), environment().launch_blocking, card, id)) {}
 
 Stream::~Stream() {
   if (queue_->inherited()) {

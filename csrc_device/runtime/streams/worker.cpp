@@ -41,8 +41,8 @@ std::vector<std::shared_ptr<Queue>> queues_alive() {
 
 }  // namespace
 
-std::shared_ptr<Queue> Queue::make(std::string name, bool blocking) {
-  auto queue = std::make_shared<Queue>(std::move(name), blocking);
+std::shared_ptr<Queue> Queue::make(std::string name, bool blocking, int card, std::int64_t stream) {
+  auto queue = std::make_shared<Queue>(std::move(name), blocking, card, stream);
   Registry& all = registry();
   std::lock_guard lock(all.mutex);
   all.queues.insert(queue.get());

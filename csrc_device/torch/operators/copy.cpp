@@ -12,6 +12,7 @@
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/memory/host_allocator.hpp"
+#include "csrc_device/torch/operators/activity_labels.hpp"
 #include "csrc_device/torch/operators/cpu_view.hpp"
 #include "csrc_device/torch/operators/launch.hpp"
 #include "csrc_device/torch/operators/spoiled_tensors.hpp"
@@ -106,6 +107,7 @@ void copy_between_cards(const at::Tensor& self, const at::Tensor& dst) {
 }
 
 void copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
+  const ActivityScope activity([&] { return label_of_copy(self, dst); });
   const int source = card_of_tensor(self);
   const int target = card_of_tensor(dst);
   if (source < 0 || target < 0) {
@@ -147,6 +149,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   CpuView view(card);
   const at::Tensor shown = view.show(self);
   at::Scalar value;
+  const ActivityScope activity([&] { return label_of_reading(self); });
   launch_and_wait(card, {&shown}, {}, [&] {
     value = at::_ops::_local_scalar_dense::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), shown);
   });

@@ -6,6 +6,7 @@
 #include "csrc_device/torch/current_card.hpp"
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
+#include "csrc_device/torch/operators/activity_labels.hpp"
 #include "csrc_device/torch/operators/spoiled_tensors.hpp"
 
 namespace vdev {
@@ -25,6 +26,7 @@ void wait_for_current_stream(int card) {
 namespace {
 
 void run_on_card(int card, c10::function_ref<void()> body) {
+  const ActivityRun activity(card);
   CurrentCard current(card);
   AllocateOnCard allocate(card);
   c10::impl::ExcludeDispatchKeyGuard exclude(excluded_keys);
@@ -47,6 +49,7 @@ void launch_and_wait(int card, TensorRefs reads, TensorRefs overwrites, c10::fun
 }
 
 void launch(int card, const c10::OperatorHandle& op, torch::jit::Stack& stack, c10::DispatchKey key) {
+  const ActivityScope activity([&] { return label_of(op); });
   const auto kernel = [&] { op.redispatchBoxed(c10::DispatchKeySet(key), &stack); };
   wait_for_current_stream(card);
   if (!SpoiledMemory::any()) [[likely]] {

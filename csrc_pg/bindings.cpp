@@ -16,6 +16,7 @@
 #include "csrc_pg/communicators/communicators.hpp"
 #include "csrc_pg/communicators/interruption.hpp"
 #include "csrc_pg/process_group.hpp"
+#include "transport/crypto_library.hpp"
 #include "transport/deadlock_watch.hpp"
 #include "transport/environment.hpp"
 #include "transport/host_barrier.hpp"
@@ -169,4 +170,6 @@ void init_process_group_bindings(py::module_& module) {
   module.def("_set_zmq_library_path", &vccl::set_zmq_library_path, py::arg("path"),
              "Names the libzmq to load where VCCL_ZMQ_LIBRARY does not; it is loaded when two ranks are on "
              "two hosts.");
+  module.def("_set_crypto_library_path", &vccl::set_crypto_library_path, py::arg("path"),
+             "Names the libcrypto to load where neither VCCL_CRYPTO_LIBRARY nor the system does.");
 }

@@ -18,6 +18,7 @@
 #include "transport/host/mapped_peers.hpp"
 #include "transport/messages/message_engine.hpp"
 #include "transport/messages/message_links.hpp"
+#include "transport/remote/link_security.hpp"
 #include "transport/remote/remote_links.hpp"
 #include "transport/state/ring_order.hpp"
 #include "transport/support/descriptors.hpp"
@@ -83,7 +84,7 @@ class GroupCommunicator final : public Communicator {
   void join(Meeting& meeting, const CommunicatorConfig& config);
   void share_memory(Meeting& meeting, const CommunicatorConfig& config, Listener& listener,
                     const std::vector<RankRecord>& candidates);
-  void connect(Meeting& meeting, const std::vector<RankRecord>& records, const std::string& interface);
+  void connect(Meeting& meeting, const std::vector<RankRecord>& records, const Environment& environment);
   void check_descriptors(bool left, bool right) const;
   void meet(Meeting& meeting);
   void count_cores();
@@ -167,7 +168,7 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
   watched_.emplace(group_, *failures_);
   group_.own_line().state.store(RankState::present);
   failures_->set_meeting(&meeting);
-  connect(meeting, records, environment.socket_interface);
+  connect(meeting, records, environment);
   meet(meeting);
   count_cores();
   group_.elsewhere = meeting.take_processes();
@@ -203,7 +204,7 @@ void GroupCommunicator::share_memory(Meeting& meeting, const CommunicatorConfig&
 }
 
 void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>& records,
-                                const std::string& interface) {
+                                const Environment& environment) {
   const int right = ring_.right(), left = ring_.left();
   const auto& local = group_.host.ranks;
   const auto index_of = [&](int rank) {
@@ -215,13 +216,17 @@ void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>&
   const auto address = [&] {
     const bool one_machine = std::all_of(records.begin(), records.end(),
                                          [&](auto& record) { return record.machine == records[0].machine; });
-    return interface_address(interface, one_machine);
+    return interface_address(environment.socket_interface, one_machine);
   };
-  if (host_count() > 1) check_descriptors(left_index_ < 0, right_index < 0);
+  if (host_count() > 1) {
+    check_link_security(environment.link_security, group_.log);
+    check_descriptors(left_index_ < 0, right_index < 0);
+  }
   if (right_index < 0 || left_index_ < 0) {
     remote_ = std::make_unique<RemoteLinks>(group_, operation_, *failures_);
     failures_->set_links([this] { remote_->pump(); }, [this] { remote_->spread_failure(); });
-    remote_->connect(meeting, left_index_ < 0 ? left : -1, right_index < 0 ? right : -1, address());
+    remote_->connect(meeting, left_index_ < 0 ? left : -1, right_index < 0 ? right : -1, address(),
+                     environment.link_security);
   }
   if (host_count() > 1) {
     remote_messages_ = std::make_unique<MessageLinks>(group_, *failures_, meeting, address());
@@ -248,8 +253,9 @@ void GroupCommunicator::check_descriptors(bool left, bool right) const {
   const std::size_t listening = ZmqSocket::kListeningDescriptors + ZmqSocket::kStrangers;
   std::size_t needed = ZmqContext::exists() ? 0 : ZmqContext::kDescriptors;
   needed += listening + remote;
-  if (left) needed += listening + 1;
-  if (right) needed += ZmqSocket::kConnectingDescriptors;
+  // A link is two connections.
+  if (left) needed += 2 * (listening + 1);
+  if (right) needed += 2 * ZmqSocket::kConnectingDescriptors;
   require_descriptors(
       needed, base::text("the links of rank ", group_.rank, " of group ", group_.name, " to other hosts"));
 }

@@ -42,7 +42,28 @@ LogLevel level(const std::string& value) {
   throw Error(ErrorCode::invalid, base::text("VCCL_DEBUG is \"", value, "\"; allowed are WARN and INFO"));
 }
 
+LinkSecurity security_from(const std::string& value) {
+  if (value.empty()) return LinkSecurity::encrypt;
+  for (const LinkSecurity security :
+       {LinkSecurity::encrypt, LinkSecurity::authenticate, LinkSecurity::none}) {
+    if (value == name_of(security)) return security;
+  }
+  throw Error(ErrorCode::invalid, base::text("VCCL_LINK_SECURITY is \"", value,
+                                             "\"; allowed are encrypt, authenticate and none"));
+}
+
 }  // namespace
+
+const char* name_of(LinkSecurity security) {
+  switch (security) {
+    case LinkSecurity::authenticate:
+      return "authenticate";
+    case LinkSecurity::none:
+      return "none";
+    default:
+      return "encrypt";
+  }
+}
 
 void also_read_nccl_variables() {
   reads_nccl.store(true, std::memory_order_relaxed);
@@ -53,6 +74,8 @@ Environment read_environment() {
   environment.host_id = either("VCCL_HOSTID", "NCCL_HOSTID");
   environment.socket_interface = either("VCCL_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME");
   environment.zmq_library = variable("VCCL_ZMQ_LIBRARY");
+  environment.crypto_library = variable("VCCL_CRYPTO_LIBRARY");
+  environment.link_security = security_from(variable("VCCL_LINK_SECURITY"));
   environment.algorithms = variable("VCCL_ALGO");
   environment.debug = level(variable("VCCL_DEBUG"));
   return environment;

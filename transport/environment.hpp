@@ -13,12 +13,20 @@ namespace vccl {
 /// How much the transport logs to stderr.
 enum class LogLevel { none, warn, info };
 
+/// How payload between hosts is protected.
+enum class LinkSecurity { encrypt, authenticate, none };
+/// Returns the value of VCCL_LINK_SECURITY that stands for it.
+const char* name_of(LinkSecurity security);
+
 struct Environment {
   std::string host_id;              // VCCL_HOSTID: ranks with different ids count as ranks on different hosts
   std::string socket_interface;     // VCCL_SOCKET_IFNAME: the network interface that links between hosts use
   std::string zmq_library;          // VCCL_ZMQ_LIBRARY: path of the libzmq to load
+  std::string crypto_library;       // VCCL_CRYPTO_LIBRARY: path of the libcrypto to load, or "none"
   std::string algorithms;           // VCCL_ALGO: which algorithm to take, by collective and size
   LogLevel debug = LogLevel::none;  // VCCL_DEBUG: WARN or INFO
+  // VCCL_LINK_SECURITY: encrypt, authenticate or none
+  LinkSecurity link_security = LinkSecurity::encrypt;
 };
 
 /// Makes read_environment() read NCCL_HOSTID, NCCL_SOCKET_IFNAME and NCCL_DEBUG where the variable of the

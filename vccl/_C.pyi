@@ -377,5 +377,8 @@ def _waits() -> list[str]:
 def _groups_that_stage_cpu_tensors() -> int:
     """Returns how many groups of this process were made before it shared CPU memory, and are still there."""
 
+def _set_crypto_library_path(path: str) -> None:
+    """Names the libcrypto that is loaded for links between hosts, if there is no other one."""
+
 def _set_zmq_library_path(path: str) -> None:
     """Names the libzmq that is loaded when two ranks are on two hosts, unless VCCL_ZMQ_LIBRARY names one."""

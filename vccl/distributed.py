@@ -6,6 +6,7 @@ import datetime
 import functools
 import importlib.util
 import pathlib
+import sys
 from typing import TYPE_CHECKING
 
 import torch.distributed as dist
@@ -94,9 +95,18 @@ def _prepare_process() -> None:
     library = _find_libzmq()
     if library is not None:
         _C._set_zmq_library_path(str(library))
+    crypto = _find_libcrypto()
+    if crypto is not None:
+        _C._set_crypto_library_path(str(crypto))
     # Python runs this before the device's own hook, which was registered earlier, so streams still work when
     # the groups close.
     atexit.register(_C._shutdown_process_groups, _PATIENCE_AT_EXIT)
+
+
+def _find_libcrypto(prefix: str = sys.base_prefix) -> pathlib.Path | None:
+    """Returns the libcrypto that lies beside Python, where conda has it, or None if there is none."""
+    found = sorted(pathlib.Path(prefix, "lib").glob("libcrypto.so.*"))
+    return found[-1] if found else None
 
 
 def _find_libzmq() -> pathlib.Path | None:

@@ -192,6 +192,7 @@ def refused(rank, size, culprit, variables):
 REFUSALS = {
     "interface": ({"VCCL_SOCKET_IFNAME": "nosuchcard"}, "matches no network interface", "DistBackendError"),
     "algorithm": ({"VCCL_ALGO": "all_reduce:fastest"}, "VCCL_ALGO is", "ValueError"),
+    "security": ({"VCCL_LINK_SECURITY": "some"}, "VCCL_LINK_SECURITY is", "ValueError"),
     "debug": ({"VCCL_DEBUG": "LOUD"}, "VCCL_DEBUG is", "ValueError"),
 }
 
@@ -205,6 +206,14 @@ def test_a_rank_that_cannot_join_says_so_to_all(rank_pool, what, culprit):
         assert f"rank {culprit} could not join group" in text and why in text
         assert found == (kind if rank == culprit else "DistBackendError")
     assert answers[0][1] == answers[1][1]
+
+
+def test_ranks_that_protect_their_links_differently_are_told_so(rank_pool):
+    answers = rank_pool.run(2, refused, 0, {"VCCL_LINK_SECURITY": "none"}, hosts=("a", "b"), timeout=60)
+    # Both ranks may find the difference, and each then blames itself.
+    text = "VCCL_LINK_SECURITY is none for rank 0 and encrypt for rank 1 in group"
+    assert all(text in found for _, found in answers)
+    assert "ValueError" in {kind for kind, _ in answers}
 
 
 NO_LIBZMQ = """

@@ -10,6 +10,7 @@
 
 namespace vccl {
 
+using msgpack::Map;
 using msgpack::Value;
 
 constexpr std::size_t kMaxFailureText = 4096;  // a longer text is cut
@@ -24,8 +25,9 @@ ListenerRecord ListenerRecord::read(const Value& record) {
   return {record.at("endpoint").as_string(), record.at("key").as_string(), record.at("token").as_string()};
 }
 
-std::string ListenerRecord::encode() const {
-  return encode_record({{"endpoint", endpoint}, {"key", key}, {"token", token}});
+std::string ListenerRecord::encode(Map fields) const {
+  fields.insert({{"endpoint", endpoint}, {"key", key}, {"token", token}});
+  return encode_record(std::move(fields));
 }
 
 int ListenerRecord::read_hello(const Value& message, int size) const {
@@ -33,15 +35,16 @@ int ListenerRecord::read_hello(const Value& message, int size) const {
   return static_cast<int>(message.at("rank").as_int(0, size - 1));
 }
 
-void PeerConnection::connect(ZmqSocket::Kind kind) {
+void PeerConnection::connect(ZmqSocket::Kind kind, Map fields) {
   socket = std::make_unique<ZmqSocket>(kind);
   socket->connect(listener.endpoint, listener.key);
-  socket->post({}, hello());
+  socket->post({}, hello(std::move(fields)));
   group_.log.info(base::text("connecting to rank ", rank, " at ", listener.endpoint));
 }
 
-std::string PeerConnection::hello() const {
-  return control_message("hello", {{"rank", group_.rank}, {"token", listener.token}});
+std::string PeerConnection::hello(Map fields) const {
+  fields.insert({{"rank", group_.rank}, {"token", listener.token}});
+  return control_message("hello", std::move(fields));
 }
 
 void PeerConnection::read_hello(const Value& message) {

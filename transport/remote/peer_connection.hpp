@@ -2,7 +2,8 @@
 // say first and last, how the end of the connection is noticed, and how sockets are closed.
 //
 // A rank that listens publishes a ListenerRecord in the rendezvous store. Three control messages are common:
-//   hello   first, by the rank that connects, and by the ring's listening rank too: {rank, token}
+//   hello   first, by the rank that connects, and by the ring's listening rank too: {rank, token}, and
+//           for the ring what remote_link.hpp says
 //   fail    {code, text}: the group has failed
 //   left    {why}: last
 #pragma once
@@ -27,7 +28,8 @@ struct ListenerRecord {
   static ListenerRecord listen(ZmqSocket& socket, const std::string& address, std::size_t ranks,
                                const Log& log);
   static ListenerRecord read(const msgpack::Value& record);
-  std::string encode() const;
+  /// Encodes the record with further fields, which concern one kind of link.
+  std::string encode(msgpack::Map fields = {}) const;
   /// Returns the rank that says hello, below `size`. Throws Error(protocol) if the token is another one.
   int read_hello(const msgpack::Value& message, int size) const;
 };
@@ -80,9 +82,9 @@ class PeerConnection {
   }
   void lose() { state_ = State::lost; }
 
-  /// Connects to where the peer listens, and says hello.
-  void connect(ZmqSocket::Kind kind);
-  std::string hello() const;
+  /// Connects to where the peer listens, and says hello with further `fields`.
+  void connect(ZmqSocket::Kind kind, msgpack::Map fields = {});
+  std::string hello(msgpack::Map fields = {}) const;
   /// Opens the connection. Throws Error(protocol) for a wrong hello.
   void read_hello(const msgpack::Value& message);
 
@@ -114,8 +116,10 @@ class PeerConnection {
   /// leaves. Returns nothing if the peer is not there to hear them, or was told before.
   std::optional<std::string> take_last_words(bool failed);
 
- private:
+ protected:
   const Group& group_;
+
+ private:
   const FailureChannel& failures_;
   State state_ = State::unknown;
   std::string why_;  // the reason that the peer gave when it left

@@ -17,13 +17,19 @@ void RemoteOutbox::await_credit() {
   links_.until([&] { return link_.posted - link_.released < kSlots; }, link_, "to read a block of");
 }
 
-// The links' ZmqSocket sends a MessagePack map and the block as two frames of one message. It lends a block
-// of more than 1 KiB to libzmq without copying it (ZmqSocket::lend), which is why drain() waits. libzmq
-// encrypts both frames with the CURVE keys that ZmqSocket::set_keys() gave the socket before it listened or
-// connected; a libzmq without CURVE sends them as they are, and a warning said so.
+// A long block goes over the link's stream: a frame with its header and a frame with its bytes, enciphered
+// into a slot or lent to libzmq where they lie, which is why drain() waits. A short block is copied and goes
+// over the encrypted connection, behind a MessagePack map, and so do all blocks of a link without a stream.
 void RemoteOutbox::send(const std::byte* data, std::size_t bytes) {
   const std::uint64_t sequence = links_.operation().sequence();
-  links_.send(link_, control_message("block", {{"seq", sequence}, {"n", ++link_.posted}}), data, bytes);
+  if (!link_.streams(bytes)) {
+    ++link_.posted;
+    links_.send(link_, control_message("block", {{"seq", sequence}, {"n", ++link_.sent}}), data, bytes);
+    return;
+  }
+  const BlockSender::Prepared block = link_.sender->prepare(sequence, {data, bytes}, slot());
+  ++link_.posted;
+  links_.send(link_, block);
 }
 
 void RemoteOutbox::post(std::size_t offset, std::size_t bytes) {
@@ -34,8 +40,12 @@ void RemoteOutbox::post(std::size_t offset, std::size_t bytes) {
 
 std::byte* RemoteOutbox::reserve() {
   await_credit();
+  return slot();
+}
+
+std::byte* RemoteOutbox::slot() {
   // The slots live as long as libzmq reads from them, which may be longer than the link lives.
-  std::vector<std::byte>& memory = link_.socket->borrowed()->memory;
+  std::vector<std::byte>& memory = (link_.sender ? link_.sender->socket() : *link_.socket).borrowed()->memory;
   if (memory.empty()) memory.resize(kSlots * kBlockBytes + kAlignment);
   const auto start = reinterpret_cast<std::uintptr_t>(memory.data());
   const std::size_t padding = (kAlignment - start % kAlignment) % kAlignment;
@@ -46,7 +56,8 @@ void RemoteOutbox::commit(std::size_t bytes) {
   if (bytes > kBlockBytes) {
     throw Error(ErrorCode::invalid, base::text("a block of ", bytes, " bytes is longer than ", kBlockBytes));
   }
-  send(reserve(), bytes);
+  await_credit();
+  send(slot(), bytes);
 }
 
 void RemoteOutbox::drain() {
@@ -60,8 +71,9 @@ const std::byte* RemoteInbox::take(std::size_t, std::size_t bytes) {
 }
 
 const std::byte* RemoteInbox::take_committed(std::size_t bytes) {
-  links_.until([&] { return !link_.blocks.empty(); }, link_, "to send a block of");
-  const RemoteLink::Block& block = link_.blocks.front();
+  taken_ = link_.streams(bytes) ? &link_.streamed : &link_.blocks;
+  links_.until([&] { return !taken_->empty(); }, link_, "to send a block of");
+  const RemoteBlock& block = taken_->front();
   const CurrentOperation& operation = links_.operation();
   if (block.sequence != operation.sequence() || block.bytes.size() != bytes) {
     links_.failures().raise(
@@ -74,7 +86,7 @@ const std::byte* RemoteInbox::take_committed(std::size_t bytes) {
 }
 
 void RemoteInbox::release() {
-  link_.blocks.pop_front();
+  taken_->pop_front();
   links_.send(link_, control_message("release", {{"n", ++consumed_}}));
 }
 

@@ -34,31 +34,34 @@ RemoteLinks::~RemoteLinks() {
   close();
 }
 
-void RemoteLinks::connect(Meeting& meeting, int left, int right, const std::string& address) {
+void RemoteLinks::connect(Meeting& meeting, int left, int right, const std::string& address,
+                          LinkSecurity security) {
   // A link is kept once it has its socket. Until both neighbours have answered, no other thread uses the
   // links.
   if (left >= 0) {
     auto link = std::make_unique<RemoteLink>(group_, failures_, RemoteLink::Side::left, left);
     link->socket = std::make_unique<ZmqSocket>();
     link->listener = ListenerRecord::listen(*link->socket, address, 1, group_.log);
-    meeting.set(link_key(group_.rank), link->listener.encode());
+    Map record;
+    link->offer_stream(address, security, record);
+    meeting.set(link_key(group_.rank), link->listener.encode(std::move(record)));
     group_.log.info(base::text("listening for rank ", left, " on ", link->listener.endpoint));
     left_ = std::move(link);
   }
   if (right >= 0) {
     auto link = std::make_unique<RemoteLink>(group_, failures_, RemoteLink::Side::right, right);
     const std::string key = link_key(right);
-    link->listener =
-        ListenerRecord::read(read_record(meeting.await(right, key, "to tell where it listens"), right));
+    const Value record = read_record(meeting.await(right, key, "to tell where it listens"), right);
+    link->listener = ListenerRecord::read(record);
     meeting.remove(key);
-    link->connect(ZmqSocket::Kind::pair);
+    link->connect(ZmqSocket::Kind::pair, link->accept_stream(record, security));
     right_ = std::move(link);
   }
   const auto greeted = [](const auto& link) { return [&] { return !link->is(State::unknown); }; };
   if (left_) {
     until(greeted(left_), *left_, "to connect in");
     left_->socket->shut();
-    send(*left_, left_->hello());
+    send(*left_, left_->hello(left_->answer()));
   }
   if (right_) until(greeted(right_), *right_, "to answer in");
 }
@@ -152,12 +155,13 @@ std::optional<Error> RemoteLinks::end_of(const RemoteLink* link, const char* wha
 
 void RemoteLinks::poll(Milliseconds time) {
   std::lock_guard lock(mutex_);
-  ZmqPollItem items[4];
+  ZmqPollItem items[6];
   int count = 0;
   for (RemoteLink* link : {left_.get(), right_.get()}) {
     if (!link || link->socket->closed() || link->end.over()) continue;
     items[count++] = link->socket->data_item();
     items[count++] = link->socket->monitor_item();
+    if (link->receiver) items[count++] = link->receiver->socket().data_item();
   }
   if (count) zmq_api().poll(items, count, static_cast<long>(time.count()));
 }
@@ -178,6 +182,13 @@ std::optional<Error> RemoteLinks::receive_from(RemoteLink& link) {
       understand(link, std::move(received));
       return true;
     });
+    // One block at a time is deciphered, shortly before it is read.
+    while (link.receiver && link.streamed.empty()) {
+      auto block = link.receiver->receive();
+      if (!block) break;
+      link.streamed.push_back(std::move(*block));
+    }
+    if (link.sender && link.sender->is_broken()) link.end.finish();
     compare_begins(link);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::protocol || link.is(State::told)) return error;
@@ -193,6 +204,7 @@ void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
   const bool from_left = link.side == RemoteLink::Side::left;
   if (type == "hello") {
     link.read_hello(message);
+    link.open_stream(message);
   } else if (link.is(State::unknown)) {
     // A neighbour that fails between our greeting and its answer says its last words in the place of the
     // answer.
@@ -212,6 +224,11 @@ void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
   } else if (!link.read_last_words(message)) {
     throw breach(base::text("a message of type \"", cut_text(type, 32), "\""));
   }
+}
+
+void RemoteLinks::send(RemoteLink& link, const BlockSender::Prepared& block) {
+  std::lock_guard lock(mutex_);
+  if (!link.sender->send(block)) link.end.finish();
 }
 
 void RemoteLinks::compare_begins(RemoteLink& link) {
@@ -270,7 +287,10 @@ void RemoteLinks::close() noexcept {
   say_last(failures_.happened());
   ClosedSockets closed;
   for (RemoteLink* link : {left_.get(), right_.get()}) {
-    if (link) closed.close(*link->socket);
+    if (!link) continue;
+    closed.close(*link->socket);
+    if (link->sender) closed.close(link->sender->socket());
+    if (link->receiver) closed.close(link->receiver->socket());
   }
   closed.wait(Milliseconds(1'000), group_.log);
 }

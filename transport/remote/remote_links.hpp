@@ -1,42 +1,14 @@
-// A rank's links to ring neighbours on other hosts, and the messages on them.
-//
-// Beside the control messages of peer_connection.hpp there are these. A block has its bytes in a second
-// frame.
-//   begin    both ways, at the start of an operation: {seq, collective, dtype, op, root, count, extra}
-//   block    to the right: {seq, n}: block n of the link's life, and its bytes
-//   release  to the left: {n}: n blocks have been read
+// A rank's links to ring neighbours on other hosts, and the waits for them.
 #pragma once
 
-#include <deque>
 #include <mutex>
 
 #include "transport/bootstrap/meeting.hpp"
 #include "transport/communicator.hpp"
 #include "transport/host/operation_start.hpp"
-#include "transport/remote/peer_connection.hpp"
+#include "transport/remote/remote_link.hpp"
 
 namespace vccl {
-
-/// One link. The mutex of RemoteLinks guards the connection. Everything else belongs to the operation's
-/// thread.
-struct RemoteLink : PeerConnection {
-  enum class Side { left, right };  // where the peer is on the ring
-  struct Block {
-    std::uint64_t sequence;
-    ZmqMessage bytes;
-  };
-
-  RemoteLink(const Group& group, const FailureChannel& failures, Side peer_side, int peer)
-      : PeerConnection(group, failures, peer), side(peer_side) {}
-
-  const Side side;
-  std::deque<std::pair<std::uint64_t, Signature>> begins;  // of operations that this rank has not begun
-  std::uint64_t compared = 0;  // the last operation whose signatures were found equal
-  std::deque<Block> blocks;    // blocks from the left that are not yet released
-  std::uint64_t received = 0;  // the number of blocks received from the left
-  std::uint64_t posted = 0;    // the number of blocks sent to the right
-  std::uint64_t released = 0;  // the number of blocks that the right neighbour has released
-};
 
 class RemoteLinks {
  public:
@@ -46,8 +18,9 @@ class RemoteLinks {
 
   /// Listens for the left neighbour, publishes the endpoint, and connects to the right neighbour. A neighbour
   /// of -1 is on this host and gets no link. Blocks until both neighbours have answered. Throws
-  /// Error(bootstrap | timeout | protocol | system).
-  void connect(Meeting& meeting, int left, int right, const std::string& address);
+  /// Error(bootstrap | timeout | protocol | system), and Error(invalid) if a neighbour has another
+  /// `security`.
+  void connect(Meeting& meeting, int left, int right, const std::string& address, LinkSecurity security);
   RemoteLink* to_left() { return left_.get(); }
   RemoteLink* to_right() { return right_.get(); }
   const Group& group() const { return group_; }
@@ -71,6 +44,9 @@ class RemoteLinks {
     std::lock_guard lock(mutex_);
     link.send(message...);
   }
+
+  /// Sends a block on the link's stream like BlockSender::send().
+  void send(RemoteLink& link, const BlockSender::Prepared& block);
 
   /// Blocks like Waiter::until() for a condition that a message from `link` makes true. Only the operation's
   /// thread receives messages, so the condition may read what it counts without the mutex.
@@ -126,6 +102,8 @@ class RemoteOutbox final : public Outbox {
  private:
   void await_credit();
   void send(const std::byte* data, std::size_t bytes);
+  /// Returns the slot of the next block.
+  std::byte* slot();
 
   RemoteLinks& links_;
   RemoteLink& link_;
@@ -142,6 +120,7 @@ class RemoteInbox final : public Inbox {
  private:
   RemoteLinks& links_;
   RemoteLink& link_;
+  std::deque<RemoteBlock>* taken_ = nullptr;  // where the block lies that was taken last
   std::uint64_t consumed_ = 0;
 };
 

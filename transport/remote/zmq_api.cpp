@@ -181,6 +181,13 @@ ZmqMessage::~ZmqMessage() {
 const std::byte* ZmqMessage::data() const {
   return static_cast<const std::byte*>(zmq_api().msg_data(&raw_));
 }
+std::span<std::byte> ZmqMessage::bytes() {
+  return {static_cast<std::byte*>(zmq_api().msg_data(&raw_)), size()};
+}
+std::string ZmqMessage::sender() const {
+  const char* address = zmq_api().msg_gets(&raw_, "Peer-Address");
+  return address ? address : "an unknown address";
+}
 std::size_t ZmqMessage::size() const {
   return zmq_api().msg_size(&raw_);
 }

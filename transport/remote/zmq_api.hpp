@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -27,10 +28,11 @@ struct ZmqPollItem {
 
 /// The constants of zmq.h.
 namespace zmq_constant {
-constexpr int kPair = 0, kDealer = 5, kRouter = 6;
+constexpr int kPair = 0, kDealer = 5, kRouter = 6, kPull = 7, kPush = 8;
 constexpr int kDontWait = 1, kSendMore = 2;
 constexpr short kPollIn = 1, kPollOut = 2;
-constexpr int kDescriptor = 14, kEvents = 15, kLinger = 17, kMaxMessageSize = 22, kLastEndpoint = 32;
+constexpr int kDescriptor = 14, kEvents = 15, kLinger = 17, kMaxMessageSize = 22, kReceiveMark = 24;
+constexpr int kLastEndpoint = 32;
 constexpr int kRouterMandatory = 33, kIpv6 = 42;
 constexpr int kCurveServer = 47, kCurvePublicKey = 48, kCurveSecretKey = 49, kCurveServerKey = 50;
 constexpr int kHeartbeatInterval = 75, kHeartbeatTimeToLive = 76, kHeartbeatTimeout = 77, kUseDescriptor = 89;
@@ -116,7 +118,11 @@ class ZmqMessage {
   ~ZmqMessage();
 
   const std::byte* data() const;
+  /// Returns the bytes for writing. A frame that was received belongs to the receiver alone.
+  std::span<std::byte> bytes();
   std::size_t size() const;
+  /// Returns the address of the other end of the connection that a received frame came over.
+  std::string sender() const;
   ZmqRawMessage* raw() { return &raw_; }
 
  private:

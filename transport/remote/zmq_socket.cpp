@@ -20,8 +20,9 @@ using namespace zmq_constant;
 constexpr int kHeartbeatMilliseconds = 2'000;
 constexpr int kSilenceMilliseconds = 10'000;
 constexpr std::int64_t kLargestMessage = Communicator::kBlockBytes + 64 * 1024;
-// Up to this size, in bytes, a copy costs less than lending the memory.
-constexpr std::size_t kCopied = 1024;
+// How many messages a pull keeps of each connection. A rank has no more blocks under way, and a stranger
+// shall not make memory grow.
+constexpr int kReceiveBound = Communicator::kSlots + 1;
 
 // libzmq is not built with the thread sanitizer, so the sanitizer does not see how its threads order their
 // use of frames. These calls tell the sanitizer.
@@ -45,6 +46,10 @@ int type_of(ZmqSocket::Kind kind) {
       return kDealer;
     case ZmqSocket::Kind::router:
       return kRouter;
+    case ZmqSocket::Kind::push:
+      return kPush;
+    case ZmqSocket::Kind::pull:
+      return kPull;
     default:
       return kPair;
   }
@@ -72,6 +77,7 @@ ZmqSocket::ZmqSocket(Kind kind) : kind_(kind), context_(ZmqContext::acquire()) {
     set(kHeartbeatTimeToLive, kSilenceMilliseconds);
     // Without this, a router drops a message whose route leads nowhere, and reports no error.
     if (kind == Kind::router) set(kRouterMandatory, 1);
+    if (kind == Kind::pull) set(kReceiveMark, kReceiveBound);
     // A dealer's refused connection is reported as the end of an attempt (closed), not as a disconnection.
     if (kind == Kind::dealer) monitor_ = make_monitor(kEventDisconnected | kEventClosed);
   } catch (...) {
@@ -110,9 +116,9 @@ void ZmqSocket::set_keys(bool server, const std::string& server_key) {
 
 std::string ZmqSocket::bind(const std::string& address, std::size_t ranks, const Log& log) {
   const ZmqApi& api = zmq_api();
-  if (api.has("curve")) {
+  if (kind_ != Kind::pull && api.has("curve")) {
     set_keys(true, "");
-  } else {
+  } else if (kind_ != Kind::pull) {
     log.warn(base::text("the libzmq in use has no CURVE: what comes in at ", address, " is not encrypted"));
   }
   auto listener = std::make_shared<WatchedListener>();
@@ -209,8 +215,7 @@ std::optional<ZmqSocket::Received> ZmqSocket::receive() {
   if (kind_ == Kind::router) {
     received.route.assign(reinterpret_cast<const char*>(received.control.data()), received.control.size());
     if (api.msg_more(received.control.raw())) next(received.control);
-    const char* address = api.msg_gets(received.control.raw(), "Peer-Address");
-    received.address = address ? address : "an unknown address";
+    received.address = received.control.sender();
   }
   if (!api.msg_more(received.control.raw())) return received;
   received.payload.emplace();
@@ -219,7 +224,7 @@ std::optional<ZmqSocket::Received> ZmqSocket::receive() {
   ZmqMessage rest;
   do next(rest);
   while (api.msg_more(rest.raw()));
-  if (kind_ != Kind::router) {
+  if (kind_ != Kind::router && kind_ != Kind::pull) {
     throw Error(ErrorCode::protocol, "a message of more than two frames came from another host");
   }
   received.excess = true;

@@ -1,5 +1,6 @@
-// Full-duplex connections to ranks on other hosts: a ZeroMQ socket and its monitor. They are encrypted with
-// CURVE if libzmq has it. Without CURVE they go in plain text, and every listening socket logs a warning.
+// Connections to ranks on other hosts: a ZeroMQ socket and its monitor. They are encrypted with CURVE if
+// libzmq has it, but for those of kind push and pull, whose owner protects what goes over them. Without CURVE
+// they go in plain text, and every listening socket logs a warning.
 #pragma once
 
 #include <atomic>
@@ -32,8 +33,10 @@ class Borrowed {
 class ZmqSocket {
  public:
   /// A `pair` and a `dealer` have one peer. A pair listens or connects, and a dealer connects to a router. A
-  /// router listens for any number of peers and tells them apart by their routes.
-  enum class Kind { pair, dealer, router };
+  /// router listens for any number of peers and tells them apart by their routes. These are full-duplex and
+  /// encrypted. A push connects to a pull and only sends, in plain text. A pull listens and only receives,
+  /// from everybody who connects.
+  enum class Kind { pair, dealer, router, push, pull };
   /// What became of a message: it is under way; there is no room at present; its route leads to no peer (any
   /// more).
   enum class Sent { yes, later, unreachable };
@@ -43,13 +46,15 @@ class ZmqSocket {
     std::string address;  // routers only: the address of the other end
     ZmqMessage control;
     std::optional<ZmqMessage> payload;
-    bool excess = false;  // routers only: there were further frames, which were dropped
+    bool excess = false;  // routers and pulls only: there were further frames, which were dropped
   };
 
   /// The number of descriptors that a socket takes when it listens, without its connections, and when it
   /// connects, with its connection. kStrangers is how many connections a listening socket holds beside those
   /// of ranks.
   static constexpr std::size_t kListeningDescriptors = 5, kConnectingDescriptors = 4, kStrangers = 16;
+  /// Up to this size, in bytes, a payload is copied: that costs less than lending the memory.
+  static constexpr std::size_t kCopied = 1024;
 
   /// Throws Error(system), also if libzmq would run out of descriptors.
   explicit ZmqSocket(Kind kind = Kind::pair);
@@ -58,9 +63,9 @@ class ZmqSocket {
   ZmqSocket& operator=(const ZmqSocket&) = delete;
 
   /// Listens on a free port of `address`, and returns the endpoint. Peers need public_key(), which is empty
-  /// if this libzmq has no CURVE. `ranks` peers may connect, and at most kStrangers others at a time. `log`
-  /// reports others when they have been turned away. While there are more connections, further ones are
-  /// refused.
+  /// for a pull and if this libzmq has no CURVE. `ranks` peers may connect, and at most kStrangers others at
+  /// a time. `log` reports others when they have been turned away. While there are more connections, further
+  /// ones are refused.
   std::string bind(const std::string& address, std::size_t ranks, const Log& log);
   /// Refuses all further connections. Existing connections stay.
   void shut();
@@ -79,7 +84,7 @@ class ZmqSocket {
   /// long as those of send().
   ZmqMessage lend(const std::byte* data, std::size_t size);
   /// Returns the next message, if there is one. Throws Error(protocol) for a message with too many frames,
-  /// unless this is a router, which strangers can reach.
+  /// unless this is a router or a pull, which strangers can reach.
   std::optional<Received> receive();
   /// Returns whether a message has arrived. Call this after sending too: a send may have noticed the message,
   /// and data_descriptor() then stays silent.

@@ -14,6 +14,8 @@ class Log {
   Log(LogLevel level, int rank, const std::string& group);
   void warn(const std::string& text) const noexcept { write(LogLevel::warn, text); }
   void info(const std::string& text) const noexcept { write(LogLevel::info, text); }
+  /// Writes what a user has to know whatever VCCL_DEBUG is.
+  void always(const std::string& text) const noexcept { write(LogLevel::none, text); }
 
  private:
   void write(LogLevel level, const std::string& text) const noexcept;

@@ -11,6 +11,7 @@
 #include <set>
 #include <sstream>
 
+#include "tests/native/transport/captured.hpp"
 #include "tests/native/transport/harness.hpp"
 #include "tests/native/transport/zmq_library.hpp"
 #include "transport/remote/zmq_socket.hpp"
@@ -55,22 +56,6 @@ void wait_until(const std::function<bool()>& reached) {
     usleep(1000);
   }
 }
-
-/// What this process has written to stderr since. It goes to a file as long as the object lives.
-class Captured {
- public:
-  Captured() : file_(memfd_create("stderr", MFD_CLOEXEC)), before_(fcntl(2, F_DUPFD_CLOEXEC, 0)) {
-    dup2(file_.get(), 2);
-  }
-  ~Captured() { dup2(before_.get(), 2); }
-  std::string text() const {
-    std::ifstream stream("/proc/self/fd/" + std::to_string(file_.get()));
-    return {std::istreambuf_iterator<char>(stream), {}};
-  }
-
- private:
-  FileDescriptor file_, before_;
-};
 
 TEST(what_is_needed_is_counted) {
   Processes processes(1, [](int) {

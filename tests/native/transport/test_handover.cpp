@@ -167,6 +167,16 @@ TEST(the_environment_is_checked) {
   check_contains(error_of([] { read_environment(); }).what(),
                  "VCCL_DEBUG is \"loud\"; allowed are WARN and INFO");
   unsetenv("VCCL_DEBUG");
+  for (const LinkSecurity security :
+       {LinkSecurity::encrypt, LinkSecurity::authenticate, LinkSecurity::none}) {
+    setenv("VCCL_LINK_SECURITY", name_of(security), 1);
+    CHECK(read_environment().link_security == security);
+  }
+  setenv("VCCL_LINK_SECURITY", "some", 1);
+  check_contains(error_of([] { read_environment(); }).what(),
+                 "VCCL_LINK_SECURITY is \"some\"; allowed are encrypt, authenticate and none");
+  unsetenv("VCCL_LINK_SECURITY");
+  CHECK(read_environment().link_security == LinkSecurity::encrypt);
   unsetenv("VCCL_HOSTID");
   CHECK(read_environment().debug == LogLevel::none);
 }

@@ -33,7 +33,8 @@ Error error_after(const std::string& first) {
   Error error(ErrorCode::system, "");
   const CommunicatorConfig config = test_config(0, 2);
   Meeting meeting(store, config, deadline);
-  std::thread rank([&] { error = error_of([&] { links.connect(meeting, 1, -1, "127.0.0.1"); }); });
+  std::thread rank(
+      [&] { error = error_of([&] { links.connect(meeting, 1, -1, "127.0.0.1", LinkSecurity::encrypt); }); });
   const Value published = msgpack::decode(store.get("link/0", deadline));
   ZmqSocket neighbour;
   neighbour.connect(published.at("endpoint").as_string(), published.at("key").as_string());

@@ -1,0 +1,12 @@
+// The choice of the libcrypto library that the links between hosts load.
+#pragma once
+
+#include <string>
+
+namespace vccl {
+
+/// Sets the path that is tried last when VCCL_CRYPTO_LIBRARY is not set. Python passes the path of
+/// the copy beside it. Has no effect once the library is loaded.
+void set_crypto_library_path(const std::string& path);
+
+}  // namespace vccl

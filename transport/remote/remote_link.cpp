@@ -1,0 +1,80 @@
+#include "transport/remote/remote_link.hpp"
+
+#include "base/text.hpp"
+#include "transport/crypto/crypto_api.hpp"
+#include "transport/host/machine.hpp"
+#include "transport/support/error_text.hpp"
+
+namespace vccl {
+
+using msgpack::Binary;
+using msgpack::Map;
+using msgpack::Value;
+
+namespace {
+
+bool can_protect(LinkSecurity security) {
+  return security == LinkSecurity::none || crypto_api();
+}
+
+}  // namespace
+
+void RemoteLink::offer_stream(const std::string& address, LinkSecurity security, Map& record) {
+  security_ = security;
+  if (can_protect(security)) receiver = std::make_unique<BlockReceiver>(address, group_.log);
+  record["security"] = name_of(security);
+  record["stream"] = receiver ? receiver->endpoint() : "";
+}
+
+Map RemoteLink::accept_stream(const Value& record, LinkSecurity security) {
+  security_ = security;
+  const std::string& theirs = record.at("security").as_string();
+  if (theirs != name_of(security)) {
+    // The lower rank is named first, so that both ranks throw the same text.
+    const auto says = [](int who, std::string_view what) { return base::text(what, " for rank ", who); };
+    const std::string ours = says(group_.rank, name_of(security)), other = says(rank, cut_text(theirs, 32));
+    const bool first = group_.rank < rank;
+    throw Error(ErrorCode::invalid,
+                base::text("VCCL_LINK_SECURITY is ", first ? ours : other, " and ", first ? other : ours,
+                           " in group ", group_.name, ": set the same value on all ranks"));
+  }
+  stream_endpoint_ = record.at("stream").as_string();
+  if (!stream_endpoint_.empty() && can_protect(security))
+    contribution_ = random_bytes(Session::kContribution);
+  return answer();
+}
+
+Map RemoteLink::answer() const {
+  return contribution_.empty() ? Map() : Map{{"secret", Binary{contribution_}}};
+}
+
+void RemoteLink::open_stream(const Value& hello) {
+  const bool theirs = hello.has("secret");
+  if (side == Side::left) {
+    if (!theirs) return receiver.reset();
+    if (!receiver) throw Error(ErrorCode::protocol, "a stream that nobody offered");
+    contribution_ = random_bytes(Session::kContribution);
+    receiver->accept(agree(hello.at("secret").as_binary()));
+  } else if (theirs == contribution_.empty()) {
+    throw Error(ErrorCode::protocol, "another answer than fits the question for a stream");
+  } else if (theirs) {
+    sender = std::make_unique<BlockSender>(stream_endpoint_, agree(hello.at("secret").as_binary()));
+  }
+  group_.log.info(base::text("blocks ", side == Side::left ? "from" : "to", " rank ", rank, ": ",
+                             !theirs ? "CURVE of libzmq" : name_of(security_),
+                             theirs && security_ != LinkSecurity::none
+                                 ? base::text(" with AES-256-GCM of ", crypto_api()->path)
+                                 : ""));
+}
+
+/// Returns the protection of blocks from the rank on the left of this link to the one on its right.
+FrameProtection RemoteLink::agree(const std::string& theirs) const {
+  const bool receives = side == Side::left;
+  const std::string purpose =
+      base::text("blocks|", group_.name, "|", receives ? rank : group_.rank, "|",
+                 receives ? group_.rank : rank, "|", name_of(security_), "|", listener.token);
+  return FrameProtection::agree(security_, receives ? theirs : contribution_,
+                                receives ? contribution_ : theirs, purpose);
+}
+
+}  // namespace vccl

@@ -1,0 +1,68 @@
+// A link to one ring neighbour on another host: the connection that carries control messages and short
+// blocks, encrypted by libzmq, and beside it the stream of long blocks, which is protected as
+// VCCL_LINK_SECURITY says.
+//
+// The rank that listens for its left neighbour adds to its record {security, stream}: how it protects blocks,
+// and where it listens for them. Both ranks add to their hello {secret}: what each contributes to the keys of
+// the stream. A rank without libcrypto leaves these out, and all blocks then go over the encrypted
+// connection.
+//
+// Beside the control messages of peer_connection.hpp there are these. A block has its bytes in a second
+// frame.
+//   begin    both ways, at the start of an operation: {seq, collective, dtype, op, root, count, extra}
+//   block    to the right: {seq, n}: the nth short block of the link's life, and its bytes
+//   release  to the left: {n}: n blocks, short and long, have been read
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "transport/communicator.hpp"
+#include "transport/remote/block_stream.hpp"
+#include "transport/remote/peer_connection.hpp"
+
+namespace vccl {
+
+/// One link. The mutex of RemoteLinks guards the connection. Everything else belongs to the operation's
+/// thread.
+struct RemoteLink : PeerConnection {
+  enum class Side { left, right };  // where the peer is on the ring
+  RemoteLink(const Group& group, const FailureChannel& failures, Side peer_side, int peer)
+      : PeerConnection(group, failures, peer), side(peer_side) {}
+
+  /// Listens for a stream of blocks at `address`, if this rank can protect one, and adds what the neighbour
+  /// needs of it to the record of the listener.
+  void offer_stream(const std::string& address, LinkSecurity security, msgpack::Map& record);
+  /// Reads what the neighbour offers. Throws Error(invalid) if it has another `security`. Returns the fields
+  /// of this rank's hello that accept the offer.
+  msgpack::Map accept_stream(const msgpack::Value& record, LinkSecurity security);
+  /// Reads the rest of the neighbour's hello, and opens this rank's end of the stream.
+  void open_stream(const msgpack::Value& hello);
+  /// Returns the fields of this rank's answer to hello.
+  msgpack::Map answer() const;
+  /// Returns whether a block of so many bytes goes over the stream. Both ends come to the same answer.
+  bool streams(std::size_t bytes) const { return (sender || receiver) && bytes > ZmqSocket::kCopied; }
+
+  const Side side;
+  std::unique_ptr<BlockSender> sender;                     // to the right, if there is a stream
+  std::unique_ptr<BlockReceiver> receiver;                 // from the left
+  std::deque<std::pair<std::uint64_t, Signature>> begins;  // of operations that this rank has not begun
+  std::uint64_t compared = 0;        // the last operation whose signatures were found equal
+  std::deque<RemoteBlock> blocks;    // short blocks from the left that are not yet released
+  std::deque<RemoteBlock> streamed;  // long ones
+  std::uint64_t received = 0;        // the number of short blocks received from the left
+  std::uint64_t posted = 0;          // the number of blocks sent to the right
+  std::uint64_t sent = 0;            // of these, short ones
+  std::uint64_t released = 0;        // the number of blocks that the right neighbour has released
+
+ private:
+  FrameProtection agree(const std::string& theirs) const;
+
+  LinkSecurity security_ = LinkSecurity::encrypt;
+  std::string stream_endpoint_;  // of the right neighbour
+  std::string contribution_;     // of this rank to the keys; empty if there is no stream
+};
+
+}  // namespace vccl

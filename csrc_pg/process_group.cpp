@@ -152,8 +152,8 @@ std::shared_ptr<const WorkVccl::Group> ProcessGroupVccl::group_for_profiler() co
   return std::make_shared<const WorkVccl::Group>(WorkVccl::Group{pg_uid_, pg_desc_, size_});
 }
 
-void ProcessGroupVccl::record_for_profiler(const Request& request, std::uint64_t sequence) const {
-  if (!at::hasCallbacks()) return;
+std::uint64_t ProcessGroupVccl::record_for_profiler(const Request& request, std::uint64_t sequence) const {
+  if (!at::hasCallbacks()) return 0;
   const auto elements = [](const Tensors& tensors) {
     std::int64_t sum = 0;
     for (const auto& tensor : tensors) sum += tensor.numel();
@@ -171,6 +171,7 @@ void ProcessGroupVccl::record_for_profiler(const Request& request, std::uint64_t
       elements(request.inputs), elements(request.outputs),
       moved.empty() ? at::kByte : moved.front().scalar_type(), request.input_splits, request.output_splits,
       first, stride, size_, request.async);
+  return vdev::current_correlation();  // the record is open until here
 }
 
 const std::string ProcessGroupVccl::getBackendName() const {
@@ -192,8 +193,8 @@ void ProcessGroupVccl::check_bound_card(const Request& request) const {
 ProcessGroupVccl::BegunOperation ProcessGroupVccl::begin_operation(c10d::OpType type,
                                                                    std::span<const Request> requests,
                                                                    std::atomic<std::uint64_t>& count) {
-  BegunOperation begun{++count, std::make_shared<Outcome>()};
-  for (const auto& request : requests) record_for_profiler(request, begun.sequence);
+  BegunOperation begun{++count, std::make_shared<Outcome>(), 0};
+  for (const auto& request : requests) begun.record = record_for_profiler(request, begun.sequence);
   watch_completion(begun.outcome, type, begun.sequence);
   return begun;
 }
@@ -210,7 +211,12 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
       plans.push_back(std::move(plan));
       return capture(std::move(request), *where, std::move(plans));
     }
-    const auto [sequence, outcome] = begin_operation(request.type, {&request, 1}, sequence_);
+    const auto [sequence, outcome, record] = begin_operation(request.type, {&request, 1}, sequence_);
+    const vdev::ActivityScope activity([&, number = sequence, correlation = record] {
+      auto label = label_of({&request, 1}, request.name, labelled(number));
+      label.correlation = correlation;
+      return label;
+    });
     if (!request.async) profile_launch(rank_, request.type, request.name, request.inputs, request.outputs);
 
     const bool on_card = !request.device.is_cpu();
@@ -249,10 +255,11 @@ bool ProcessGroupVccl::is_captured(c10::Device device) {
 // handle is that of an operation that has ended well; waiting for it only orders the captured streams.
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::capture(Request request, DeviceCommunicator& where,
                                                     std::vector<CollectivePlan> plans) {
-  auto task = std::make_shared<const CapturedCollective>(where.communicator(), request.name, std::move(plans),
-                                                         request.timeout, failures_on(request.device));
-  vdev::Task body = [task = std::move(task)] { task->run(); };
   const auto sequence = ++sequence_;
+  auto task = std::make_shared<const CapturedCollective>(
+      where.communicator(), request.name, std::move(plans), request.timeout, failures_on(request.device),
+      label_of({&request, 1}, request.name, labelled(sequence)));
+  vdev::Task body = [task = std::move(task)] { task->run(); };
   if (!request.async) {
     where.capture_on_current_stream(std::move(body));
     return nullptr;

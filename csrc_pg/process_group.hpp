@@ -17,6 +17,7 @@
 #include "csrc_pg/handles/completion_hook.hpp"
 #include "csrc_pg/handles/work.hpp"
 #include "csrc_pg/options.hpp"
+#include "csrc_pg/tasks/activity_label.hpp"
 #include "csrc_pg/tasks/coalescing.hpp"
 #include "csrc_pg/tasks/collective_plan.hpp"
 #include "csrc_pg/tasks/request.hpp"
@@ -203,13 +204,17 @@ class ProcessGroupVccl final : public c10d::Backend {
   struct BegunOperation {
     std::uint64_t sequence;
     std::shared_ptr<Outcome> outcome;
+    std::uint64_t record;  // the profiler's number for the record of the operation, or 0
   };
   /// Begins an operation; every operation of the group calls this, on the calling thread and in the order of
   /// the calls. Takes the operation's number from `count`, shows its calls to the profiler, and makes its
   /// outcome, which the completion hook watches. `requests` are several calls if they were coalesced.
   BegunOperation begin_operation(c10d::OpType type, std::span<const Request> requests,
                                  std::atomic<std::uint64_t>& count);
-  void record_for_profiler(const Request& request, std::uint64_t sequence) const;
+  /// Returns the profiler's number for the record, or 0.
+  std::uint64_t record_for_profiler(const Request& request, std::uint64_t sequence) const;
+  /// Returns what a group is in the label of an operation.
+  LabelledGroup labelled(std::uint64_t sequence) const { return {pg_uid_, pg_desc_, rank_, size_, sequence}; }
   /// Raises ValueError for a card other than the one that the group is bound to, if it is bound to one.
   void check_bound_card(const Request& request) const;
   std::chrono::milliseconds effective(std::chrono::milliseconds timeout) const;

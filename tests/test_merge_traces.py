@@ -32,6 +32,24 @@ def test_times_processes_and_arrows_of_two_ranks():
     assert [event["id"] for event in merged["traceEvents"] if event["ph"] == "s"] == ["0:5", "1:5"]
 
 
+def test_clocks_are_told_apart(tmp_path, capsys):
+    def told(*clocks: dict) -> str:
+        paths = [tmp_path / f"{i}.json" for i in range(len(clocks))]
+        for path, clock in zip(paths, clocks, strict=True):
+            path.write_text(json.dumps({**trace(0, 1, None), **clock}))
+        out = tmp_path / "all.json"
+        assert main([*map(str, paths), "-o", str(out)]) == 0
+        text = capsys.readouterr().out
+        assert read_trace(out)["clocks"] in text
+        return text
+
+    here = {"vccl_clock": "boot 1", "host_name": "a"}
+    assert "one clock" in told(here, {**here, "host_name": "container"})
+    assert "one clock" in told({"host_name": "a"}, {"host_name": "a"})
+    assert "2 clocks (hosts a, b)" in told(here, here, {"vccl_clock": "boot 2", "host_name": "b"})
+    assert "may not agree" in told(here, {})
+
+
 def test_traces_of_torch(tmp_path):
     paths = [tmp_path / "a.json", tmp_path / "b.json.gz"]
     for path in paths:

@@ -3,8 +3,9 @@
     python -m vccl.merge_traces rank0.json rank1.json.gz -o all.json
 
 The inputs are what ``torch.profiler.profile.export_chrome_trace()`` has written, one file for each rank. In
-the result every process has its rank in its name. Times of all files are taken as times of one clock, which
-ranks of one host share; clocks of several hosts are not compared.
+the result every process has its rank in its name. Times of all files are taken as times of one clock. Ranks
+of one host share a clock. If the traces are of several, the command says so, because it does not know by how
+much they differ.
 """
 
 from __future__ import annotations
@@ -56,6 +57,28 @@ def ranks_of(traces: Sequence[Trace]) -> list[int]:
     return [int(rank) for rank in ranks if rank is not None]
 
 
+def clocks_of(traces: Sequence[Trace]) -> list[str | None]:
+    """Returns what tells each trace's clock from others, or None for a trace that does not say.
+
+    That is the boot of the kernel whose clock it is, which traces of cards have, or else the host's name.
+    """
+    return [trace.get("vccl_clock") or trace.get("host_name") for trace in traces]
+
+
+def about_clocks(traces: Sequence[Trace]) -> str:
+    """Returns what a reader of the merged trace has to know of its times."""
+    clocks = clocks_of(traces)
+    if None in clocks:
+        return "not every trace says which host's clock it has: times of different hosts may not agree"
+    if len(set(clocks)) == 1:
+        return "all times are of one clock"
+    hosts = ", ".join(sorted({str(trace.get("host_name", "?")) for trace in traces}))
+    return (
+        f"times are of {len(set(clocks))} clocks (hosts {hosts}), which were not compared: "
+        "between hosts they are off by what the clocks differ, with NTP often milliseconds"
+    )
+
+
 def merge(traces: Sequence[Trace]) -> Trace:
     """Returns one trace with the events of all. Raises what ranks_of() raises."""
     base = min(trace["baseTimeNanoseconds"] for trace in traces)
@@ -85,7 +108,12 @@ def merge(traces: Sequence[Trace]) -> Trace:
             order = {"sort_index": number}
             events.append({"ph": "M", "name": "process_sort_index", "pid": number, "args": order})
         processes += len(numbers)
-    return {"displayTimeUnit": "ms", "baseTimeNanoseconds": base, "traceEvents": events}
+    return {
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": base,
+        "clocks": about_clocks(traces),
+        "traceEvents": events,
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -98,12 +126,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if args.output.resolve() in [path.resolve() for path in args.traces]:
             raise ValueError(f"{args.output} is also an input")
-        text = json.dumps(merge([read_trace(path) for path in args.traces])).encode()
+        merged = merge([read_trace(path) for path in args.traces])
+        text = json.dumps(merged).encode()
         args.output.write_bytes(gzip.compress(text) if args.output.suffix == ".gz" else text)
     except (OSError, ValueError) as error:
         print(f"merge_traces: {error}", file=sys.stderr)
         return 2
-    print(f"{len(args.traces)} traces are in {args.output}, taken as on one clock (ranks of one host)")
+    print(f"{len(args.traces)} traces are in {args.output}; {merged['clocks']}")
     return 0
 
 

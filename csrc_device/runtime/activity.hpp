@@ -60,6 +60,7 @@ struct Launch {
   std::int32_t thread = 0;  // the system's number
   std::shared_ptr<const ActivityRange> range;
   std::uint64_t recording = 0;  // the number of the recording that it belongs to
+  bool is_part = false;         // made by ActivityRun::part()
 };
 
 /// Holds a task that has run, from `begin` to `end`.
@@ -145,12 +146,9 @@ struct Recorded {
   std::size_t lost = 0;
 };
 
-/// The activities that one recording holds by default. Each takes about 200 bytes while it is held.
-inline constexpr std::size_t kMostActivities = 500'000;
-
 /// Begins a recording of at most `most` activities, and returns its number. A recording that is under way is
 /// given up.
-std::uint64_t start_recording(std::size_t most = kMostActivities);
+std::uint64_t start_recording(std::size_t most);
 /// Ends the recording and returns what it holds, in the order in which the tasks ended. Tasks that have not
 /// ended are not in it. Returns nothing if that recording was given up.
 Recorded stop_recording(std::uint64_t recording);

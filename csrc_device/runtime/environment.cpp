@@ -20,6 +20,7 @@ namespace {
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kLeastMemory = 16 * kMiB;
 constexpr int kMostRanks = 65536;
+constexpr int kMostActivities = 100'000'000;
 constexpr std::size_t kMostMemory = std::size_t{1} << 44;  // 16 TiB: address space is not endless
 
 [[noreturn]] void refuse(const char* variable, std::string_view value, const char* allowed) {
@@ -38,6 +39,14 @@ std::optional<int> parse_int(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
+}
+
+int parse_profiler_activities(const char* value) {
+  if (!value) return Environment{}.profiler_activities;
+  const auto most = parse_int(trim(value));
+  if (!most || *most < 1 || *most > kMostActivities)
+    refuse("VDEV_PROFILER_ACTIVITIES", value, "a whole number from 1 to 100000000");
+  return *most;
 }
 
 int parse_device_count(const char* value) {
@@ -176,6 +185,7 @@ Environment parse_environment(const VariableLookup& lookup) {
   result.memory = result.profile != nullptr && !memory ? result.profile->memory
                                                        : parse_memory(memory, result.machine_ranks);
   result.launch_blocking = parse_flag(blocking, lookup(blocking));
+  result.profiler_activities = parse_profiler_activities(lookup("VDEV_PROFILER_ACTIVITIES"));
   if (const char* path = lookup("VDEV_FIRST_USE_FILE")) result.first_use_file = path;
   return result;
 }

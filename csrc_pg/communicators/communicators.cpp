@@ -134,11 +134,11 @@ bool before(const c10::Device& a, const c10::Device& b) {
   return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
 }
 
-std::shared_ptr<vdev::Stream> make_stream(c10::Device device, bool high_priority) {
+std::shared_ptr<vdev::Stream> make_stream(c10::Device device, bool high_priority, const std::string& group) {
   const int priority = high_priority ? -1 : 0;
-  if (device.is_cpu()) return std::make_shared<vdev::Stream>(-1, 0, priority, "vccl cpu");
+  if (device.is_cpu()) return std::make_shared<vdev::Stream>(-1, 0, priority, base::text("vccl cpu ", group));
   return vdev::card(device.index())
-      .new_stream(priority, base::text("vccl ", vdev::device_name(), ":", device.index()));
+      .new_stream(priority, base::text("vccl ", vdev::device_name(), ":", device.index(), " ", group));
 }
 
 Region region_of(const vdev::Arena& arena) {
@@ -272,7 +272,7 @@ std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, Mill
     } else if (identity_.size > 1 && !stages_cpu_tensors_.exchange(true)) {
       staging_groups().fetch_add(1);
     }
-    stream = make_stream(device, identity_.high_priority);
+    stream = make_stream(device, identity_.high_priority, identity_.name);
   };
   auto known = relatives(true);
   known.insert(known.end(), relatives_.begin(), relatives_.end());

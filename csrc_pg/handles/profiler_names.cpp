@@ -44,4 +44,8 @@ std::string record_of(std::string_view operation) {
   return std::string(names ? names->record : operation);
 }
 
+std::string run_of(std::string_view operation) {
+  return base::text(vdev::pose() == vdev::Pose::cuda ? "ncclDevKernel_" : "vccl.", operation);
+}
+
 }  // namespace vccl

@@ -101,7 +101,7 @@ WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
   WithoutGil without_gil;
   return with_torch_errors([&]() -> WorkPtr {
     const auto lane = communicators_.lane(request.device, request.timeout);
-    const auto [sequence, outcome] = begin_operation(request.type, {&request, 1}, message_sequence_);
+    const auto [sequence, outcome, record] = begin_operation(request.type, {&request, 1}, message_sequence_);
     std::vector<MessageCall> calls;
     calls.push_back(std::move(call));
     const auto end =
@@ -167,8 +167,8 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
       return capture(std::move(all), *where, std::move(batch.plans));
     }
     // The batch counts as one collective if it has any collective.
-    const auto [sequence, outcome] = begin_operation(c10d::OpType::COALESCED, batch.requests,
-                                                     has_collectives ? sequence_ : message_sequence_);
+    const auto [sequence, outcome, record] = begin_operation(c10d::OpType::COALESCED, batch.requests,
+                                                             has_collectives ? sequence_ : message_sequence_);
     std::vector<vdev::Event> after;
     for (const auto& request : batch.requests)
       after.insert(after.end(), request.after.begin(), request.after.end());
@@ -188,6 +188,8 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
         });
       auto task = std::make_shared<CollectiveTask>(where->communicator(), name, std::move(batch.plans),
                                                    timeout, std::move(own), failures_on(device));
+      const vdev::ActivityScope activity(
+          [&, number = sequence] { return label_of(batch.requests, name, labelled(number)); });
       const auto ran = where->launch([task = std::move(task)] { task->run(); }, vdev::Start::kAtOnce, after);
       if (!joint) end = ran;
     }

@@ -29,7 +29,6 @@ REASONS: dict[str, str] = {
     "tests/device/test_serialization.py::test_metadata_of_tensors": "torch has none for CUDA",
     "tests/device/test_compile.py::test_questions_about_cards_inside_of_a_graph": "Dynamo puts "
     "torch.cuda.device_count() into the graph, and raises",
-    "tests/device/test_profiling.py::test_a_profile_of_the_cards_says_that_it_has_none": _PATCH,
     f"{_DEVICE}dlpack_device": _PATCH,
     f"{_DEVICE}process_sharing": _PATCH,
     f"{_DEVICE}flex_attention": _PATCH,

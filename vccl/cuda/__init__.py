@@ -12,6 +12,7 @@ a build without CUDA lacks. The modules of this package define them under their 
 - ``comm``: what passes tensors between the cards of one process.
 - ``refused``: what only a GPU has. Each raises an error that names it.
 - ``dlpack``: what refuses tensors of cards to other libraries.
+- ``profiling``: the activity of CUDA in ``torch.profiler``.
 - ``tensors``: the legacy tensor types, and storages.
 - ``nccl``: ``ProcessGroupNCCL``.
 
@@ -29,7 +30,7 @@ def register() -> None:
     """Fills ``torch.cuda``. Call this once, when the compiled module has been loaded."""
     from vccl import _torch_patches
     from vccl._inductor import registration
-    from vccl.cuda import cards, comm, dlpack, graphs, libraries, memory, refused, streams, tensors
+    from vccl.cuda import cards, comm, dlpack, graphs, libraries, memory, profiling, refused, streams, tensors
 
     for module in (cards, streams, graphs, memory, libraries, comm):
         for name in module.__all__:
@@ -40,6 +41,7 @@ def register() -> None:
     graphs.install()
     _C.register_graphs()
     libraries.install()
+    profiling.install()
     tensors.install()
     dlpack.install()
     _torch_patches.apply_to_device()

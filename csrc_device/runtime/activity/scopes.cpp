@@ -89,6 +89,7 @@ std::unique_ptr<Launch> ActivityRun::part_of_run(ActivityLabel label) {
   auto launch = std::make_unique<Launch>(*run->launch_);
   if (label.correlation == 0) label.correlation = launch->label.correlation;
   launch->label = std::move(label);
+  launch->is_part = true;
   return launch;
 }
 

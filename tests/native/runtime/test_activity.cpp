@@ -28,6 +28,8 @@ using vdev::Stream;
 
 namespace {
 
+constexpr std::size_t kMost = 1000;
+
 std::shared_ptr<Stream> make_stream(std::int64_t id = 7, std::string name = "test") {
   return std::make_shared<Stream>(3, id, 0, std::move(name));
 }
@@ -59,7 +61,7 @@ TEST(nothing_is_labelled_or_recorded_without_a_recording) {
   // What was enqueued before the recording is not in it.
   Gate gate;
   stream->enqueue([&] { gate.pass(); });
-  const auto recording = vdev::start_recording();
+  const auto recording = vdev::start_recording(kMost);
   gate.open();
   stream->synchronize();
   CHECK_EQ(vdev::stop_recording(recording).activities.size(), std::size_t{0});
@@ -67,7 +69,7 @@ TEST(nothing_is_labelled_or_recorded_without_a_recording) {
 
 TEST(a_task_has_its_label_its_lane_and_its_launch) {
   auto stream = make_stream(9, "lane nine");
-  const auto recording = vdev::start_recording();
+  const auto recording = vdev::start_recording(kMost);
   vdev::open_correlation(41);
   vdev::open_correlation(42);
   {
@@ -98,7 +100,7 @@ TEST(a_task_has_its_label_its_lane_and_its_launch) {
 
 TEST(what_a_task_launches_does_not_have_the_label_of_the_thread_that_helps) {
   auto stream = make_stream(), other = make_stream(8);
-  const auto recording = vdev::start_recording();
+  const auto recording = vdev::start_recording(kMost);
   stream->enqueue([&] { other->enqueue([] {}, Start::kByWaiter); }, Start::kByWaiter);
   {
     const ActivityScope scope([] { return labelled("of the waiter"); });
@@ -112,7 +114,7 @@ TEST(what_a_task_launches_does_not_have_the_label_of_the_thread_that_helps) {
 }
 
 TEST(what_a_thread_runs_itself_is_on_its_current_stream_and_only_once) {
-  const auto recording = vdev::start_recording();
+  const auto recording = vdev::start_recording(kMost);
   const auto stream = vdev::card(0).new_stream(0, "current");
   vdev::set_current_stream(0, stream->id());
   {
@@ -136,7 +138,7 @@ TEST(what_a_thread_runs_itself_is_on_its_current_stream_and_only_once) {
 
 TEST(tasks_that_do_not_run_are_not_recorded_and_those_that_throw_are) {
   auto stream = make_stream();
-  const auto recording = vdev::start_recording();
+  const auto recording = vdev::start_recording(kMost);
   {
     const ActivityScope scope([] { return labelled("throws"); });
     stream->enqueue([] { throw std::runtime_error("no"); }, Start::kByWaiter);
@@ -171,11 +173,11 @@ TEST(a_recording_is_bounded_and_counts_what_it_loses) {
 TEST(a_recording_gets_nothing_of_another_one) {
   auto stream = make_stream();
   Gate gate;
-  const auto first = vdev::start_recording();
+  const auto first = vdev::start_recording(kMost);
   vdev::open_correlation(5);
   vdev::open_range(6);
   stream->enqueue([&] { gate.pass(); });
-  const auto second = vdev::start_recording();
+  const auto second = vdev::start_recording(kMost);
   CHECK_EQ(vdev::stop_recording(first).activities.size(), std::size_t{0});
   CHECK(vdev::is_recording());
   CHECK_EQ(vdev::current_correlation(), std::uint64_t{0});
@@ -194,7 +196,7 @@ TEST(a_recording_gets_nothing_of_another_one) {
 
 TEST(threads_without_a_range_work_for_the_outermost_one) {
   auto stream = make_stream();
-  const auto recording = vdev::start_recording();
+  const auto recording = vdev::start_recording(kMost);
   const auto launch = [&] {
     stream->enqueue([] {});
     stream->synchronize();
@@ -269,7 +271,7 @@ TEST(threads_launch_and_run_while_recordings_begin_and_end) {
 
 TEST(a_forked_child_keeps_nothing) {
   auto stream = make_stream();
-  const auto recording = vdev::start_recording();
+  const auto recording = vdev::start_recording(kMost);
   stream->enqueue([] {});
   stream->synchronize();
   const pid_t child = ::fork();

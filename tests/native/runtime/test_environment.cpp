@@ -145,6 +145,13 @@ TEST(profile) {
   CHECK(refusal("VDEV_PROFILE", "h1000").find("expected one of v100-32g, t4") != std::string::npos);
 }
 
+TEST(profiler_activities) {
+  CHECK_EQ(parse({}).profiler_activities, 500'000);
+  CHECK_EQ(parse({{"VDEV_PROFILER_ACTIVITIES", " 7 "}}).profiler_activities, 7);
+  for (const char* bad : {"0", "-1", "1e6", "100000001", ""})
+    CHECK(refusal("VDEV_PROFILER_ACTIVITIES", bad).find("from 1 to 100000000") != std::string::npos);
+}
+
 TEST(first_use_file) {
   CHECK_EQ(parse({}).first_use_file, std::string());
   CHECK_EQ(parse({{"VDEV_FIRST_USE_FILE", "/tmp/a b"}}).first_use_file, std::string("/tmp/a b"));

@@ -40,6 +40,8 @@ class BlockSender {
   /// Returns whether the connection has been broken for a while. The peer ends this connection and the one
   /// beside it at about the same time, and has its last words on that one.
   bool is_broken();
+  /// Returns whether is_broken() may become true without a further event.
+  bool suspicious() const { return ended_.has_value(); }
   ZmqSocket& socket() { return socket_; }
 
  private:

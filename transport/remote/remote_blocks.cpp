@@ -22,14 +22,13 @@ void RemoteOutbox::await_credit() {
 // over the encrypted connection, behind a MessagePack map, and so do all blocks of a link without a stream.
 void RemoteOutbox::send(const std::byte* data, std::size_t bytes) {
   const std::uint64_t sequence = links_.operation().sequence();
-  if (!link_.streams(bytes)) {
-    ++link_.posted;
+  if (link_.streams(bytes)) {
+    links_.send(link_, link_.sender->prepare(sequence, {data, bytes}, slot()));
+  } else {
     links_.send(link_, control_message("block", {{"seq", sequence}, {"n", ++link_.sent}}), data, bytes);
-    return;
   }
-  const BlockSender::Prepared block = link_.sender->prepare(sequence, {data, bytes}, slot());
   ++link_.posted;
-  links_.send(link_, block);
+  if (bytes > ZmqSocket::kCopied) lent_ = link_.posted;
 }
 
 void RemoteOutbox::post(std::size_t offset, std::size_t bytes) {
@@ -62,8 +61,9 @@ void RemoteOutbox::commit(std::size_t bytes) {
 
 void RemoteOutbox::drain() {
   // The neighbour releases a block when it has received and read it. By then libzmq has read the block from
-  // this rank's memory for the last time.
-  links_.until([&] { return link_.released == link_.posted; }, link_, "to read the last block of");
+  // this rank's memory for the last time. Blocks behind the last long one were copied, and come before this
+  // rank's last words on the same connection.
+  links_.until([&] { return link_.released >= lent_; }, link_, "to read the last block of");
 }
 
 const std::byte* RemoteInbox::take(std::size_t, std::size_t bytes) {
@@ -86,8 +86,12 @@ const std::byte* RemoteInbox::take_committed(std::size_t bytes) {
 }
 
 void RemoteInbox::release() {
+  const bool is_short = taken_->front().bytes.size() <= ZmqSocket::kCopied;
   taken_->pop_front();
-  links_.send(link_, control_message("release", {{"n", ++consumed_}}));
+  ++link_.consumed;
+  // The neighbour waits for the release of a long block at the end of its operation. That of a short one can
+  // go with the next message, or before this rank sleeps.
+  if (!is_short || link_.consumed - link_.told >= kSlots / 2) links_.tell_releases();
 }
 
 }  // namespace vccl

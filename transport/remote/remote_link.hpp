@@ -45,6 +45,38 @@ struct RemoteLink : PeerConnection {
   /// Returns whether a block of so many bytes goes over the stream. Both ends come to the same answer.
   bool streams(std::size_t bytes) const { return (sender || receiver) && bytes > ZmqSocket::kCopied; }
 
+  /// Receives what has arrived where `ready` says so. Calls understand(ZmqSocket::Received) for each message.
+  template <class Understand>
+  void receive_ready(Understand understand) {
+    if (std::exchange(ready.monitor, false)) {
+      if (socket->disconnected()) end.notice();
+      // What a listener reports may be the end of a stranger's connection. Only looking again tells.
+      ready.monitor = socket->suspicious();
+      ready.control = true;  // the look may have noticed that something has arrived
+    }
+    if (std::exchange(ready.control, false)) {
+      while (auto received = socket->receive()) understand(std::move(*received));
+    }
+    end.read_out();
+    // One block at a time is deciphered, shortly before it is read.
+    while (receiver && ready.stream && streamed.empty()) {
+      auto block = receiver->receive();
+      ready.stream = block.has_value();
+      if (block) streamed.push_back(std::move(*block));
+    }
+    if (sender && ready.broken) {
+      if (sender->is_broken()) end.finish();
+      ready.broken = sender->suspicious();
+    }
+  }
+
+  /// Where there may be something to receive. A descriptor of libzmq becomes readable only after an attempt
+  /// to read has found nothing, so all begin as ready.
+  struct Ready {
+    bool control = true, monitor = true, stream = true, broken = true;
+  };
+
+  Ready ready;
   const Side side;
   std::unique_ptr<BlockSender> sender;                     // to the right, if there is a stream
   std::unique_ptr<BlockReceiver> receiver;                 // from the left
@@ -53,6 +85,8 @@ struct RemoteLink : PeerConnection {
   std::deque<RemoteBlock> blocks;    // short blocks from the left that are not yet released
   std::deque<RemoteBlock> streamed;  // long ones
   std::uint64_t received = 0;        // the number of short blocks received from the left
+  std::uint64_t consumed = 0;        // the number of blocks from the left that this rank has read
+  std::uint64_t told = 0;            // what the left neighbour knows of that number
   std::uint64_t posted = 0;          // the number of blocks sent to the right
   std::uint64_t sent = 0;            // of these, short ones
   std::uint64_t released = 0;        // the number of blocks that the right neighbour has released

@@ -1,5 +1,6 @@
 #include "transport/remote/remote_links.hpp"
 
+#include <poll.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -70,6 +71,7 @@ void RemoteLinks::begin() {
   Map fields = signature_fields(operation_.signature());
   fields["seq"] = operation_.sequence();
   const std::string message = control_message("begin", std::move(fields));
+  tell_releases();
   if (left_) send(*left_, message);
   if (right_) send(*right_, message);
   // The announcement of a faster neighbour may have come already, and its first block too. Compare now,
@@ -88,9 +90,11 @@ void RemoteLinks::match() {
 
 void RemoteLinks::wait(FunctionRef<bool()> ready, RemoteLink& link, const char* what) {
   auto next_interruption = Clock::now() + kInterruptionPeriod;
+  poll(Milliseconds(0));
   for (int attempt = 0; !look(ready, link, what); ++attempt) {
     if (attempt < kYields) {
       sched_yield();
+      poll(Milliseconds(0));
     } else {
       if (Clock::now() >= next_interruption) {
         next_interruption = Clock::now() + kInterruptionPeriod;
@@ -98,6 +102,7 @@ void RemoteLinks::wait(FunctionRef<bool()> ready, RemoteLink& link, const char* 
           failures_.raise_interrupted(by, base::text("rank ", link.rank, " ", what, " ", operation_.text()));
       }
       failures_.check_meeting();
+      tell_releases();
       const auto left = std::chrono::ceil<Milliseconds>(operation_.deadline().at - Clock::now());
       poll(std::clamp(left, Milliseconds(0), kSlice));
     }
@@ -155,15 +160,31 @@ std::optional<Error> RemoteLinks::end_of(const RemoteLink* link, const char* wha
 
 void RemoteLinks::poll(Milliseconds time) {
   std::lock_guard lock(mutex_);
-  ZmqPollItem items[6];
-  int count = 0;
+  poll_locked(time);
+}
+
+// This asks the kernel once for all sockets. Asking libzmq costs two system calls for each of them.
+void RemoteLinks::poll_locked(Milliseconds time) {
+  pollfd items[8];
+  bool* flags[8];
+  nfds_t count = 0;
+  const auto add = [&](int descriptor, bool& flag) {
+    items[count] = {descriptor, POLLIN, 0};
+    flags[count++] = &flag;
+  };
   for (RemoteLink* link : {left_.get(), right_.get()}) {
     if (!link || link->socket->closed() || link->end.over()) continue;
-    items[count++] = link->socket->data_item();
-    items[count++] = link->socket->monitor_item();
-    if (link->receiver) items[count++] = link->receiver->socket().data_item();
+    // The other two flags stay set after a stranger's connection has ended, and are looked at every time.
+    if (link->ready.control || (link->receiver && link->ready.stream && link->streamed.empty()))
+      time = Milliseconds(0);
+    add(link->socket->data_descriptor(), link->ready.control);
+    add(link->socket->monitor_descriptor(), link->ready.monitor);
+    if (link->receiver && link->streamed.empty())
+      add(link->receiver->socket().data_descriptor(), link->ready.stream);
+    if (link->sender) add(link->sender->socket().monitor_descriptor(), link->ready.broken);
   }
-  if (count) zmq_api().poll(items, count, static_cast<long>(time.count()));
+  if (::poll(items, count, static_cast<int>(time.count())) <= 0) return;
+  for (nfds_t i = 0; i < count; ++i) *flags[i] |= items[i].revents != 0;
 }
 
 std::optional<Error> RemoteLinks::receive_all() {
@@ -178,17 +199,7 @@ std::optional<Error> RemoteLinks::receive_all() {
 
 std::optional<Error> RemoteLinks::receive_from(RemoteLink& link) {
   try {
-    link.receive([&](ZmqSocket::Received received) {
-      understand(link, std::move(received));
-      return true;
-    });
-    // One block at a time is deciphered, shortly before it is read.
-    while (link.receiver && link.streamed.empty()) {
-      auto block = link.receiver->receive();
-      if (!block) break;
-      link.streamed.push_back(std::move(*block));
-    }
-    if (link.sender && link.sender->is_broken()) link.end.finish();
+    link.receive_ready([&](ZmqSocket::Received received) { understand(link, std::move(received)); });
     compare_begins(link);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::protocol || link.is(State::told)) return error;
@@ -226,6 +237,12 @@ void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
   }
 }
 
+void RemoteLinks::tell_releases() {
+  if (!left_ || left_->told == left_->consumed) return;
+  left_->told = left_->consumed;
+  send(*left_, control_message("release", {{"n", left_->told}}));
+}
+
 void RemoteLinks::send(RemoteLink& link, const BlockSender::Prepared& block) {
   std::lock_guard lock(mutex_);
   if (!link.sender->send(block)) link.end.finish();
@@ -253,8 +270,14 @@ void RemoteLinks::pump() noexcept {
   std::optional<Error> wrong, end;
   {
     std::lock_guard lock(mutex_);
+    poll_locked(Milliseconds(0));
     wrong = receive_all();
     end = end_of(nullptr, "in");
+  }
+  try {
+    tell_releases();
+  } catch (const Error& error) {
+    if (!wrong) wrong = error;
   }
   if (wrong) {
     failures_.fail(wrong->code(), wrong->what());

@@ -43,8 +43,12 @@ class RemoteLinks {
   void send(RemoteLink& link, const Message&... message) {
     std::lock_guard lock(mutex_);
     link.send(message...);
+    // A send may have noticed that something has arrived, which the descriptor then does not show.
+    link.ready.control = true;
   }
 
+  /// Tells the left neighbour how many of its blocks have been read, if it does not know that.
+  void tell_releases();
   /// Sends a block on the link's stream like BlockSender::send().
   void send(RemoteLink& link, const BlockSender::Prepared& block);
 
@@ -63,11 +67,15 @@ class RemoteLinks {
   using State = PeerConnection::State;
 
   void wait(FunctionRef<bool()> ready, RemoteLink& link, const char* what);
-  /// Receives what has arrived. Returns whether the condition holds, or throws why the wait has to end.
+  /// Receives what has arrived before the last poll(). Returns whether the condition holds, or throws why the
+  /// wait has to end.
   bool look(FunctionRef<bool()> ready, RemoteLink& link, const char* what);
+  /// Waits for at most `time` until something has arrived, and notes where.
   void poll(std::chrono::milliseconds time);
-  /// Receives from both links. The caller holds the mutex. Returns the first error, with which the caller
-  /// fails the group once it has released the mutex.
+  /// Does the same. The caller holds the mutex.
+  void poll_locked(std::chrono::milliseconds time);
+  /// Receives from both links where poll_locked() has found something. The caller holds the mutex. Returns
+  /// the first error, with which the caller fails the group once it has released the mutex.
   std::optional<Error> receive_all();
   std::optional<Error> receive_from(RemoteLink& link);
   void understand(RemoteLink& link, ZmqSocket::Received received);
@@ -107,6 +115,7 @@ class RemoteOutbox final : public Outbox {
 
   RemoteLinks& links_;
   RemoteLink& link_;
+  std::uint64_t lent_ = 0;  // the number of the last block that was not copied
 };
 
 /// Receives blocks from a left neighbour on another host.
@@ -121,7 +130,6 @@ class RemoteInbox final : public Inbox {
   RemoteLinks& links_;
   RemoteLink& link_;
   std::deque<RemoteBlock>* taken_ = nullptr;  // where the block lies that was taken last
-  std::uint64_t consumed_ = 0;
 };
 
 }  // namespace vccl

@@ -92,6 +92,9 @@ class ZmqSocket {
   /// Returns whether the connection has ended. Messages that arrived before that may still have to be
   /// received.
   bool disconnected();
+  /// Returns whether some connection has ended before, so that disconnected() may become true without a
+  /// further event.
+  bool suspicious() const { return disconnected_; }
   /// Returns whether any connection has ended, or a dealer's could not be made, since the last call.
   bool hung_up();
   /// For dealers: returns whether the connection ended because the listener refused it.

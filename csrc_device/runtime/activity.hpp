@@ -41,7 +41,8 @@ struct ActivityLabel {
 
 /// Names the stream on which activity happens. Each queue has one.
 struct Lane {
-  int card = -1;  // -1 for a stream of no card
+  static constexpr std::int64_t kNoStream = -1;  // for what runs beside the streams
+  int card = -1;                                 // -1 for a stream of no card
   std::int64_t stream = 0;
   std::string name;
 };
@@ -137,6 +138,9 @@ class ActivityRun {
   const ActivityScope* scope_ = nullptr;  // what is restored at the end
   const ActivityRun* outer_ = nullptr;
 };
+
+/// Records what has run without an ActivityRun.
+void record_run(Activity activity) noexcept;
 
 // --- for the profiler ---
 

@@ -10,6 +10,7 @@
 #include "csrc_pg/arguments/checks.hpp"
 #include "csrc_pg/arguments/torch_types.hpp"
 #include "csrc_pg/errors.hpp"
+#include "csrc_pg/handles/profiler_names.hpp"
 #include "csrc_pg/process_group.hpp"
 #include "csrc_pg/tasks/collective_task.hpp"
 
@@ -39,6 +40,18 @@ MessageCall message_call(const at::Tensor& tensor, bool sends, int peer, int tag
   void* data = sends ? const_cast<void*>(call.plan.read(tensor)) : call.plan.write(tensor);
   call.bytes = {static_cast<std::byte*>(data), tensor.nbytes()};
   return call;
+}
+
+// Makes the profiler show the message from its post to its end. `record` is the profiler's number for the
+// record of the call, or 0.
+void label_message(MessageCall& call, MessageLane& lane, const Request& request, const LabelledGroup& group,
+                   std::uint64_t record) {
+  const vdev::ActivityScope activity([&] {
+    auto label = label_of({&request, 1}, request.name, group);
+    label.correlation = record;
+    return label;
+  });
+  call.activity = lane.tracks().launch(call.sends, call.peer);
 }
 
 // With VDEV_LAUNCH_BLOCKING=1, errors should appear where they are caused. The call of a message cannot wait
@@ -88,6 +101,8 @@ std::shared_ptr<JointEnd> ProcessGroupVccl::begin_messages(MessageLane& lane, co
   auto end = std::make_shared<JointEnd>(base::text("vccl ", name), static_cast<int>(calls.size()) + more,
                                         std::move(outcome), failures_on(lane.device()), std::move(ended));
   end->add_interruptible(lane.interruptible());
+  const vdev::ActivityScope activity(
+      [&] { return vdev::ActivityLabel{vdev::ActivityKind::kTask, base::text("post of ", run_of(name))}; });
   auto task = std::make_shared<MessageTask>(lane.communicator(), name, std::move(calls), timeout, end);
   lane.post([task = std::move(task)] { task->run(); });
   return end;
@@ -102,6 +117,7 @@ WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
   return with_torch_errors([&]() -> WorkPtr {
     const auto lane = communicators_.lane(request.device, request.timeout);
     const auto [sequence, outcome, record] = begin_operation(request.type, {&request, 1}, message_sequence_);
+    if (vdev::is_recording()) label_message(call, *lane, request, labelled(sequence), record);
     std::vector<MessageCall> calls;
     calls.push_back(std::move(call));
     const auto end =
@@ -176,6 +192,11 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
 
     vdev::Event end;
     std::shared_ptr<JointEnd> joint;
+    if (has_messages && vdev::is_recording()) {
+      auto message = batch.messages.begin();
+      for (const auto& request : batch.requests)
+        if (request.is_message()) label_message(*message++, *lane, request, labelled(sequence), 0);
+    }
     if (has_messages) {
       joint = begin_messages(*lane, name, std::move(batch.messages), has_collectives, timeout, outcome);
       end = joint->event();

@@ -9,6 +9,7 @@
 
 #include "csrc_device/runtime/stream.hpp"
 #include "csrc_pg/communicators/interruption.hpp"
+#include "csrc_pg/tasks/message_activity.hpp"
 #include "transport/communicator.hpp"
 
 namespace vccl {
@@ -36,11 +37,14 @@ class MessageLane {
               std::shared_ptr<GroupToAbort> group)
       : device_(device),
         communicator_(std::move(communicator)),
+        tracks_(device.is_cpu() ? -1 : device.index(), communicator_->name()),
         interruptible_(std::make_shared<AbortsWhenInterrupted>(std::move(group), communicator_,
                                                                AbortsWhenInterrupted::When::kAlways)) {}
 
   c10::Device device() const { return device_; }
   const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
+  /// Returns where the profiler shows the messages.
+  MessageTracks& tracks() { return tracks_; }
   /// Returns the object that aborts the group; the end of every operation with messages names it
   /// (JointEnd::add_interruptible).
   const std::shared_ptr<AbortsWhenInterrupted>& interruptible() const { return interruptible_; }
@@ -57,6 +61,7 @@ class MessageLane {
  private:
   const c10::Device device_;
   const std::shared_ptr<Communicator> communicator_;
+  MessageTracks tracks_;
   const std::shared_ptr<AbortsWhenInterrupted> interruptible_;
   std::mutex order_;
   std::shared_ptr<vdev::Stream> stream_;  // made at first use, under order_

@@ -96,9 +96,11 @@ void MessageTask::post(MessageCall call, const Deadline& deadline) {
     if (vdev::SpoiledMemory::any()) check_inputs(*plan, *communicator_, name_);
     plan->copy_in();
     const auto bytes = call.bytes;
+    if (call.activity) call.activity->posted();
     // The callback does not keep the communicator: a part of the communicator calls it, and must not destroy
     // the communicator.
-    auto done = [plan = std::move(plan), end = end_](int source, const Error* failure) mutable {
+    auto done = [plan = std::move(plan), end = end_, activity = std::move(call.activity)](
+                    int source, const Error* failure) mutable {
       std::exception_ptr raised;
       std::optional<ErrorCode> kind;
       if (failure) {
@@ -113,6 +115,7 @@ void MessageTask::post(MessageCall call, const Deadline& deadline) {
         }
       }
       if (raised) end->spoil_outputs(*plan, raised);
+      if (activity) activity->ended();
       plan.reset();  // frees the memory before any waiter sees that the message has ended
       std::exchange(end, nullptr)->part_ended(std::move(raised), kind, source);
     };

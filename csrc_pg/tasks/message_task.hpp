@@ -13,6 +13,7 @@
 
 #include "csrc_device/runtime/promise.hpp"
 #include "csrc_pg/tasks/collective_plan.hpp"
+#include "csrc_pg/tasks/message_activity.hpp"
 #include "csrc_pg/tasks/outcome.hpp"
 #include "transport/communicator.hpp"
 
@@ -26,6 +27,7 @@ struct MessageCall {
   Signature signature;
   std::span<std::byte> bytes;
   CollectivePlan plan;  // the copies to and from `bytes`, and the memory; it has no calls
+  std::shared_ptr<MessageActivity> activity = nullptr;  // null if none is recorded
 };
 
 /// Represents the end of an operation of several parts, such as messages. The end is reached when the last

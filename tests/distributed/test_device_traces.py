@@ -1,5 +1,6 @@
 """What the traces of ranks show of collectives on cards, read back, and as one file."""
 
+import itertools
 import time
 from collections.abc import Callable
 
@@ -274,3 +275,38 @@ def test_the_collectives_of_a_replay_are_parts_of_it(ranks, tmp_path):
     assert replay.name == "graph replay" and replay.lane == reduced.lane and replay.encloses(reduced)
     assert reduced.args["bytes"] == 1024
     assert [run for _, run in trace.arrows()] == [replay]
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("device", ["vdev", "cpu"])
+def test_messages_are_on_lanes_of_their_peers(ranks, device, tmp_path):
+    x, other = torch.ones(1000, device=device), 1 - ranks.rank
+
+    def run() -> None:
+        # A rank's sends are under way at a time: the other rank receives the second one first.
+        tags = (1, 2) if ranks.rank == 0 else (2, 1)
+        works = [dist.isend(x, other, tag=tag) for tag in tags]
+        works += [dist.irecv(torch.empty_like(x), other, tag=tag) for tag in reversed(tags)]
+        for work in works:
+            work.wait()
+        operations = [dist.P2POp(kind, torch.empty_like(x), other) for kind in (dist.isend, dist.irecv)]
+        for work in dist.batch_isend_irecv(operations):
+            work.wait()
+
+    run()
+    trace = traced(f"{tmp_path}/{ranks.rank}.json", run)
+    found = [one for one in trace.of("kernel", "privateuse1_driver", "cuda_driver") if is_collective(one)]
+    for verb, kind in (("send to", "send"), ("receive from", "recv")):
+        (lane,) = [lane for lane, name in trace.lanes.items() if f"{verb} rank {other}" in name]
+        messages = [one for one in found if one.lane == lane]
+        assert len(messages) == 3
+        for message, following in itertools.pairwise(messages):
+            assert message.end <= following.begin
+        for message in messages:
+            assert message.name.endswith(kind) and message.args["bytes"] == 4000
+            # Nothing but its own time bounds a message's bandwidth: the bus carries it once.
+            expected = pytest.approx(4000 / message.duration, rel=0.01)
+            assert message.args["bus bandwidth (GB/s)"] == expected
+    assert len(found) == 6
+    ends = [run for _, run in trace.arrows()]
+    assert all(message in ends for message in found)

@@ -12,9 +12,9 @@ using libkineto::ActivityType;
 using libkineto::GenericTraceActivity;
 using libkineto::ITraceActivity;
 
-// Streams without a card have lanes beside the process's threads. The numbers are above those that threads
-// can have.
-constexpr std::int32_t kFirstLaneOfHost = 10'000'000;
+// What has no stream of a card gets a number that no stream and no thread has. What has no card either is
+// shown beside the process's threads.
+constexpr std::int32_t kFirstOwnLane = 10'000'000;
 
 // Kineto knows the calls that launch work by a type for each kind of device.
 ActivityType type_of_launch() {
@@ -102,6 +102,7 @@ void CardTrace::log(libkineto::ActivityLogger& logger, const libkineto::getLinke
     add_run(activity, place, has_arrow ? flow : 0, op);
     if (launch.lane->card >= 0) extend_ranges(activity, place);
   }
+  recorded_ = {};
   if (types_.contains(ActivityType::GPU_USER_ANNOTATION) && linked) add_ranges(linked);
   for (const auto& activity : buffer_->activities) logger.handleActivity(*activity);
   // Kineto asks for one card (getDeviceInfo), and takes the others here.
@@ -112,11 +113,11 @@ void CardTrace::log(libkineto::ActivityLogger& logger, const libkineto::getLinke
 CardTrace::Place CardTrace::place_of(const std::shared_ptr<const Lane>& lane) {
   const auto known = places_.find(lane);
   if (known != places_.end()) return known->second;
-  Place place{lane->card, static_cast<std::int32_t>(lane->stream)};
-  if (lane->card < 0)
-    place = {libkineto::processId(), kFirstLaneOfHost + static_cast<std::int32_t>(places_.size())};
-  else if (std::ranges::find(cards_, lane->card) == cards_.end())
-    cards_.push_back(lane->card);
+  const bool on_card = lane->card >= 0;
+  Place place{on_card ? lane->card : libkineto::processId(), static_cast<std::int32_t>(lane->stream)};
+  if (!on_card || lane->stream == Lane::kNoStream)
+    place.resource = kFirstOwnLane + static_cast<std::int32_t>(places_.size());
+  if (on_card && std::ranges::find(cards_, lane->card) == cards_.end()) cards_.push_back(lane->card);
   places_.emplace(lane, place);
   return place;
 }
@@ -161,7 +162,7 @@ void CardTrace::add_run(const Activity& activity, Place place, std::uint32_t flo
   }
   if (on_card) {
     run.addMetadata("device", launch.lane->card);
-    run.addMetadata("stream", launch.lane->stream);
+    run.addMetadata("stream", place.resource);
   }
   if (launch.label.bytes != 0 || launch.label.communication) run.addMetadata("bytes", launch.label.bytes);
   if (launch.label.kind == ActivityKind::kCopy)
@@ -195,9 +196,11 @@ libkineto::DeviceInfo CardTrace::device_info(int card) {
 std::vector<libkineto::ResourceInfo> CardTrace::lanes() const {
   std::vector<libkineto::ResourceInfo> result;
   for (const auto& [lane, place] : places_) {
+    // A stream that was given no name has its number in the one that it got.
     const bool named = !lane->name.ends_with(base::text("/s", lane->stream));
-    std::string name = lane->card < 0 ? lane->name : base::text("stream ", lane->stream);
-    if (lane->card >= 0 && named) name += base::text(": ", lane->name);
+    std::string name = lane->name;
+    if (lane->card >= 0 && lane->stream != Lane::kNoStream)
+      name = base::text("stream ", lane->stream, named ? ": " : "", named ? lane->name : "");
     result.push_back({place.resource, place.resource, place.device, clean(std::move(name))});
   }
   return result;

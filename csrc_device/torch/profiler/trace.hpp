@@ -53,7 +53,7 @@ class CardTrace {
   void extend_ranges(const Activity& activity, Place place);
   void add_ranges(const libkineto::getLinkedActivityCallback& linked);
 
-  const Recorded recorded_;
+  Recorded recorded_;  // empty once log() has read it
   const Types types_;
   const std::int64_t clock_offset_;
   std::unique_ptr<libkineto::CpuTraceBuffer> buffer_ = std::make_unique<libkineto::CpuTraceBuffer>();

@@ -247,6 +247,9 @@ def begin_kernel(card: int, /, *tensors: torch.Tensor) -> None:
         RuntimeError: a task on the stream failed, or a failed collective should have written a tensor.
     """
 
+def end_kernel(card: int, name: str, /) -> None:
+    """Shows the profiler what has run since begin_kernel(). Compiled code calls it after a kernel."""
+
 def default_generator(index: int, /) -> torch.Generator:
     """Returns the random number generator of a card."""
 

@@ -3,16 +3,20 @@
 #include <cstdint>
 #include <thread>
 #include <tuple>
+#include <utility>
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "base/clock.hpp"
 #include "base/text.hpp"
+#include "csrc_device/runtime/activity.hpp"
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/runtime/failure.hpp"
 #include "csrc_device/runtime/host_sharing.hpp"
 #include "csrc_device/runtime/process_sharing.hpp"
+#include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/autograd_threads.hpp"
 #include "csrc_device/torch/errors.hpp"
@@ -224,21 +228,44 @@ void bind_streams(py::module_& m) {
   });
 }
 
+// When the calling thread called begin_kernel(), and when that returned. Zeros if nobody records it.
+struct GeneratedKernel {
+  std::int64_t called = 0, begin = 0;
+};
+thread_local constinit GeneratedKernel generated_kernel;
+
 // Makes a kernel that torch.compile has generated wait for its turn, and raises what launch() would raise.
 // Which arguments the kernel only writes is not known, so all of them count as read.
 void begin_kernel(int card, const py::args& tensors) {
+  const auto called = is_recording() ? base::monotonic_ns() : 0;
   {
     py::gil_scoped_release no_gil;
     wait_for_current_stream(card);
   }
-  if (!SpoiledMemory::any()) [[likely]] {
+  if (SpoiledMemory::any()) [[unlikely]] {
+    for (const auto& tensor : tensors) check_readable(tensor.cast<at::Tensor>());
+  }
+  if (called != 0) [[unlikely]] {
+    generated_kernel = {called, base::monotonic_ns()};
+  }
+}
+
+// Records that the kernel has run, under its name.
+void end_kernel(int card, const py::str& name) {
+  const auto kernel = std::exchange(generated_kernel, {});
+  if (kernel.begin == 0 || !is_recording()) [[likely]] {
     return;
   }
-  for (const auto& tensor : tensors) check_readable(tensor.cast<at::Tensor>());
+  const ActivityScope label([&] { return ActivityLabel{ActivityKind::kOperator, name}; });
+  auto launch = make_launch(current_stream(card)->queue()->lane());
+  launch->begin = kernel.called;
+  launch->end = kernel.begin;
+  record_run({std::move(launch), kernel.begin, base::monotonic_ns()});
 }
 
 void bind_kernels(py::module_& m) {
   m.def("begin_kernel", &begin_kernel);
+  m.def("end_kernel", &end_kernel);
 }
 
 void bind_random(py::module_& m) {

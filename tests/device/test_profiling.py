@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 import torch
+from compiling import compiling
 from traces import Trace
 
 
@@ -206,6 +207,22 @@ def test_operators_of_which_torch_has_no_boxed_kernel_have_their_names(tmp_path)
         torch.nn.functional.dropout(x)
     trace, _ = found
     assert [run.name for run in trace.runs("aten.native_dropout")] == ["aten.native_dropout"]
+
+
+def test_kernels_of_compiled_code_have_their_names(tmp_path):
+    x = torch.randn(64, 64, device="vdev")
+    with compiling():
+        compiled = torch.compile(lambda x: (x * 2 + 1).relu() @ x)
+        compiled(x)
+        with profiled(tmp_path) as found:
+            compiled(x)
+    trace, profiler = found
+    generated, product = trace.runs()
+    assert generated.name.startswith("cpp_fused_") and product.name == "aten.mm.out"
+    assert generated in [run for _, run in trace.arrows()]
+    assert generated.end <= product.begin
+    regions = [event for event in profiler.key_averages() if event.key.startswith("Torch-Compiled Region")]
+    assert regions and all(event.device_time_total > 0 for event in regions)
 
 
 def test_one_profile_follows_another(tmp_path):

@@ -35,7 +35,7 @@ class CardWrapper(PythonWrapperCodegen):
         super().write_header()
         # mode="reduce-overhead" asks for CUDA graphs. Inductor keeps this with the compiled code.
         V.graph.disable_cudagraphs_reason = "virtual cards have no CUDA graphs"
-        self.header.splice("from vccl._C import begin_kernel")
+        self.header.splice("from vccl._C import begin_kernel, end_kernel")
 
     def _generate_kernel_call_helper(
         self,
@@ -56,6 +56,7 @@ class CardWrapper(PythonWrapperCodegen):
         tensors = [name for name, kind in zip(call_args, arg_types, strict=True) if kind.endswith("*")]
         self.writeline(f"begin_kernel({', '.join([str(device.index), *tensors])})")
         self.writeline(self.wrap_kernel_call(kernel_name, call_args))
+        self.writeline(f"end_kernel({device.index}, '{kernel_name}')")
 
     def codegen_cuda_stream_enter(self, *arguments: Any, **options: Any) -> NoReturn:
         """Has a graph that switches streams run operator by operator."""

@@ -160,6 +160,27 @@ TEST(tasks_that_do_not_run_are_not_recorded_and_those_that_throw_are) {
   CHECK(names(vdev::stop_recording(recording)) == wanted);
 }
 
+TEST(what_is_no_task_can_be_recorded) {
+  const auto lane = std::make_shared<const vdev::Lane>(vdev::Lane{3, vdev::Lane::kNoStream, "messages"});
+  const auto recording = vdev::start_recording(kMost);
+  const auto label = [] { return labelled("message", ActivityKind::kCollective); };
+  std::unique_ptr<vdev::Launch> kept;
+  {
+    const ActivityScope scope(label);
+    vdev::record_run({vdev::make_launch(lane), 5, 7});
+    kept = vdev::make_launch(lane);
+  }
+  const auto recorded = vdev::stop_recording(recording);
+  CHECK(names(recorded) == std::vector<std::string>{"message"});
+  CHECK_EQ(recorded.activities[0].begin, 5);
+  CHECK_EQ(recorded.activities[0].end, 7);
+  CHECK_EQ(recorded.activities[0].launch->lane->name, std::string("messages"));
+  // A message that ends after its recording is in none.
+  const auto next = vdev::start_recording(kMost);
+  vdev::record_run({std::move(kept), 8, 9});
+  CHECK(vdev::stop_recording(next).activities.empty());
+}
+
 TEST(a_recording_is_bounded_and_counts_what_it_loses) {
   auto stream = make_stream();
   const auto recording = vdev::start_recording(3);

@@ -32,6 +32,60 @@ def test_times_processes_and_arrows_of_two_ranks():
     assert [event["id"] for event in merged["traceEvents"] if event["ph"] == "s"] == ["0:5", "1:5"]
 
 
+def reduced(ts: float, dur: float, number: int, name: str = "all_reduce") -> dict:
+    """The run of a collective."""
+    args = {"Process Group Name": "0", "Collective name": name, "Seq": number, "bytes": 64}
+    args["bus bandwidth (GB/s)"] = 1.0
+    return {"ph": "X", "name": name, "pid": 0, "tid": 0, "ts": ts, "dur": dur, "args": args}
+
+
+def on_host(rank: int, clock: str, *runs: dict) -> dict:
+    made = trace(1_000, 0.0, rank)
+    made["traceEvents"] += runs
+    return {**made, "vccl_clock": clock, "host_name": f"host-{clock}"}
+
+
+def times(merged: dict) -> list[float]:
+    return [event["ts"] for event in merged["traceEvents"] if event["name"] == "all_reduce"]
+
+
+def test_times_of_two_hosts_are_moved_to_one_clock():
+    # On the clock of b, which is 500 us ahead: between 500 us and 510 us, and between 1490 us and 1500 us.
+    here = on_host(0, "a", reduced(100, 20, 1), reduced(1100, 20, 2))
+    there = on_host(1, "b", reduced(610, 20, 1), reduced(1595, 15, 2))
+    merged = merge([there, here])
+    # 1: 100 - 630 = -530 to 120 - 610 = -490. 2: 1100 - 1610 = -510 to 1120 - 1595 = -475.
+    assert times(merged) == [100, 1100, 110, 1095]
+    assert merged["clocks"] == (
+        "times are of the clock of host host-a; those of host host-b were moved by -0.500 ms, "
+        "right to 0.010 ms by 2 collectives"
+    )
+
+
+def test_collectives_that_tell_nothing_are_left_out():
+    uneven = [reduced(0, 1, 3, "all_to_all_single"), reduced(0, 1, 4, "broadcast")]
+    replayed = [reduced(5, 1, 7), reduced(9, 1, 7)]
+    here = on_host(0, "a", reduced(100, 20, 1), *uneven, *replayed, reduced(700, 1, 8))
+    there = on_host(1, "b", reduced(110, 20, 1), *uneven, *replayed, reduced(700, 1, 9))
+    assert "by 1 collectives" in merge([here, there])["clocks"]
+    merged = merge([here, on_host(1, "b", *uneven, *replayed)])
+    assert "host host-b could not be compared" in merged["clocks"]
+    assert [event["ts"] for event in merged["traceEvents"] if event["name"] == "broadcast"] == [0, 0]
+
+
+def test_a_rank_that_always_waits_does_not_move_the_clock():
+    here = on_host(0, "a", reduced(0, 300, 1), reduced(1000, 300, 2))
+    there = on_host(1, "b", reduced(299, 1, 1), reduced(1299, 1, 2))
+    assert "moved by +0.000 ms, right to 0.300 ms" in merge([here, there])["clocks"]
+
+
+def test_clocks_that_drift_apart():
+    here = on_host(0, "a", reduced(100, 2, 1), reduced(9000, 2, 2))
+    there = on_host(1, "b", reduced(100, 2, 1), reduced(9100, 2, 2))
+    # 0 +- 2 us at first, -100 +- 2 us at the end.
+    assert "moved by -0.050 ms, right to 0.048 ms" in merge([here, there])["clocks"]
+
+
 def test_clocks_are_told_apart(tmp_path, capsys):
     def told(*clocks: dict) -> str:
         paths = [tmp_path / f"{i}.json" for i in range(len(clocks))]
@@ -46,8 +100,9 @@ def test_clocks_are_told_apart(tmp_path, capsys):
     here = {"vccl_clock": "boot 1", "host_name": "a"}
     assert "one clock" in told(here, {**here, "host_name": "container"})
     assert "one clock" in told({"host_name": "a"}, {"host_name": "a"})
-    assert "2 clocks (hosts a, b)" in told(here, here, {"vccl_clock": "boot 2", "host_name": "b"})
     assert "may not agree" in told(here, {})
+    other = {"vccl_clock": "boot 2", "host_name": "b"}
+    assert "clock of host a; those of host b could not be compared" in told(here, here, other)
 
 
 def test_traces_of_torch(tmp_path):

@@ -3,9 +3,9 @@
     python -m vccl.merge_traces rank0.json rank1.json.gz -o all.json
 
 The inputs are what ``torch.profiler.profile.export_chrome_trace()`` has written, one file for each rank. In
-the result every process has its rank in its name. Times of all files are taken as times of one clock. Ranks
-of one host share a clock. If the traces are of several, the command says so, because it does not know by how
-much they differ.
+the result every process has its rank in its name. Ranks of one host share a clock. If the traces are of
+several hosts, their times are moved to one clock by the collectives that ranks of both have recorded, and the
+command says by how much, and how exactly that is known.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from vccl import _trace_clocks
 
 _NAMES_OF_PROCESSES = ("process_name", "process_labels", "process_sort_index")
 
@@ -57,35 +59,16 @@ def ranks_of(traces: Sequence[Trace]) -> list[int]:
     return [int(rank) for rank in ranks if rank is not None]
 
 
-def clocks_of(traces: Sequence[Trace]) -> list[str | None]:
-    """Returns what tells each trace's clock from others, or None for a trace that does not say.
-
-    That is the boot of the kernel whose clock it is, which traces of cards have, or else the host's name.
-    """
-    return [trace.get("vccl_clock") or trace.get("host_name") for trace in traces]
-
-
-def about_clocks(traces: Sequence[Trace]) -> str:
-    """Returns what a reader of the merged trace has to know of its times."""
-    clocks = clocks_of(traces)
-    if None in clocks:
-        return "not every trace says which host's clock it has: times of different hosts may not agree"
-    if len(set(clocks)) == 1:
-        return "all times are of one clock"
-    hosts = ", ".join(sorted({str(trace.get("host_name", "?")) for trace in traces}))
-    return (
-        f"times are of {len(set(clocks))} clocks (hosts {hosts}), which were not compared: "
-        "between hosts they are off by what the clocks differ, with NTP often milliseconds"
-    )
-
-
 def merge(traces: Sequence[Trace]) -> Trace:
-    """Returns one trace with the events of all. Raises what ranks_of() raises."""
+    """Returns one trace with the events of all, in the order of the ranks. Raises what ranks_of() raises."""
+    by_rank = sorted(zip(ranks_of(traces), traces, strict=True), key=lambda pair: pair[0])
+    clocks = _trace_clocks.compare([trace for _, trace in by_rank])
     base = min(trace["baseTimeNanoseconds"] for trace in traces)
     events: list[Trace] = []
     processes = 0
-    for rank, trace in sorted(zip(ranks_of(traces), traces, strict=True), key=lambda pair: pair[0]):
-        shift = (trace["baseTimeNanoseconds"] - base) / 1000  # times of events are in microseconds
+    for rank, trace in by_rank:
+        # Times of events are in microseconds.
+        shift = (trace["baseTimeNanoseconds"] - base + clocks[_trace_clocks.name_of(trace)].shift) / 1000
         # Two ranks may have the same numbers of cards, of processes (in containers) and of arrows.
         numbers: dict[Any, int] = {}
         names: dict[Any, list[str]] = {}
@@ -111,7 +94,7 @@ def merge(traces: Sequence[Trace]) -> Trace:
     return {
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": base,
-        "clocks": about_clocks(traces),
+        "clocks": _trace_clocks.about(clocks),
         "traceEvents": events,
     }
 

@@ -1,6 +1,7 @@
 """What the traces of ranks show of collectives on cards, read back, and as one file."""
 
 import itertools
+import json
 import time
 from collections.abc import Callable
 
@@ -134,6 +135,19 @@ def check_steps(trace: Trace, rank: int, buckets: list[int]) -> None:
         assert backward[0].end <= reduced.begin < reduced.end <= backward[-1].begin
 
 
+def assert_together(merged: Trace) -> list[Slice]:
+    """Checks that no rank ends a collective before the other has begun it. Returns those of rank 0."""
+    by_rank: list[list[Slice]] = [[], []]
+    for run in merged.runs():
+        if is_collective(run):
+            assert merged.processes[run.lane[0]].startswith(f"rank {run.args['Rank']}: ")
+            by_rank[run.args["Rank"]].append(run)
+    for ours, theirs in zip(*by_rank, strict=True):
+        assert ours.args["Seq"] == theirs.args["Seq"]
+        assert max(ours.begin, theirs.begin) <= min(ours.end, theirs.end) + 2  # ns, which JSON rounds
+    return by_rank[0]
+
+
 def test_two_steps_of_ddp(rank_pool, tmp_path):
     paths = [tmp_path / f"rank{rank}.json" for rank in range(2)]
     buckets = rank_pool.run(2, two_steps, str(tmp_path))
@@ -144,16 +158,18 @@ def test_two_steps_of_ddp(rank_pool, tmp_path):
     merged_path = tmp_path / "all.json"
     assert merge_traces([*map(str, paths), "-o", str(merged_path)]) == 0
     merged = Trace(merged_path)
-    by_rank: list[list[Slice]] = [[], []]
-    for run in merged.runs():
-        if is_collective(run):
-            assert merged.processes[run.lane[0]].startswith(f"rank {run.args['Rank']}: ")
-            by_rank[run.args["Rank"]].append(run)
-    # On one clock, no rank ends a collective before the other has begun it.
-    assert len(by_rank[0]) == len(by_rank[1]) == STEPS * len(buckets[0])
-    for ours, theirs in zip(*by_rank, strict=True):
-        assert ours.args["Seq"] == theirs.args["Seq"]
-        assert max(ours.begin, theirs.begin) < min(ours.end, theirs.end)
+    assert merged.content["clocks"] == "all times are of one clock"
+    assert len(assert_together(merged)) == STEPS * len(buckets[0])
+
+    # The same, if the ranks' clocks were a second apart.
+    content = json.loads(paths[1].read_text())
+    content |= {"vccl_clock": "another", "host_name": "elsewhere"}
+    content["baseTimeNanoseconds"] += 10**9
+    paths[1].write_text(json.dumps(content))
+    assert merge_traces([*map(str, paths), "-o", str(merged_path)]) == 0
+    moved = Trace(merged_path)
+    assert "those of host elsewhere were moved by -" in moved.content["clocks"]
+    assert_together(moved)
     assert len(merged.arrows()) == sum(len(Trace(path).arrows()) for path in paths)
 
 

@@ -105,6 +105,8 @@ def check_steps(trace: Trace, rank: int, buckets: list[int]) -> None:
     (own_lane,) = {run.lane for run in collectives}
     assert trace.lanes[lane] == "stream 0"
     assert own_lane != lane and "default_pg" in trace.lanes[own_lane]
+    for runs in (operators, collectives):
+        assert all(run.end <= following.begin for run, following in itertools.pairwise(runs))
     # Bytes and bandwidths.
     assert len(buckets) > 1
     assert [run.args["bytes"] for run in collectives] == buckets * STEPS

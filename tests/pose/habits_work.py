@@ -455,6 +455,18 @@ def probe_fork_rng_puts_the_state_back():
 def probe_profiles_show_operators():
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU]) as trace:
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
         torch.ones(3, device="cuda").add(1)
-    assert "aten::add" in {event.key for event in trace.key_averages()}
+    averages = {event.key: event for event in trace.key_averages()}
+    assert averages["aten::add"].self_device_time_total > 0
+    assert averages["cudaLaunchKernel"].count == 2
+    assert "CUDA total" in trace.key_averages().table(sort_by="cuda_time_total", row_limit=5)
+    assert ProfilerActivity.CUDA in torch.profiler.supported_activities()
+
+
+def probe_profiles_of_the_device_alone():
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as trace:
+        torch.ones(3, device="cuda").add(1)
+    assert {event.name for event in trace.events()} >= {"aten.add.out", "cudaLaunchKernel"}

@@ -250,6 +250,19 @@ def begin_kernel(card: int, /, *tensors: torch.Tensor) -> None:
 def end_kernel(card: int, name: str, /) -> None:
     """Shows the profiler what has run since begin_kernel(). Compiled code calls it after a kernel."""
 
+def _launch_counts() -> dict[str, tuple[int, int]]:
+    """Tells of each operator how many calls have become tasks of a stream, and how many have run at once."""
+
+def _why_now(name: str, overload: str, /) -> str | None:
+    """Returns why every call of an operator runs at once, or None if calls can be tasks.
+
+    Raises:
+        RuntimeError: there is no such operator.
+    """
+
+def _forget_calls() -> None:
+    """Forgets what results look like, so that each operator runs as if it were called for the first time."""
+
 def default_generator(index: int, /) -> torch.Generator:
     """Returns the random number generator of a card."""
 

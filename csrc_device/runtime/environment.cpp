@@ -142,6 +142,14 @@ const Profile* parse_profile(const char* value) {
   refuse("VDEV_PROFILE", value, base::text("one of ", known).c_str());
 }
 
+bool parse_launch(const char* value) {
+  if (!value) return true;
+  const std::string_view text = trim(value);
+  if (text.empty() || text == "async") return true;
+  if (text == "blocking") return false;
+  refuse("VDEV_LAUNCH", value, "async or blocking");
+}
+
 bool parse_flag(const char* variable, const char* value) {
   if (!value) return false;
   const std::string_view text = trim(value);
@@ -184,6 +192,8 @@ Environment parse_environment(const VariableLookup& lookup) {
   const char* memory = lookup("VDEV_MEMORY");
   result.memory = result.profile != nullptr && !memory ? result.profile->memory
                                                        : parse_memory(memory, result.machine_ranks);
+  result.launch_async = parse_launch(lookup("VDEV_LAUNCH"));
+  result.launch_trace = parse_flag("VDEV_LAUNCH_TRACE", lookup("VDEV_LAUNCH_TRACE"));
   result.launch_blocking = parse_flag(blocking, lookup(blocking));
   result.profiler_activities = parse_profiler_activities(lookup("VDEV_PROFILER_ACTIVITIES"));
   if (const char* path = lookup("VDEV_FIRST_USE_FILE")) result.first_use_file = path;

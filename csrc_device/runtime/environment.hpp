@@ -38,6 +38,8 @@ struct Environment {
   std::size_t memory = 0;  // VDEV_MEMORY: the bytes of a card, "512M" or "1.5G", 16M to 16T. The default is
                            // the profile's memory, or a part of this process's share of the machine's memory
                            // (memory_limit.hpp).
+  bool launch_async = true;   // VDEV_LAUNCH: async, or blocking, which runs every operator at its call
+  bool launch_trace = false;  // VDEV_LAUNCH_TRACE: 1 makes errors of operators name the line that called them
   bool launch_blocking = false;  // VDEV_LAUNCH_BLOCKING: 1 makes every enqueue synchronise. Cards that pose
                                  // as CUDA read CUDA_LAUNCH_BLOCKING where it is not set.
   int profiler_activities = 500'000;  // VDEV_PROFILER_ACTIVITIES: the most that one trace holds, 1 to 100

@@ -101,6 +101,10 @@ bool Queue::inside_task() noexcept {
   return frames != nullptr;
 }
 
+std::shared_ptr<Queue> Queue::running() {
+  return std::const_pointer_cast<Queue>(frames->queue->shared_from_this());
+}
+
 // --- adding items ---
 
 void Queue::enqueue(std::function<void()> task, Start start) {
@@ -112,6 +116,7 @@ void Queue::enqueue(std::function<void()> task, Start start) {
   FailurePtr reported;
   const std::uint64_t sequence =
       push(Kind::kTask, urgent, std::move(task), nullptr, waits ? &reported : nullptr);
+  if (start == Start::kSoon) wake_worker_if_tasks_pile_up(sequence);
   if (!waits) return;
   help_until(sequence);
   if (auto error = take_error()) std::rethrow_exception(error);
@@ -187,7 +192,14 @@ void Queue::append(Kind kind, bool urgent, std::function<void()> task, std::shar
                     std::move(launch)});
   pushed_.store(sequence, std::memory_order_release);
   urgent_ += urgent;
+  count_blocker(items_.back(), 1);
   if (kind == Kind::kTask && !urgent) count_deferred(1);
+}
+
+/// The caller holds the lock.
+void Queue::count_blocker(const Item& item, int change) {
+  const bool blocks = item.kind == Kind::kWait || (item.kind == Kind::kTask && item.urgent);
+  if (blocks) blockers_.fetch_add(static_cast<std::size_t>(change), std::memory_order_relaxed);
 }
 
 /// The caller holds the lock.
@@ -231,6 +243,7 @@ void Queue::run(Lock& lock, std::uint64_t last, Runner runner) {
     if (failure && !error_) error_ = failure;
     if (failure) trash.push_back(std::move(failure));
     if (!frame.failures.empty()) add_failures(std::exchange(frame.failures, {}), item, trash);
+    count_blocker(item, -1);
     wake_waiters = finish(item.sequence);
     wake_waiters |= reach_points(trash);
   }
@@ -373,6 +386,7 @@ void Queue::abandon(std::exception_ptr error) {
     // An empty point keeps the numbering, so that a thread that waits for this item still sees it finish, in
     // order.
     auto& gone = dropped.emplace_back(std::move(item));
+    count_blocker(gone, -1);
     if (gone.kind == Kind::kTask && !gone.urgent) count_deferred(-1);
     item = {Kind::kPoint, gone.urgent, gone.sequence, gone.epoch, nullptr, nullptr};
   }

@@ -95,6 +95,11 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void end_capture();
 
   bool idle() const;
+  /// Returns whether a thread that synchronises now may have to wait for something other than deferred tasks:
+  /// for other queues, or for tasks that need a thread of their own.
+  bool would_block() const { return blockers_.load(std::memory_order_relaxed) != 0; }
+  /// Returns the number of items that have not finished.
+  std::uint64_t length() const { return last() - finished_.load(std::memory_order_acquire); }
   /// Wakes the worker, or starts it, if items are queued that nobody runs. Call this before polling, or
   /// before a wait that does not help.
   void nudge();
@@ -112,6 +117,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   bool running_here() const noexcept;
   /// Returns true inside a task of any queue.
   static bool inside_task() noexcept;
+  /// Call this inside a task. Returns the queue that runs the task.
+  static std::shared_ptr<Queue> running();
 
   /// Blocks until item `sequence` is finished. If no other thread runs the items up to it, the caller runs
   /// them. Throws Error inside a task of this queue, because the wait could never end. Raises the
@@ -185,7 +192,10 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void append(Kind kind, bool urgent, std::function<void()> task, std::shared_ptr<Completion> point,
               FailurePtr* reported = nullptr);
   void count_deferred(int change);
+  void count_blocker(const Item& item, int change);
   bool claim_worker(bool even_if_not_urgent = false);
+  void wake_worker_if_tasks_pile_up(std::uint64_t sequence);
+  void linger(Lock& lock);
   void start_worker();
   void request_stop();
   void work();
@@ -214,6 +224,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   // release stores, which are made under the lock: a thread that sees a number sees what the tasks up to that
   // number have written.
   std::deque<Item> items_;
+  // Number of waits and urgent tasks that have not finished. Relaxed, because it is only a hint.
+  std::atomic<std::size_t> blockers_{0};
   std::size_t urgent_ = 0;        // number of urgent items; waits are not urgent, because they can wait for a
                                   // helper
   int deferred_ = 0;              // number of deferred tasks (Start::kByWaiter)
@@ -238,8 +250,9 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::thread worker_;
   bool worker_exists_ = false;
   bool worker_asleep_ = false;
-  bool closing_ = false;  // the worker ends once the queue is empty
-  bool stopped_ = false;  // the worker ends, and none may be started
+  std::atomic<bool> lingers_{false};  // tasks came with Start::kSoon; relaxed, a hint for the worker
+  bool closing_ = false;              // the worker ends once the queue is empty
+  bool stopped_ = false;              // the worker ends, and none may be started
 
   // Guarded by mutex_. The flag says whether there is a capture, so that other queues do without the lock. It
   // is relaxed, because the capture itself is read under the lock.

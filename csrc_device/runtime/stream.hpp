@@ -21,6 +21,7 @@ using Task = std::function<void()>;
 /// itself.
 enum class Start : std::uint8_t {
   kAtOnce,    // the worker runs the task, and is woken
+  kSoon,      // the task is deferred as with kByWaiter, but the worker is woken when tasks pile up
   kByWaiter,  // the task is deferred: a thread that waits (synchronize, drain, Event::wait) runs it, or the
               // worker does if a thread polls or after a few milliseconds
 };

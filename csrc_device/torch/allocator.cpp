@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/gil.hpp"
@@ -153,14 +154,19 @@ c10::DeviceAllocator* device_allocator() {
 }
 
 c10::DataPtr allocate_on(int index, std::size_t bytes) {
+  if (bytes != 0) warn_of_allocator_settings();
+  return allocate_for(index, bytes, current_stream(index)->queue(), kProgramPool);
+}
+
+c10::DataPtr allocate_for(int index, std::size_t bytes, const std::shared_ptr<Queue>& queue,
+                          PoolNumber pool) {
   auto& owner = card(index);
   if (bytes == 0) {
     return {nullptr, nullptr, &delete_block, device_of(index)};
   }
-  warn_of_allocator_settings();
   WithoutGil no_gil;
   return with_torch_errors([&]() -> c10::DataPtr {
-    auto* block = owner.allocator().allocate(bytes, current_stream(index));
+    auto* block = owner.allocator().allocate(bytes, queue, pool);
     if (c10::memoryProfilingEnabled()) {
       report_to_profiler(owner, block, static_cast<std::int64_t>(owner.allocator().size_of(block)));
     }

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Storage.h>
+
+#include "csrc_device/runtime/card.hpp"
 
 namespace vdev {
 
@@ -16,6 +19,9 @@ c10::DeviceAllocator* device_allocator();
 /// Returns `bytes` of `card`'s memory for its current stream, or an empty pointer on that device for 0 bytes.
 /// Raises torch.OutOfMemoryError.
 c10::DataPtr allocate_on(int card, std::size_t bytes);
+
+/// Does the same for `queue`, and takes the memory from one of its pools. Makes the card if needed.
+c10::DataPtr allocate_for(int card, std::size_t bytes, const std::shared_ptr<Queue>& queue, PoolNumber pool);
 
 /// Makes `storage`, which is on a card, hold `bytes`. The storage gets new memory for the current stream. The
 /// bytes that both memories hold are copied in the order of the current stream, and the old memory is freed

@@ -24,7 +24,9 @@
 #include "csrc_device/torch/interruption.hpp"
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
 #include "csrc_device/torch/memory/host_allocator.hpp"
+#include "csrc_device/torch/operators/call_signature.hpp"
 #include "csrc_device/torch/operators/launch.hpp"
+#include "csrc_device/torch/operators/operator_facts.hpp"
 #include "csrc_device/torch/operators/spoiled_tensors.hpp"
 #include "csrc_device/torch/process_sharing.hpp"
 #include "csrc_device/torch/streams.hpp"
@@ -266,6 +268,18 @@ void end_kernel(int card, const py::str& name) {
 void bind_kernels(py::module_& m) {
   m.def("begin_kernel", &begin_kernel);
   m.def("end_kernel", &end_kernel);
+  m.def("_forget_calls", &forget_calls);
+  m.def("_launch_counts", [] {
+    py::dict counts;
+    for (const auto* facts : known_facts())
+      counts[py::str(c10::toString(facts->name))] = py::make_tuple(facts->later.load(), facts->now.load());
+    return counts;
+  });
+  m.def("_why_now", [](const std::string& name, const std::string& overload) -> std::optional<std::string> {
+    const auto& facts =
+        facts_of(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str()));
+    return facts.regular() ? std::nullopt : std::optional<std::string>(facts.why_now);
+  });
 }
 
 void bind_random(py::module_& m) {

@@ -231,8 +231,10 @@ def test_events_and_streams_inside_of_a_graph(recwarn):
 
     def switch(x):
         y = x + 1
+        stream.wait_stream(torch.accelerator.current_stream())
         with stream:
             z = y.sin()
+        torch.accelerator.current_stream().wait_stream(stream)
         return z + y
 
     warnings.filterwarnings("always", "torch.compile: Inductor cannot compile")

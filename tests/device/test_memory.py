@@ -63,6 +63,7 @@ def test_stats_of_the_pools():
         stats = torch.vdev.memory_stats()
         return [stats[f"{name}.{pool}.current"] for pool in ("all", "small_pool", "large_pool")]
 
+    torch.vdev.synchronize()  # queued operators hold memory only while they run
     before = figures("requested_bytes")
     small, large = empty(1), torch.empty(MIB + 1, dtype=torch.uint8, device="vdev")
     after = figures("requested_bytes")
@@ -253,6 +254,7 @@ def test_pinned_memory_waits_for_the_stream(gate):
     """A pinned block that a queued copy still reads is not handed out again."""
     n = 1 << 18
     target = torch.zeros(n, device="vdev")
+    torch.vdev.synchronize()  # the zeros come first, and before the gate
     stream = torch.vdev.Stream()
     gate.close(stream)
     source = torch.ones(n).pin_memory()

@@ -294,8 +294,13 @@ def test_copies_that_nobody_waits_for(ranks):
 
 @pytest.mark.ranks(2)
 def test_copies_between_cards(ranks):
-    x, _ = disagree(ranks.rank)
-    other = torch.zeros(3 + ranks.rank, device=f"vdev:{ranks.rank + 2}")
+    group = dist.new_group()
+    x = torch.ones(3 + ranks.rank, device="vdev")
+    early, other = (torch.zeros(3 + ranks.rank, device=f"vdev:{ranks.rank + 2}") for _ in range(2))
+    with Held():
+        dist.all_reduce(x, group=group)
+        early.copy_(x)  # before anybody knows of the failure
+    raises(lambda: early[0].item())
     raises(lambda: other.copy_(x))
     raises(lambda: x.to(other.device))
     assert other.sum().item() == 0
@@ -305,7 +310,14 @@ def test_copies_between_cards(ranks):
 def test_backward_raises_where_it_was_called(ranks):
     weight = torch.ones(4, device="vdev", requires_grad=True)
     loss = (weight * weight).sum()
-    x, _ = disagree(ranks.rank, weight.data)
+    group = dist.new_group()
+    x = torch.ones(3 + ranks.rank, device="vdev")
+    with Held():
+        dist.all_reduce(x, group=group)
+        dist.all_reduce(weight.data, group=group)
+        # Nobody knows of the failure yet, so the result raises.
+        loss.backward(retain_graph=True)
+    raises(lambda: weight.grad.sum().item())
     raises(lambda: loss.backward(retain_graph=True))
     with torch.no_grad():
         weight.fill_(2)
@@ -380,6 +392,7 @@ def test_ddp(ranks):
     with pytest.raises(dist.DistBackendError):
         model(torch.ones(2, 4, device="vdev")).sum().backward()
         optimizer.step()
+        net.weight.sum().item()
     with pytest.raises(RuntimeError):
         optimizer.step()
         net.weight.sum().item()

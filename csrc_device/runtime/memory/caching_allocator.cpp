@@ -255,10 +255,15 @@ CachingAllocator::~CachingAllocator() = default;
 // card, in multiples of 2 MiB (kSegmentUnit).
 std::byte* CachingAllocator::allocate(std::size_t bytes, const std::shared_ptr<Stream>& stream,
                                       PoolNumber number) {
+  return allocate(bytes, stream ? stream->queue() : nullptr, number);
+}
+
+std::byte* CachingAllocator::allocate(std::size_t bytes, const std::shared_ptr<Queue>& queue,
+                                      PoolNumber number) {
   if (impl_->made.inherited()) throw BadFork();
-  if (bytes == 0 || !stream) throw InvalidArgument("allocate: needs a size above 0 and a stream");
+  if (bytes == 0 || !queue) throw InvalidArgument("allocate: needs a size above 0 and a stream");
   if (number == kProgramPool) {
-    if (const auto capture = stream->queue()->capture()) number = capture->pool_in(*this);
+    if (const auto capture = queue->capture()) number = capture->pool_in(*this);
   }
   std::vector<Event> reached;  // destroyed without the lock, like the next
   Queues users;
@@ -269,7 +274,7 @@ std::byte* CachingAllocator::allocate(std::size_t bytes, const std::shared_ptr<S
   reached = impl_->collect_pending();
   if (number >= kFirstPrivatePool && !impl_->private_pools.contains(number))
     throw InvalidArgument("allocate: the private pool has no users");
-  Pool& pool = impl_->pool_of(stream->queue(), number);
+  Pool& pool = impl_->pool_of(queue, number);
   Block* block = impl_->find_or_reserve(pool, size, small, users);
   if (!block) block = impl_->retry(lock, pool, size, small, users);
   if (!block) impl_->throw_out_of_memory(bytes);

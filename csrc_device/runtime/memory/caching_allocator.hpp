@@ -56,13 +56,14 @@ class CachingAllocator {
   explicit CachingAllocator(Arena& arena, int card);
   ~CachingAllocator();
 
-  /// Returns a block of `bytes` > 0 bytes from the pool `pool` of `stream`. While the stream
+  /// Returns a block of `bytes` > 0 bytes from the pool `pool` of `queue`. While the queue
   /// is captured, the program's blocks come from the private pool of the capture. The block is aligned to 512
   /// bytes, above 1 MiB to 4096. When there is no room, the call waits for blocks that other streams still
   /// use and does what empty_cache() does; if there is no room then, it throws OutOfMemory. Inside a task the
   /// call does not wait, and a request beyond the limit throws at once. Throws BadFork in a forked child, as
   /// do record_stream(), lend(), empty_cache() and set_limit(); the other members do nothing in a forked
   /// child.
+  std::byte* allocate(std::size_t bytes, const std::shared_ptr<Queue>& queue, PoolNumber pool = kProgramPool);
   std::byte* allocate(std::size_t bytes, const std::shared_ptr<Stream>& stream,
                       PoolNumber pool = kProgramPool);
   /// Takes the block that allocate() returned as `p` back into its pool, which lend() may delay. A block of

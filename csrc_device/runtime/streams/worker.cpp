@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/cpu_pause.hpp"
 #include "base/fork.hpp"
 #include "base/signals.hpp"
 #include "csrc_device/runtime/host_waits.hpp"
@@ -83,6 +84,31 @@ void Queue::start_worker() {
   if (closing_) worker_.detach();  // the Stream is gone, and with it the thread that would join the worker
 }
 
+/// Waking the worker, and sharing the queue with it, costs as much as many small tasks do. So a short
+/// sequence of tasks is left to the thread that will wait for it (Start::kSoon).
+void Queue::wake_worker_if_tasks_pile_up(std::uint64_t sequence) {
+  constexpr std::uint64_t kLook = 16;          // the clock is looked at for every so many tasks
+  constexpr std::int64_t kPatience = 300'000;  // nanoseconds
+  if (sequence % kLook != 0 || running_.load(std::memory_order_relaxed)) return;
+  Lock lock(mutex_);
+  if (deferred_ == 0 || base::monotonic_ns() - deferred_at_ < kPatience) return;
+  lingers_.store(true, std::memory_order_relaxed);
+  const bool wake = claim_worker(true);
+  lock.unlock();
+  if (wake) work_.notify_one();
+}
+
+/// Waits a little for the next task of a thread that enqueues many. The caller holds the lock.
+void Queue::linger(Lock& lock) {
+  constexpr std::int64_t kLinger = 50'000;  // nanoseconds
+  const std::uint64_t last = pushed_.load(std::memory_order_relaxed);
+  lock.unlock();
+  const std::int64_t end = base::monotonic_ns() + kLinger;
+  while (pushed_.load(std::memory_order_relaxed) == last && base::monotonic_ns() < end) base::cpu_pause();
+  lock.lock();
+  if (pushed_.load(std::memory_order_relaxed) == last) lingers_.store(false, std::memory_order_relaxed);
+}
+
 void Queue::work() {
   Lock lock(mutex_);
   while (true) {
@@ -91,6 +117,10 @@ void Queue::work() {
     if (!items_.empty() && !taken) {
       run(lock, kNever, Runner::kWorker);
       lock.lock();
+      continue;
+    }
+    if (!stopped_ && !taken && lingers_.load(std::memory_order_relaxed)) {
+      linger(lock);
       continue;
     }
     worker_asleep_ = true;

@@ -14,7 +14,7 @@ namespace {
 
 // The initial-exec model reads the variable in one instruction, because every CPU allocation of the process
 // reads it.
-__attribute__((tls_model("initial-exec"))) thread_local int allocating_card = -1;
+__attribute__((tls_model("initial-exec"))) thread_local KernelMemory* kernel_memory = nullptr;
 
 // Frees a block; it is the deleter of every DataPtr of shared memory. Context and data are the same pointer.
 void delete_shared(void* block) {
@@ -30,12 +30,10 @@ class CpuAllocator final : public c10::Allocator {
   explicit CpuAllocator(c10::Allocator* plain) : plain_(plain) { plain_deleter = plain->raw_deleter(); }
 
   c10::DataPtr allocate(std::size_t bytes) override {
-    if (allocating_card < 0) [[likely]] {
+    if (kernel_memory == nullptr) [[likely]] {
       return is_shared_size(bytes) ? allocate_shared(bytes) : plain_->allocate(bytes);
     }
-    c10::DataPtr data = allocate_on(allocating_card, bytes);
-    data.unsafe_set_device(c10::Device(c10::DeviceType::CPU));
-    return data;
+    return kernel_memory->allocate(bytes, *plain_);
   }
 
   // oneDNN takes scratch memory with raw_allocate() and frees it at any later time, on any thread.
@@ -88,13 +86,13 @@ c10::Allocator* cpu_allocator() {
   return installed;
 }
 
-AllocateOnCard::AllocateOnCard(int card) : previous_(allocating_card) {
+UseKernelMemory::UseKernelMemory(KernelMemory& memory) : previous_(kernel_memory) {
   cpu_allocator();
-  allocating_card = card;
+  kernel_memory = &memory;
 }
 
-AllocateOnCard::~AllocateOnCard() {
-  allocating_card = previous_;
+UseKernelMemory::~UseKernelMemory() {
+  kernel_memory = previous_;
 }
 
 }  // namespace vdev

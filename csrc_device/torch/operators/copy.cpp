@@ -1,5 +1,6 @@
 // Copies to, from and between cards, and the reading of one element.
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_local_scalar_dense_ops.h>
 #include <ATen/ops/copy_native.h>
@@ -10,10 +11,13 @@
 #include <cstring>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/torch/device_type.hpp"
+#include "csrc_device/torch/memory/cpu_allocator.hpp"
 #include "csrc_device/torch/memory/host_allocator.hpp"
 #include "csrc_device/torch/operators/activity_labels.hpp"
 #include "csrc_device/torch/operators/cpu_view.hpp"
+#include "csrc_device/torch/operators/kernel_scope.hpp"
 #include "csrc_device/torch/operators/launch.hpp"
 #include "csrc_device/torch/operators/spoiled_tensors.hpp"
 #include "csrc_device/torch/streams.hpp"
@@ -21,7 +25,7 @@
 namespace vdev {
 namespace {
 
-// Copies between two CPU tensors; the one on the card holds its storage. A contiguous run of bytes is copied
+// Copies between two CPU tensors over memory of cards or of the host. A contiguous run of bytes is copied
 // without the kernel, which would start a team of threads for the stream's worker.
 void copy_elements(const at::Tensor& to, const at::Tensor& from) {
   const bool same_bytes = to.scalar_type() == from.scalar_type() && to.sizes() == from.sizes() &&
@@ -33,8 +37,6 @@ void copy_elements(const at::Tensor& to, const at::Tensor& from) {
     }
     return;
   }
-  c10::impl::ExcludeDispatchKeyGuard exclude(c10::autograd_dispatch_keyset_with_ADInplaceOrView |
-                                             c10::autocast_dispatch_keyset);
   at::Tensor target = to;
   at::native::copy_(target, from, /*non_blocking=*/false);
 }
@@ -63,13 +65,14 @@ at::Tensor detached(const at::Tensor& tensor) {
                                                             /*allow_tensor_metadata_change=*/false));
 }
 
-// As with CUDA, only pinned memory makes a copy asynchronous: the caller has promised not to touch the memory
-// before the stream has passed. Pageable memory may be changed or freed right after the call.
-void enqueue_copy(int card, const at::Tensor& to, const at::Tensor& from, const at::Tensor& pinned) {
-  auto stream = current_stream(card);
-  stream->enqueue([to = detached(to), from = detached(from)] { copy_in_stream(to, from); });
-  pinned_allocator()->record_event(pinned.mutable_data_ptr(), pinned.storage().data_ptr().get_context(),
-                                   to_torch(*stream));
+// Returns the copy as a task. It owns what the tensors own.
+Task copy_task(int card, at::Tensor to, at::Tensor from) {
+  return [card, to = std::move(to), from = std::move(from), state = LaunchState()] {
+    const TaskKernelScope scope(state);
+    KernelMemory memory(card, Queue::running());
+    UseKernelMemory use(memory);
+    copy_in_stream(to, from);
+  };
 }
 
 // Copies after what the current stream of `card` holds, and returns when that is done.
@@ -77,33 +80,58 @@ void copy_and_wait(int card, at::Tensor& to, const at::Tensor& from) {
   launch_and_wait(card, {&from}, {&to}, [&] { at::native::copy_(to, from, /*non_blocking=*/false); });
 }
 
+// Pageable memory of at most so many bytes is read at the call, as on CUDA; the card gets it in stream order.
+constexpr std::size_t most_staged_bytes = std::size_t{64} << 10;
+
 void copy_with_host(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
   const bool to_card = is_card(dst.device());
   const int card = card_of_tensor(to_card ? dst : self);
   const at::Tensor& host = to_card ? self : dst;
   TORCH_CHECK(host.is_cpu(), device_name(), ": no copy from ", self.device(), " to ", dst.device(),
               "; go through the CPU");
-  CpuView view(card);
-  const at::Tensor from = view.show(self, /*allow_cpu=*/true);
-  at::Tensor to = view.show(dst, /*allow_cpu=*/true);
+  const When when = when_to_launch(card);
+  CpuView view(card, CpuView::Memory::borrowed);
+  const at::Tensor on_card = view.show(to_card ? dst : self);
   if (non_blocking && host.numel() != 0 && is_pinned(host.const_data_ptr())) {
-    enqueue_copy(card, to, from, host);
+    // The caller has promised not to touch pinned memory before the stream has passed.
+    const auto stream = current_stream(card);
+    const at::Tensor pinned = detached(host);
+    stream->enqueue(to_card ? copy_task(card, on_card, pinned) : copy_task(card, pinned, on_card));
+    pinned_allocator()->record_event(host.mutable_data_ptr(), host.storage().data_ptr().get_context(),
+                                     to_torch(*stream));
     return;
   }
-  copy_and_wait(card, to, from);
+  const bool captured = current_stream(card)->queue()->capture() != nullptr;
+  if (to_card && when != When::now && !captured && self.nbytes() <= most_staged_bytes &&
+      self.layout() == at::kStrided && !self.is_quantized()) {
+    const KernelScope scope;
+    launch_later(card, copy_task(card, on_card, self.clone()));
+    return;
+  }
+  at::Tensor to = to_card ? on_card : dst;
+  copy_and_wait(card, to, to_card ? self : on_card);
 }
 
 void copy_between_cards(const at::Tensor& self, const at::Tensor& dst) {
   const int source = card_of_tensor(self);
   const int target = card_of_tensor(dst);
-  CpuView source_view(source);
-  CpuView target_view(target);
+  const bool later = when_to_launch(source) != When::now && when_to_launch(target) != When::now;
+  const auto memory = later ? CpuView::Memory::borrowed : CpuView::Memory::kept;
+  CpuView source_view(source, memory);
+  CpuView target_view(target, memory);
   const at::Tensor from = source_view.show(self);
   at::Tensor to = target_view.show(dst);
-  // The copy comes after what either card's current stream holds, as on CUDA. Both streams then find the copy
-  // done.
-  wait_for_current_stream(target);
-  copy_and_wait(source, to, from);
+  // The copy comes after what either card's current stream holds, and before what they get next, as on CUDA.
+  if (!later) {
+    wait_for_current_stream(target);
+    copy_and_wait(source, to, from);
+    return;
+  }
+  const auto theirs = current_stream(target);
+  const auto ours = current_stream(source);
+  ours->wait(theirs->record());
+  launch_later(source, copy_task(source, to, from));
+  theirs->wait(ours->record());
 }
 
 void copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
@@ -114,6 +142,10 @@ void copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking)
     copy_with_host(self, dst, non_blocking);
   } else if (source != target) {
     copy_between_cards(self, dst);
+  } else if (when_to_launch(source) != When::now) {
+    CpuView view(source, CpuView::Memory::borrowed);
+    const at::Tensor from = view.show(self);
+    launch_later(source, copy_task(source, view.show(dst), from));
   } else {
     CpuView view(source);
     const at::Tensor from = view.show(self);
@@ -140,6 +172,9 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
     TORCH_CHECK(self.sizes() == shape, "output with shape ", self.sizes(),
                 " doesn't match the broadcast shape ", at::IntArrayRef(shape));
   }
+  // The kernel would find these only when it runs.
+  at::assert_no_internal_overlap(self);
+  at::assert_no_partial_overlap(self, src);
   copy_from(src, self, non_blocking);
   return self;
 }

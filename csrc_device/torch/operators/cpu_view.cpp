@@ -1,5 +1,6 @@
 #include "csrc_device/torch/operators/cpu_view.hpp"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/SparseTensorImpl.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>
@@ -59,6 +60,17 @@ at::Tensor make_sparse(c10::DispatchKey key, const at::Tensor& like, const at::T
   return tensor;
 }
 
+// Returns a CPU tensor of dimension 0 with the same element.
+at::Tensor copied(const at::Tensor& tensor) {
+  at::Tensor copy = at::detail::empty_cpu({}, tensor.scalar_type());
+  std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), tensor.element_size());
+  c10::TensorImpl* impl = copy.unsafeGetTensorImpl();
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+  impl->_set_conj(tensor.is_conj());
+  impl->_set_neg(tensor.is_neg());
+  return copy;
+}
+
 }  // namespace
 
 int card_of_tensor(const at::Tensor& tensor) {
@@ -84,14 +96,18 @@ c10::Storage CpuView::show_storage(const c10::Storage& storage) {
       return storages_[position->second].shown;
     }
   }
-  // The shown storage owns a reference to the original, without another object in between. mutable_data()
-  // also gives a copy-on-write storage its own memory before a kernel can write to it.
+  // mutable_data() also gives a copy-on-write storage its own memory before a kernel can write to it.
   void* data = original->mutable_data();
-  c10::raw::intrusive_ptr::incref(original);
-  c10::DataPtr pointer(data, original, &release_storage, c10::Device(c10::DeviceType::CPU));
+  const bool keeps = memory_ == Memory::kept;
+  c10::DataPtr pointer(data, c10::Device(c10::DeviceType::CPU));
+  if (keeps) {
+    // The shown storage owns a reference to the original, without another object in between.
+    c10::raw::intrusive_ptr::incref(original);
+    pointer = {data, original, &release_storage, c10::Device(c10::DeviceType::CPU)};
+  }
   c10::Storage shown(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
                                                            original->nbytes(), std::move(pointer),
-                                                           cpu_allocator(), original->resizable()));
+                                                           cpu_allocator(), keeps && original->resizable()));
   storages_.push_back({storage, shown});
   return shown;
 }
@@ -113,7 +129,7 @@ at::Tensor CpuView::show(const at::Tensor& tensor, bool allow_cpu) {
     TORCH_CHECK(tensor.is_cpu() && (allow_cpu || tensor.dim() == 0),
                 "Expected all tensors to be on the same device, but found at least two devices, ",
                 device_of(card_), " and ", tensor.device(), "!");
-    return tensor;
+    return memory_ == Memory::kept ? tensor : copied(tensor);
   }
   TORCH_CHECK(card_index(tensor.device()) == card_,
               "Expected all tensors to be on the same device, but found at least two devices, ",
@@ -191,6 +207,14 @@ void CpuView::write_back(const at::Tensor& original, const at::Tensor& shown) {
     original.unsafeGetTensorImpl()->set_sizes_and_strides(shown.sizes(), shown.strides(),
                                                           shown.storage_offset());
   }
+}
+
+bool CpuView::unchanged(const at::Tensor& original, const at::Tensor& shown) {
+  if (!original.defined() || original.is_same(shown)) return true;
+  return original.has_storage() && shown.has_storage() &&
+         original.storage().data() == shown.storage().data() && original.is_conj() == shown.is_conj() &&
+         original.is_neg() == shown.is_neg() && original.sizes().equals(shown.sizes()) &&
+         original.strides().equals(shown.strides()) && original.storage_offset() == shown.storage_offset();
 }
 
 at::Tensor CpuView::adopt(const at::Tensor& result) {

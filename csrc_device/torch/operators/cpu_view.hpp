@@ -10,12 +10,16 @@
 namespace vdev {
 
 /// Holds the tensors of one operator call. Each storage is shown as one CPU storage only, so that kernels
-/// that look for overlapping or equal arguments still find them. A shown tensor keeps the card's memory
-/// alive.
+/// that look for overlapping or equal arguments still find them.
 class CpuView {
  public:
+  enum class Memory : bool {
+    kept,      // a shown tensor keeps the card's memory alive, and kernels may resize it
+    borrowed,  // for a kernel that runs as a task, which must not keep the program's memory
+  };
+
   /// `card` is where the operator runs. Every tensor must be there.
-  explicit CpuView(int card) : card_(card) {}
+  explicit CpuView(int card, Memory memory = Memory::kept) : card_(card), memory_(memory) {}
 
   int card() const { return card_; }
 
@@ -23,13 +27,17 @@ class CpuView {
   /// conjugate and negative bits. For a sparse COO tensor, the indices and values are shown so. CPU tensors
   /// of dimension 0 are returned as they are, as they mix with CUDA's tensors, too; with `allow_cpu`, so are
   /// all CPU tensors. For any other tensor raises RuntimeError "Expected all tensors to be on the same
-  /// device".
+  /// device". A view that borrows returns a copy of a CPU tensor, which the program may change before the
+  /// kernel runs.
   at::Tensor show(const at::Tensor& tensor, bool allow_cpu = false);
 
   /// Call this after the kernel wrote to `shown`, which show(original) had returned. Gives `original` what
   /// the kernel changed besides the data: sizes, strides, conjugate and negative bits, and a storage that
   /// grew. For a sparse tensor, it gives all parts.
   void write_back(const at::Tensor& original, const at::Tensor& shown);
+
+  /// Returns whether a kernel that wrote to `shown` left write_back() nothing to do.
+  static bool unchanged(const at::Tensor& original, const at::Tensor& shown);
 
   /// Returns a result of the kernel as a tensor of the card. Memory that came from the card changes its owner
   /// without a copy. A result that shares memory with a shown tensor becomes a view of that tensor's storage.
@@ -49,6 +57,7 @@ class CpuView {
     c10::Storage shown;
   };
   int card_;
+  Memory memory_;
   c10::SmallVector<Shown, 6> storages_;
   // Used only for calls over long lists (optimizers), where searching storages_ would take quadratic time.
   std::unordered_map<const c10::StorageImpl*, std::size_t> index_;

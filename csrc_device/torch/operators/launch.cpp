@@ -1,21 +1,37 @@
 #include "csrc_device/torch/operators/launch.hpp"
 
-#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <ATen/Parallel.h>
 
+#include "base/cores.hpp"
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/environment.hpp"
+#include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/torch/current_card.hpp"
 #include "csrc_device/torch/errors.hpp"
+#include "csrc_device/torch/gil.hpp"
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
 #include "csrc_device/torch/operators/activity_labels.hpp"
+#include "csrc_device/torch/operators/kernel_scope.hpp"
 #include "csrc_device/torch/operators/spoiled_tensors.hpp"
 
 namespace vdev {
 namespace {
 
-// Kernels call further operators on the CPU tensors that they are shown. Autograd must not record these
-// operators, and the autocast of another device type must not cast them.
-constexpr c10::DispatchKeySet excluded_keys =
-    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
+void run_on_card(int card, KernelMemory& memory, c10::function_ref<void()> body) {
+  const ActivityRun activity(card);
+  CurrentCard current(card);
+  UseKernelMemory use(memory);
+  KernelScope scope;
+  body();
+}
+
+// Returns whether a worker finds a core on which no rank computes. The threads of a kernel that the worker
+// runs would only take turns with those of the host otherwise.
+bool has_spare_core() {
+  static const int cores = base::UsableCores::of_this_process().count();
+  static const int ranks = environment().machine_ranks;
+  return cores > ranks * at::get_num_threads();
+}
 
 }  // namespace
 
@@ -23,41 +39,50 @@ void wait_for_current_stream(int card) {
   with_torch_errors([&] { current_stream(card)->synchronize_before_reading(); });
 }
 
-namespace {
-
-void run_on_card(int card, c10::function_ref<void()> body) {
-  const ActivityRun activity(card);
-  CurrentCard current(card);
-  AllocateOnCard allocate(card);
-  c10::impl::ExcludeDispatchKeyGuard exclude(excluded_keys);
-  body();
-}
-
-}  // namespace
-
 // Both launch() and launch_and_wait() run on the calling thread, once the stream has drained. What is queued
-// there (non-blocking copies, collectives, host functions) comes first, and what follows finds the operator
+// there (operators, copies, collectives, host functions) comes first, and what follows finds the operator
 // done. Only after the wait is it known which memory the queued tasks have failed to write.
 void launch_and_wait(int card, TensorRefs reads, TensorRefs overwrites, c10::function_ref<void()> body) {
   wait_for_current_stream(card);
+  KernelMemory memory(card);
   if (!SpoiledMemory::any()) [[likely]] {
-    return run_on_card(card, body);
+    return run_on_card(card, memory, body);
   }
   for (const auto* tensor : reads) check_readable(*tensor);
-  run_on_card(card, body);
+  run_on_card(card, memory, body);
   for (const auto* tensor : overwrites) renew(*tensor);
 }
 
-void launch(int card, const c10::OperatorHandle& op, torch::jit::Stack& stack, c10::DispatchKey key) {
+void launch(int card, const c10::OperatorHandle& op, torch::jit::Stack& stack, c10::DispatchKey key,
+            KernelMemory& memory) {
   const ActivityScope activity([&] { return label_of(op); });
   const auto kernel = [&] { op.redispatchBoxed(c10::DispatchKeySet(key), &stack); };
   wait_for_current_stream(card);
   if (!SpoiledMemory::any()) [[likely]] {
-    return run_on_card(card, kernel);
+    return run_on_card(card, memory, kernel);
   }
   const auto overwritten = check_arguments(op, stack);
-  run_on_card(card, kernel);
+  run_on_card(card, memory, kernel);
   for (const auto& tensor : overwritten) renew(tensor);
+}
+
+When when_to_launch(int card) {
+  const auto& queue = current_stream(card)->queue();
+  if (queue->capture()) return When::later_if_at_all;
+  static const bool async = environment().launch_async && !environment().launch_blocking;
+  if (!async || SpoiledMemory::any() || Queue::inside_task()) return When::now;
+  return queue->would_block() ? When::later_if_at_all : When::later;
+}
+
+void launch_later(int card, std::function<void()> task) {
+  const auto stream = current_stream(card);
+  stream->enqueue(std::move(task), has_spare_core() ? Start::kSoon : Start::kByWaiter);
+  const Queue& queue = *stream->queue();
+  if (queue.length() <= kMostTasks) [[likely]] {
+    return;
+  }
+  WithoutGil no_gil;
+  stream->queue()->help_until(queue.last() - kMostTasks / 2);
 }
 
 }  // namespace vdev

@@ -5,34 +5,32 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/ones.h>
+#include <ATen/ops/result_type.h>
 #include <torch/library.h>
 
 #include "csrc_device/torch/device_type.hpp"
-#include "csrc_device/torch/generator.hpp"
-#include "csrc_device/torch/operators/cpu_view.hpp"
-#include "csrc_device/torch/operators/launch.hpp"
+#include "csrc_device/torch/operators/kernel_scope.hpp"
 
 namespace vdev {
 namespace {
 
 constexpr std::int64_t grain = 32768;
 
-// Returns input * mask * scale, computed in one pass without first widening the mask to the input's dtype.
-// All tensors are CPU tensors.
-at::Tensor apply_mask(const at::Tensor& input, const at::Tensor& mask, double scale) {
+// Writes input * mask * scale to `output`, in one pass without first widening the mask to the input's dtype.
+// All tensors are CPU tensors, and `output` and `mask` are contiguous.
+void apply_mask(const at::Tensor& input, const at::Tensor& mask, double scale, const at::Tensor& output) {
   if (!input.is_floating_point()) {
-    return input * mask * scale;
+    output.copy_(input * mask * scale);
+    return;
   }
   const at::Tensor values = input.contiguous();
-  const at::Tensor kept = mask.contiguous();
-  at::Tensor output = at::empty_like(values);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, input.scalar_type(), "vdev_dropout", [&] {
     using wide = at::opmath_type<scalar_t>;
     const scalar_t* from = values.const_data_ptr<scalar_t>();
-    const bool* keep = kept.const_data_ptr<bool>();
+    const bool* keep = mask.const_data_ptr<bool>();
     scalar_t* to = output.mutable_data_ptr<scalar_t>();
     const wide factor = static_cast<wide>(scale);
     at::parallel_for(0, values.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
@@ -41,39 +39,67 @@ at::Tensor apply_mask(const at::Tensor& input, const at::Tensor& mask, double sc
       }
     });
   });
-  return output;
+}
+
+// The next two are operators of the CPU with the results as arguments, so that they are launched as any other
+// operator.
+void dropout_forward(const at::Tensor& input, double p, bool train, std::optional<at::Generator> generator,
+                     at::Tensor& output, at::Tensor& mask) {
+  if (!train) {
+    mask.fill_(true);
+    output.copy_(input);
+    return;
+  }
+  mask.bernoulli_(1 - p, std::move(generator));
+  apply_mask(input, mask, p == 1 ? 0.0 : 1 / (1 - p), output);
+}
+
+void dropout_backward(const at::Tensor& grad, const at::Tensor& mask, double scale, at::Tensor& output) {
+  apply_mask(grad, mask.contiguous(), scale, output);
+}
+
+// Returns the type of what apply_mask() computes.
+at::ScalarType type_of_scaled(const at::Tensor& input) {
+  return input.is_floating_point() ? input.scalar_type() : at::result_type(input, 1.0);
 }
 
 std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p,
                                                   std::optional<bool> train) {
-  const int card = card_of_tensor(input);
-  CpuView view(card);
-  const at::Tensor shown = view.show(input);
-  at::Tensor output;
-  at::Tensor mask;
-  launch_and_wait(card, {&shown}, {}, [&] {
-    const auto mask_options = shown.options().dtype(at::kBool);
-    if (!train.value_or(true)) {
-      mask = at::ones(shown.sizes(), mask_options);
-      output = shown.clone();
-      return;
-    }
-    mask = at::empty(shown.sizes(), mask_options);
-    mask.bernoulli_(1 - p, cpu_generator_for(std::nullopt, card, shown.numel()));
-    output = apply_mask(shown, mask, p == 1 ? 0.0 : 1 / (1 - p));
-  });
-  return {view.adopt(output), view.adopt(mask)};
+  static const auto forward = c10::Dispatcher::singleton()
+                                  .findSchemaOrThrow("vccl::dropout_forward", "")
+                                  .typed<decltype(dropout_forward)>();
+  const KernelScope scope;
+  const bool trains = train.value_or(true);
+  const auto contiguous = at::MemoryFormat::Contiguous;
+  const auto type = trains ? type_of_scaled(input) : input.scalar_type();
+  at::Tensor output =
+      trains ? at::empty(input.sizes(), input.options().dtype(type), contiguous) : at::empty_like(input);
+  at::Tensor mask = at::empty(input.sizes(), input.options().dtype(at::kBool), contiguous);
+  forward.call(input, p, trains, std::nullopt, output, mask);
+  return {std::move(output), std::move(mask)};
 }
 
 at::Tensor native_dropout_backward(const at::Tensor& grad, const at::Tensor& mask, double scale) {
-  const int card = card_of_tensor(grad);
-  CpuView view(card);
-  const at::Tensor shown_grad = view.show(grad);
-  const at::Tensor shown_mask = view.show(mask);
-  at::Tensor result;
-  launch_and_wait(card, {&shown_grad, &shown_mask}, {},
-                  [&] { result = apply_mask(shown_grad, shown_mask, scale); });
-  return view.adopt(result);
+  static const auto backward = c10::Dispatcher::singleton()
+                                   .findSchemaOrThrow("vccl::dropout_backward", "")
+                                   .typed<decltype(dropout_backward)>();
+  const KernelScope scope;
+  at::Tensor output =
+      at::empty(grad.sizes(), grad.options().dtype(type_of_scaled(grad)), at::MemoryFormat::Contiguous);
+  backward.call(grad, mask, scale, output);
+  return output;
+}
+
+TORCH_LIBRARY(vccl, m) {
+  m.def(
+      "dropout_forward(Tensor input, float p, bool train, Generator? generator, Tensor(a!) output, "
+      "Tensor(b!) mask) -> ()");
+  m.def("dropout_backward(Tensor grad, Tensor mask, float scale, Tensor(a!) output) -> ()");
+}
+
+TORCH_LIBRARY_IMPL(vccl, CPU, m) {
+  m.impl("dropout_forward", &dropout_forward);
+  m.impl("dropout_backward", &dropout_backward);
 }
 
 VDEV_LIBRARY_IMPL(aten, dense_key(), m) {

@@ -7,17 +7,23 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
-#include <mutex>
-#include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/generator.hpp"
+#include "csrc_device/torch/operators/activity_labels.hpp"
+#include "csrc_device/torch/operators/call_signature.hpp"
 #include "csrc_device/torch/operators/cpu_view.hpp"
+#include "csrc_device/torch/operators/deferred_call.hpp"
 #include "csrc_device/torch/operators/launch.hpp"
+#include "csrc_device/torch/operators/operator_facts.hpp"
+#include "csrc_device/torch/operators/rehearsal.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace vdev {
@@ -25,102 +31,9 @@ namespace {
 
 using c10::IValue;
 using torch::jit::Stack;
-
-enum class Kind { tensor, tensor_list, optional_tensor_list, device, generator };
-
-// Describes an argument that a CPU kernel must not see as it is.
-struct Slot {
-  std::size_t index;
-  Kind kind;
-  bool written;    // the schema marks the argument as written: (a!)
-  bool allow_cpu;  // as with CUDA, the argument may be a CPU tensor of any size
-};
-
-// Holds what the schema says about an operator, computed once.
-struct Facts {
-  c10::OperatorName name{"", ""};
-  std::size_t arguments = 0;
-  std::vector<Slot> slots;
-  std::vector<int> returned_argument;  // for each result, the number of the written argument that it is, or
-                                       // -1
-};
-
-std::optional<Kind> kind_of(const c10::TypePtr& type) {
-  switch (type->kind()) {
-    case c10::TypeKind::TensorType:
-      return Kind::tensor;
-    case c10::TypeKind::DeviceObjType:
-      return Kind::device;
-    case c10::TypeKind::GeneratorType:
-      return Kind::generator;
-    case c10::TypeKind::OptionalType:
-      return kind_of(type->expectRef<c10::OptionalType>().getElementType());
-    case c10::TypeKind::ListType: {
-      const auto& element = type->expectRef<c10::ListType>().getElementType();
-      if (element->kind() == c10::TypeKind::TensorType) {
-        return Kind::tensor_list;
-      }
-      if (element->kind() == c10::TypeKind::OptionalType && kind_of(element) == Kind::tensor) {
-        return Kind::optional_tensor_list;
-      }
-      return std::nullopt;
-    }
-    default:
-      return std::nullopt;
-  }
-}
-
-bool may_be_cpu(const c10::OperatorName& op, const std::string& argument) {
-  // The kernel moves index tensors to the data's device, and the host reads lengths.
-  return (argument == "indices" && op.name.find("index") != std::string::npos) || argument == "batch_sizes" ||
-         argument == "input_lengths" || argument == "target_lengths";
-}
-
-std::unique_ptr<Facts> read_schema(const c10::OperatorHandle& op) {
-  auto facts = std::make_unique<Facts>();
-  const c10::FunctionSchema& schema = op.schema();
-  facts->name = op.operator_name();
-  facts->arguments = schema.arguments().size();
-  for (std::size_t i = 0; i < facts->arguments; ++i) {
-    const c10::Argument& argument = schema.arguments()[i];
-    if (auto kind = kind_of(argument.type())) {
-      const bool written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-      facts->slots.push_back({i, *kind, written, may_be_cpu(facts->name, argument.name())});
-    }
-  }
-  for (const c10::Argument& result : schema.returns()) {
-    int found = -1;
-    if (result.alias_info() != nullptr && result.alias_info()->isWrite()) {
-      for (const Slot& slot : facts->slots) {
-        const auto* alias = schema.arguments()[slot.index].alias_info();
-        if (slot.written && alias->beforeSets() == result.alias_info()->beforeSets()) {
-          found = static_cast<int>(slot.index);
-        }
-      }
-    }
-    facts->returned_argument.push_back(found);
-  }
-  return facts;
-}
-
-const Facts& facts_of(const c10::OperatorHandle& op) {
-  static std::mutex mutex;
-  static auto& all = *new std::unordered_map<c10::OperatorHandle, std::vector<std::unique_ptr<Facts>>>();
-  thread_local std::unordered_map<c10::OperatorHandle, const Facts*> known;
-  const Facts*& entry = known[op];
-  // The name is compared because an operator that was removed from the dispatcher (torch.library in tests)
-  // may leave its address to another operator.
-  if (entry != nullptr && entry->name == op.operator_name()) [[likely]] {
-    return *entry;
-  }
-  std::lock_guard lock(mutex);
-  auto& versions = all[op];
-  if (versions.empty() || !(versions.back()->name == op.operator_name())) {
-    versions.push_back(read_schema(op));
-  }
-  entry = versions.back().get();
-  return *entry;
-}
+using Kind = ArgumentKind;
+using Slot = ArgumentSlot;
+using Facts = OperatorFacts;
 
 // Pairs the caller's tensor of a written argument with the tensor that the kernel sees.
 struct Written {
@@ -128,38 +41,13 @@ struct Written {
   at::Tensor shown;
 };
 
-int find_card(const Facts& facts, c10::ArrayRef<IValue> arguments) {
-  int card = -1;
-  for (const Slot& slot : facts.slots) {
-    const IValue& argument = arguments[slot.index];
-    if (argument.isNone()) {
-      continue;
-    }
-    if (slot.kind == Kind::tensor) {
-      card = card_of_tensor(argument.toTensor());
-    } else if (slot.kind == Kind::tensor_list) {
-      for (const at::Tensor& tensor : argument.toTensorList()) {
-        card = std::max(card, card_of_tensor(tensor));
-      }
-    } else if (slot.kind == Kind::device && is_card(argument.toDevice())) {
-      card = card_index(argument.toDevice());
-    }
-    if (card >= 0) {
-      return card;
-    }
-  }
-  return current_card();
-}
-
 // Rewrites the arguments of one call for the CPU, and its results for the card.
 class Call {
  public:
-  Call(const Facts& facts, c10::ArrayRef<IValue> arguments)
-      : facts_(facts), view_(find_card(facts, arguments)) {}
+  Call(const Facts& facts, int card, CpuView::Memory memory) : facts_(facts), view_(card, memory) {}
 
-  int card() const { return view_.card(); }
-
-  void show_arguments(IValue* arguments) {
+  // `draw` gets what the call draws from a generator, and the number of that argument.
+  void show_arguments(IValue* arguments, std::optional<std::pair<std::size_t, RandomDraw>>& draw) {
     for (const Slot& slot : facts_.slots) {
       IValue& argument = arguments[slot.index];
       if (slot.written) {
@@ -184,9 +72,9 @@ class Call {
           argument = c10::Device(c10::DeviceType::CPU);
           break;
         case Kind::generator:
-          argument =
-              cpu_generator_for(argument.isNone() ? std::nullopt : std::optional(argument.toGenerator()),
-                                card(), std::max<std::int64_t>(largest_, 1));
+          draw.emplace(slot.index,
+                       draw_for(argument.isNone() ? std::nullopt : std::optional(argument.toGenerator()),
+                                view_.card(), std::max<std::int64_t>(largest_, 1)));
           break;
       }
     }
@@ -201,6 +89,28 @@ class Call {
         results[i] = original(facts_.returned_argument[i]);
       } else if (adopt_results_) {
         adopt(results[i]);
+      }
+    }
+  }
+
+  // Returns whether the kernel has changed nothing of the written arguments but elements.
+  bool arguments_unchanged() const {
+    return std::ranges::all_of(
+        written_, [](const Written& pair) { return CpuView::unchanged(pair.original, pair.shown); });
+  }
+
+  // Gives the program the arguments that the operator returns, and `fresh` for its other results.
+  void give_results(const KnownCall& known, DeferredCall::Tensors fresh, Stack& stack) {
+    auto next = fresh.begin();
+    for (std::size_t i = 0; i < facts_.returned_argument.size(); ++i) {
+      if (facts_.returned_argument[i] >= 0) {
+        stack.push_back(original(facts_.returned_argument[i]));
+      } else if (known.list_sizes[i] < 0) {
+        stack.push_back(std::move(*next++));
+      } else {
+        const auto end = next + known.list_sizes[i];
+        stack.push_back(c10::List<at::Tensor>(c10::ArrayRef<at::Tensor>(&*next, known.list_sizes[i])));
+        next = end;
       }
     }
   }
@@ -222,7 +132,7 @@ class Call {
     if (slot.written) {
       TORCH_CHECK(is_card(tensor.device()),
                   "Expected all tensors to be on the same device, but found at least two devices, ",
-                  device_of(card()), " and ", tensor.device(), "!");
+                  device_of(view_.card()), " and ", tensor.device(), "!");
       written_.push_back({tensor, shown});
     }
     return shown;
@@ -267,14 +177,62 @@ class Call {
   bool adopt_results_ = true;
 };
 
-// Runs the operator's kernel for `key`, which it has and which is one of the CPU's.
+// Runs the operator's kernel for `key`, which it has and which is one of the CPU's, at once. Remembers what
+// it did if there is a signature.
+void run_now(const c10::OperatorHandle& op, const Facts& facts, int card, c10::DispatchKey key, Stack& stack,
+             const CallSignature* signature) {
+  IValue* arguments = stack.data() + (stack.size() - facts.arguments);
+  Call call(facts, card, CpuView::Memory::kept);
+  std::optional<std::pair<std::size_t, RandomDraw>> draw;
+  call.show_arguments(arguments, draw);
+  if (draw) arguments[draw->first] = draw->second.generator();
+  KernelMemory memory(card);
+  std::vector<IValue> shown;
+  if (signature != nullptr) {
+    memory.keep_log();
+    shown.assign(arguments, arguments + facts.arguments);
+  }
+  facts.now.fetch_add(1, std::memory_order_relaxed);
+  launch(card, op, stack, key, memory);
+  const std::size_t first = stack.size() - facts.returned_argument.size();
+  if (signature != nullptr) {
+    const c10::ArrayRef<IValue> results(stack.data() + first, facts.returned_argument.size());
+    learn_call(*signature, facts, shown, results, memory, call.arguments_unchanged());
+  }
+  call.finish(stack.data() + first);
+}
+
+// Makes the operator a task.
+void run_later(const c10::OperatorHandle& op, const Facts& facts, int card, c10::DispatchKey key,
+               Stack& stack, KnownCallPtr known) {
+  const std::size_t first = stack.size() - facts.arguments;
+  Call call(facts, card, CpuView::Memory::borrowed);
+  std::optional<std::pair<std::size_t, RandomDraw>> draw;
+  call.show_arguments(stack.data() + first, draw);
+  auto task = std::make_shared<DeferredCall>(
+      op, key, card, known,
+      Stack(std::make_move_iterator(stack.begin() + static_cast<std::ptrdiff_t>(first)),
+            std::make_move_iterator(stack.end())),
+      std::move(draw), current_stream(card)->queue()->capture() != nullptr);
+  stack.resize(first);
+  call.give_results(*known, task->make_results(), stack);
+  facts.later.fetch_add(1, std::memory_order_relaxed);
+  const ActivityScope activity([&] { return label_of(op); });
+  launch_later(card, [task = std::move(task)] { task->run(); });
+}
+
 void run_on_card_memory(const c10::OperatorHandle& op, c10::DispatchKey key, Stack& stack) {
   const Facts& facts = facts_of(op);
-  IValue* arguments = stack.data() + (stack.size() - facts.arguments);
-  Call call(facts, c10::ArrayRef<IValue>(arguments, facts.arguments));
-  call.show_arguments(arguments);
-  launch(call.card(), op, stack, key);
-  call.finish(stack.data() + (stack.size() - facts.returned_argument.size()));
+  const c10::ArrayRef<IValue> arguments(stack.data() + (stack.size() - facts.arguments), facts.arguments);
+  const int card = find_card(facts, arguments);
+  const When when = when_to_launch(card);
+  if (when == When::now || !facts.regular()) return run_now(op, facts, card, key, stack, nullptr);
+  const CallSignature signature(op, facts, key, arguments);
+  if (!signature.valid()) return run_now(op, facts, card, key, stack, nullptr);
+  KnownCallPtr known = find_known_call(signature);
+  if (!known && when == When::later_if_at_all) known = rehearse(op, facts, key, arguments, signature);
+  if (known && known->predictable) return run_later(op, facts, card, key, stack, std::move(known));
+  run_now(op, facts, card, key, stack, known ? nullptr : &signature);
 }
 
 void run_on_cpu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {

@@ -5,11 +5,11 @@
 #include <ATen/ops/_log_softmax_backward_data.h>
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/_softmax_backward_data.h>
+#include <ATen/ops/empty.h>
 #include <torch/library.h>
 
 #include "csrc_device/torch/device_type.hpp"
-#include "csrc_device/torch/operators/cpu_view.hpp"
-#include "csrc_device/torch/operators/launch.hpp"
+#include "csrc_device/torch/operators/kernel_scope.hpp"
 
 namespace vdev {
 namespace {
@@ -18,28 +18,20 @@ using at::Tensor;
 
 // Softmax or its logarithm. On CUDA torch makes a softmax of float16 that is to be float32 one operator
 // (`half_to_float`), which the CPU's kernels refuse.
-template <Tensor (*on_cpu)(const Tensor&, std::int64_t, bool)>
+template <Tensor& (*out)(Tensor&, const Tensor&, std::int64_t, bool)>
 Tensor softmax(const Tensor& input, std::int64_t dim, bool half_to_float) {
-  const int card = card_of_tensor(input);
-  CpuView view(card);
-  const Tensor shown = view.show(input);
-  Tensor result;
-  launch_and_wait(card, {&shown}, {},
-                  [&] { result = on_cpu(half_to_float ? shown.to(at::kFloat) : shown, dim, false); });
-  return view.adopt(result);
+  const KernelScope scope;
+  const Tensor values = half_to_float ? input.to(at::kFloat) : input;
+  Tensor result = at::empty(values.sizes(), values.options(), at::MemoryFormat::Contiguous);
+  return out(result, values, dim, false);
 }
 
 // The gradient of softmax(): of the input's dtype, although `grad` and `output` may be float32.
-template <Tensor (*on_cpu)(const Tensor&, const Tensor&, std::int64_t, at::ScalarType)>
+template <Tensor& (*out)(Tensor&, const Tensor&, const Tensor&, std::int64_t, at::ScalarType)>
 Tensor softmax_backward(const Tensor& grad, const Tensor& output, std::int64_t dim, at::ScalarType type) {
-  const int card = card_of_tensor(grad);
-  CpuView view(card);
-  const Tensor shown_grad = view.show(grad);
-  const Tensor shown_output = view.show(output);
-  Tensor result;
-  launch_and_wait(card, {&shown_grad, &shown_output}, {},
-                  [&] { result = on_cpu(shown_grad, shown_output, dim, shown_grad.scalar_type()).to(type); });
-  return view.adopt(result);
+  const KernelScope scope;
+  Tensor result = at::empty(grad.sizes(), grad.options(), at::MemoryFormat::Contiguous);
+  return out(result, grad, output, dim, grad.scalar_type()).to(type);
 }
 
 // The lengths are tensors, or numbers.
@@ -50,10 +42,10 @@ bool no_library_for_ctc_loss(const Tensor&, const Tensor&, Lengths, Lengths, std
 
 VDEV_LIBRARY_IMPL(aten, dense_key(), m) {
   if (pose() == Pose::cuda) {
-    m.impl("_softmax", &softmax<&at::_softmax>);
-    m.impl("_softmax_backward_data", &softmax_backward<&at::_softmax_backward_data>);
-    m.impl("_log_softmax", &softmax<&at::_log_softmax>);
-    m.impl("_log_softmax_backward_data", &softmax_backward<&at::_log_softmax_backward_data>);
+    m.impl("_softmax", &softmax<&at::_softmax_out>);
+    m.impl("_softmax_backward_data", &softmax_backward<&at::_softmax_backward_data_out>);
+    m.impl("_log_softmax", &softmax<&at::_log_softmax_out>);
+    m.impl("_log_softmax_backward_data", &softmax_backward<&at::_log_softmax_backward_data_out>);
     m.impl("_use_cudnn_ctc_loss.Tensor", &no_library_for_ctc_loss<const Tensor&>);
     m.impl("_use_miopen_ctc_loss.Tensor", &no_library_for_ctc_loss<const Tensor&>);
     m.impl("_use_cudnn_ctc_loss", &no_library_for_ctc_loss<at::IntArrayRef>);

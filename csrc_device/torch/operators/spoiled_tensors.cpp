@@ -69,20 +69,52 @@ void renew(const at::Tensor& tensor) {
   for_each_dense(tensor, [](const StridedMemory& memory) { spoiled_memory().renew(memory); });
 }
 
-std::vector<at::Tensor> check_arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+namespace {
+
+// Calls `function` with each tensor among the arguments, and how `op` uses it.
+enum class Use { read, written, overwritten };
+template <class Function>
+void for_each_argument(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+                       const Function& function) {
   const auto& arguments = op.schema().arguments();
   const auto* values = stack.data() + (stack.size() - arguments.size());
   const bool overwrites = overwrites_first(op.operator_name());
-  std::vector<at::Tensor> overwritten;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const auto* alias = arguments[i].alias_info();
     const bool only_written = arguments[i].is_out() || (overwrites && i == 0);
-    for_each_tensor(values[i], [&](const at::Tensor& tensor) {
-      if (only_written)
-        overwritten.push_back(tensor);
-      else
-        check_readable(tensor);
-    });
+    const Use use = only_written                           ? Use::overwritten
+                    : alias != nullptr && alias->isWrite() ? Use::written
+                                                           : Use::read;
+    for_each_tensor(values[i], [&](const at::Tensor& tensor) { function(tensor, use); });
   }
+}
+
+}  // namespace
+
+FailurePtr find_spoiled_argument(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  FailurePtr found;
+  for_each_argument(op, stack, [&](const at::Tensor& tensor, Use use) {
+    if (!found && use != Use::overwritten) found = find_spoiled(tensor);
+  });
+  return found;
+}
+
+std::vector<at::Tensor> written_arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  std::vector<at::Tensor> written;
+  for_each_argument(op, stack, [&](const at::Tensor& tensor, Use use) {
+    if (use != Use::read) written.push_back(tensor);
+  });
+  return written;
+}
+
+std::vector<at::Tensor> check_arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  std::vector<at::Tensor> overwritten;
+  for_each_argument(op, stack, [&](const at::Tensor& tensor, Use use) {
+    if (use == Use::overwritten)
+      overwritten.push_back(tensor);
+    else
+      check_readable(tensor);
+  });
   return overwritten;
 }
 

@@ -24,6 +24,10 @@ void spoil(const at::Tensor& tensor, const FailurePtr& failure);
 /// Call this when every element of the tensor was written anew.
 void renew(const at::Tensor& tensor);
 
+/// Returns a failure that spoils an argument that `op` reads, or null; `stack` ends with the arguments.
+FailurePtr find_spoiled_argument(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+/// Returns the arguments that `op` writes.
+std::vector<at::Tensor> written_arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 /// Raises the failure of any argument that `op` is about to read; `stack` ends with the arguments. Returns
 /// the arguments that `op` writes without reading them (out= arguments, and the target of a fill or a copy).
 /// They may be read again when `op` has run.

@@ -14,6 +14,7 @@
 #include "csrc_device/runtime/activity.hpp"
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/environment.hpp"
+#include "csrc_device/torch/gil.hpp"
 #include "csrc_device/torch/profiler/trace.hpp"
 
 namespace vdev {
@@ -53,8 +54,15 @@ class CardSession final : public libkineto::IActivityProfilerSession {
     status_ = libkineto::TraceStatus::RECORDING;
   }
 
-  // The program's streams have been drained: torch synchronises the card before it ends a trace.
+  // torch synchronises the current card before it ends a trace, and the others are drained here. Errors of
+  // the streams are raised where the program synchronises.
   void stop() override {
+    {
+      WithoutGil no_gil;
+      for (int index = 0; index < card_count(); ++index) {
+        if (card_used(index)) card(index).drain_program_streams();
+      }
+    }
     recorded_ = stop_recording(recording_);
     recording_ = 0;
     clock_offset_ = clock_offset();

@@ -102,7 +102,7 @@ TEST(sizes_and_alignment) {
 TEST(wrong_use_is_refused) {
   Memory m;
   CHECK_THROWS(m.get(0), InvalidArgument);
-  CHECK_THROWS(m.allocator.allocate(10, nullptr), InvalidArgument);
+  CHECK_THROWS(m.allocator.allocate(10, std::shared_ptr<Queue>()), InvalidArgument);
   auto* p = m.get(10);
   CHECK_THROWS(m.allocator.free(p + 1), InvalidArgument);
   CHECK_THROWS(m.allocator.record_stream(p + 1, m.stream), InvalidArgument);

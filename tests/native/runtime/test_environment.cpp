@@ -111,6 +111,15 @@ TEST(bad_memory_sizes) {
   }
 }
 
+TEST(launch) {
+  CHECK(parse({}).launch_async && !parse({}).launch_trace);
+  CHECK(parse({{"VDEV_LAUNCH", "async"}}).launch_async);
+  CHECK(!parse({{"VDEV_LAUNCH", "blocking"}}).launch_async);
+  CHECK(refusal("VDEV_LAUNCH", "later").find("async or blocking") != std::string::npos);
+  CHECK(parse({{"VDEV_LAUNCH_TRACE", "1"}}).launch_trace);
+  CHECK(refusal("VDEV_LAUNCH_TRACE", "on").find("0 or 1") != std::string::npos);
+}
+
 TEST(launch_blocking) {
   CHECK(parse({{"VDEV_LAUNCH_BLOCKING", "1"}}).launch_blocking);
   CHECK(!parse({{"VDEV_LAUNCH_BLOCKING", "0"}}).launch_blocking);

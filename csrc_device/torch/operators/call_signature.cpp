@@ -1,0 +1,259 @@
+#include "csrc_device/torch/operators/call_signature.hpp"
+
+#include <ATen/Context.h>
+#include <ATen/core/List.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <bit>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "csrc_device/torch/device_type.hpp"
+
+namespace vdev {
+namespace {
+
+// Words that stand for something without a value of its own.
+enum Mark : std::int64_t { kNone = -1, kUndefined = -2, kList = -3, kNumber = -4 };
+
+// The table is emptied when it gets larger, which a program with shapes of all kinds may cause.
+constexpr std::size_t kMostSignatures = 1 << 16;
+
+std::int64_t switches() {
+  const auto& context = at::globalContext();
+  return static_cast<std::int64_t>(context.deterministicAlgorithms()) |
+         static_cast<std::int64_t>(context.deterministicFillUninitializedMemory()) << 1 |
+         static_cast<std::int64_t>(context.userEnabledMkldnn()) << 2 |
+         static_cast<std::int64_t>(c10::GradMode::is_enabled()) << 3 |
+         static_cast<std::int64_t>(c10::InferenceMode::is_enabled()) << 4 |
+         static_cast<std::int64_t>(c10::get_default_dtype_as_scalartype()) << 8;
+}
+
+struct HashOfSignature {
+  std::size_t operator()(const CallSignature& signature) const { return signature.hash(); }
+};
+
+struct Table {
+  std::mutex mutex;
+  std::unordered_map<CallSignature, KnownCallPtr, HashOfSignature> calls;
+};
+
+// Leaked, because tensors are computed until the process ends.
+Table& table() {
+  static auto& one = *new Table;
+  return one;
+}
+
+}  // namespace
+
+CallSignature::CallSignature(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                             c10::DispatchKey kernel, c10::ArrayRef<c10::IValue> arguments) {
+  valid_ = facts.regular();
+  if (!valid_) return;
+  add(std::bit_cast<std::int64_t>(&op.schema()));
+  add(static_cast<std::int64_t>(kernel) | switches() << 16);
+  std::size_t slot = 0;
+  for (std::size_t i = 0; i < arguments.size() && valid_; ++i) {
+    if (slot < facts.slots.size() && facts.slots[slot].index == i) {
+      add_slot(arguments[i], facts.slots[slot++]);
+    } else {
+      add_value(arguments[i], facts.value_matters[i]);
+    }
+  }
+  // The multiplication and the rotation mix each word into all bits (the scheme of FNV, by words).
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const std::int64_t word : words_) {
+    hash = std::rotl((hash ^ static_cast<std::uint64_t>(word)) * 0x9e3779b97f4a7c15ULL, 29);
+  }
+  hash_ = hash;
+}
+
+void CallSignature::add(const at::Tensor& tensor, bool allow_cpu) {
+  if (!tensor.defined()) return add(kUndefined);
+  const bool on_card = is_card(tensor.device());
+  // The host may change a tensor on the CPU before the kernel runs. Numbers are copied.
+  const bool readable = on_card || (tensor.is_cpu() && tensor.dim() == 0 && !allow_cpu);
+  const bool plain = tensor.layout() == at::kStrided && !tensor.is_nested() && !tensor.is_quantized() &&
+                     !tensor._is_zerotensor() && tensor.has_storage();
+  if (!readable || !plain) {
+    valid_ = false;
+    return;
+  }
+  const auto* impl = tensor.unsafeGetTensorImpl();
+  add(static_cast<std::int64_t>(tensor.scalar_type()) | static_cast<std::int64_t>(on_card) << 8 |
+      static_cast<std::int64_t>(tensor.is_conj()) << 9 | static_cast<std::int64_t>(tensor.is_neg()) << 10 |
+      static_cast<std::int64_t>(impl->is_wrapped_number()) << 11 | impl->dim() << 16);
+  const auto sizes = impl->sizes();
+  const auto strides = impl->strides();
+  words_.append(sizes.begin(), sizes.end());
+  words_.append(strides.begin(), strides.end());
+  add(impl->storage_offset());
+  if (on_card) add_overlap(tensor.storage().unsafeGetStorageImpl());
+}
+
+// Kernels refuse to write to memory that another argument shows otherwise. The search is bounded because of
+// the long lists of optimizers.
+void CallSignature::add_overlap(const c10::StorageImpl* storage) {
+  constexpr std::size_t looked_at = 8;
+  const auto found = std::ranges::find(storages_, storage);
+  add(found - storages_.begin());
+  if (found == storages_.end() && storages_.size() < looked_at) storages_.push_back(storage);
+}
+
+void CallSignature::add_slot(const c10::IValue& argument, const ArgumentSlot& slot) {
+  if (argument.isNone() || slot.kind == ArgumentKind::generator) return add(kNone);
+  switch (slot.kind) {
+    case ArgumentKind::tensor:
+      return add(argument.toTensor(), slot.allow_cpu);
+    case ArgumentKind::tensor_list:
+      add(kList);
+      for (const at::Tensor& tensor : argument.toTensorList()) add(tensor, slot.allow_cpu);
+      return add(kList);
+    case ArgumentKind::optional_tensor_list:
+      add(kList);
+      for (const std::optional<at::Tensor>& tensor : argument.toOptionalTensorList()) {
+        if (!tensor.has_value()) {
+          add(kNone);
+          continue;
+        }
+        add(*tensor, false);
+        // Such an index takes as many elements as it has true ones.
+        const auto type = tensor->defined() ? tensor->scalar_type() : at::kLong;
+        if (type == at::kBool || type == at::kByte) valid_ = false;
+      }
+      return add(kList);
+    case ArgumentKind::device:
+      // Factories are given the device; they need not be asynchronous.
+      valid_ = false;
+      return;
+    case ArgumentKind::generator:
+      return;
+  }
+}
+
+void CallSignature::add_value(const c10::IValue& argument, bool value_matters) {
+  if (argument.isNone()) return add(kNone);
+  if (argument.isBool()) return add(argument.toBool());
+  if (argument.isInt()) return add(value_matters ? argument.toInt() : kNumber);
+  if (argument.isDouble()) {
+    add(kNumber - 1);
+    if (value_matters) add(std::bit_cast<std::int64_t>(argument.toDouble()));
+    return;
+  }
+  if (argument.isComplexDouble() && !value_matters) return add(kNumber - 2);
+  if (argument.isIntList()) {
+    add(kList);
+    for (const std::int64_t value : argument.toIntList()) add(value);
+    return add(kList);
+  }
+  if (argument.isDoubleList() && !value_matters) {
+    return add(static_cast<std::int64_t>(argument.toDoubleList().size()));
+  }
+  if (argument.isList() && !value_matters) {
+    add(kList);
+    for (const c10::IValue& value : argument.toListRef()) add_value(value, false);
+    return add(kList);
+  }
+  if (argument.isBoolList()) {
+    add(kList);
+    for (const bool value : argument.toBoolList()) add(value);
+    return add(kList);
+  }
+  if (argument.isString()) {
+    const std::string& text = argument.toStringRef();
+    add(static_cast<std::int64_t>(text.size()));
+    for (const char c : text) add(c);
+    return;
+  }
+  valid_ = false;
+}
+
+KnownCallPtr find_known_call(const CallSignature& signature) {
+  Table& all = table();
+  std::lock_guard lock(all.mutex);
+  const auto found = all.calls.find(signature);
+  return found == all.calls.end() ? nullptr : found->second;
+}
+
+void forget_calls() {
+  Table& all = table();
+  std::lock_guard lock(all.mutex);
+  all.calls.clear();
+}
+
+namespace {
+
+// Collects what results look like, and finds out whether they can be made ahead.
+class Look {
+ public:
+  Look(c10::ArrayRef<c10::IValue> shown, const KernelMemory& memory) : memory_(memory) {
+    for (const c10::IValue& argument : shown) note(argument);
+  }
+
+  // Returns false if the result cannot be made ahead.
+  bool add(const at::Tensor& result, std::vector<ResultLayout>& layouts) {
+    ResultLayout& layout = layouts.emplace_back();
+    if (!result.defined()) return true;
+    if (!result.is_cpu() || result.layout() != at::kStrided || result.is_nested() || result.is_quantized() ||
+        result._is_zerotensor() || result.is_conj() || result.is_neg() || !result.has_storage() ||
+        result.storage_offset() != 0 || !storages_.insert(result.storage().unsafeGetStorageImpl()).second)
+      return false;
+    layout.defined = true;
+    layout.type = result.scalar_type();
+    layout.sizes = result.sizes().vec();
+    layout.strides = result.strides().vec();
+    layout.bytes = result.storage().nbytes();
+    layout.ordinal = memory_.ordinal_of(result.storage().data(), layout.bytes);
+    return true;
+  }
+
+ private:
+  void note(const c10::IValue& argument) {
+    const auto one = [this](const at::Tensor& tensor) {
+      if (tensor.defined() && tensor.has_storage()) storages_.insert(tensor.storage().unsafeGetStorageImpl());
+    };
+    if (argument.isTensor()) {
+      one(argument.toTensor());
+    } else if (argument.isTensorList()) {
+      for (const at::Tensor& tensor : argument.toTensorList()) one(tensor);
+    } else if (argument.isList()) {
+      for (const c10::IValue& element : argument.toListRef()) note(element);
+    }
+  }
+
+  const KernelMemory& memory_;
+  std::unordered_set<const c10::StorageImpl*> storages_;
+};
+
+}  // namespace
+
+KnownCallPtr learn_call(const CallSignature& signature, const OperatorFacts& facts,
+                        c10::ArrayRef<c10::IValue> shown, c10::ArrayRef<c10::IValue> results,
+                        const KernelMemory& memory, bool arguments_unchanged) {
+  auto call = std::make_shared<KnownCall>();
+  call->predictable = arguments_unchanged;
+  Look look(shown, memory);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    call->list_sizes.push_back(-1);
+    if (facts.returned_argument[i] >= 0) continue;
+    if (results[i].isTensor()) {
+      call->predictable &= look.add(results[i].toTensor(), call->results);
+    } else if (results[i].isTensorList()) {
+      const auto tensors = results[i].toTensorList();
+      call->list_sizes.back() = static_cast<int>(tensors.size());
+      for (const at::Tensor& tensor : tensors) call->predictable &= look.add(tensor, call->results);
+    } else {
+      call->predictable = false;
+    }
+  }
+  Table& all = table();
+  std::lock_guard lock(all.mutex);
+  if (all.calls.size() >= kMostSignatures) all.calls.clear();
+  return all.calls.try_emplace(signature, std::move(call)).first->second;
+}
+
+}  // namespace vdev

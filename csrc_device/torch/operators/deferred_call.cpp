@@ -1,0 +1,169 @@
+#include "csrc_device/torch/operators/deferred_call.hpp"
+
+#include <ATen/native/Copy.h>
+#include <ATen/ops/copy_native.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+
+#include <algorithm>
+
+#include "csrc_device/runtime/environment.hpp"
+#include "csrc_device/runtime/queue.hpp"
+#include "csrc_device/torch/allocator.hpp"
+#include "csrc_device/torch/device_type.hpp"
+#include "csrc_device/torch/memory/cpu_allocator.hpp"
+#include "csrc_device/torch/operators/operator_facts.hpp"
+#include "csrc_device/torch/operators/spoiled_tensors.hpp"
+#include "csrc_device/torch/python_line.hpp"
+#include "csrc_device/torch/streams.hpp"
+
+namespace vdev {
+namespace {
+
+at::Tensor tensor_over(c10::DataPtr data, const ResultLayout& layout, c10::Allocator* allocator,
+                       c10::DispatchKey key) {
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), layout.bytes,
+                                                         std::move(data), allocator,
+                                                         /*resizable=*/allocator != nullptr)),
+      c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(layout.type));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(layout.sizes, layout.strides);
+  return tensor;
+}
+
+// Calls `visit` with the tensors that are new, in the order of KnownCall::results.
+template <class Visit>
+void for_each_new_result(const OperatorFacts& facts, const torch::jit::Stack& results, const Visit& visit) {
+  std::size_t number = 0;
+  const auto* first = results.data() + (results.size() - facts.returned_argument.size());
+  for (std::size_t i = 0; i < facts.returned_argument.size(); ++i) {
+    if (facts.returned_argument[i] >= 0) continue;
+    if (first[i].isTensor()) {
+      visit(number++, first[i].toTensor());
+    } else {
+      for (const at::Tensor& tensor : first[i].toTensorList()) visit(number++, tensor);
+    }
+  }
+}
+
+}  // namespace
+
+DeferredCall::DeferredCall(const c10::OperatorHandle& op, c10::DispatchKey kernel, int card,
+                           KnownCallPtr known, torch::jit::Stack arguments,
+                           std::optional<std::pair<std::size_t, RandomDraw>> draw, bool repeats)
+    : op_(op),
+      kernel_(kernel),
+      card_(card),
+      known_(std::move(known)),
+      arguments_(std::move(arguments)),
+      draw_(std::move(draw)),
+      repeats_(repeats),
+      line_(environment().launch_trace ? python_line() : "") {}
+
+DeferredCall::Tensors DeferredCall::make_results() {
+  Tensors results;
+  results.reserve(known_->results.size());
+  places_.reserve(known_->results.size());
+  for (const ResultLayout& layout : known_->results) {
+    if (!layout.defined) {
+      places_.push_back(nullptr);
+      results.emplace_back();
+      continue;
+    }
+    auto data = allocate_on(card_, layout.bytes);
+    places_.push_back(data.get());
+    results.push_back(tensor_over(std::move(data), layout, device_allocator(), dense_key()));
+  }
+  return results;
+}
+
+void DeferredCall::run() {
+  const TaskKernelScope scope(state_);
+  try {
+    const bool lend = known_->lends.load(std::memory_order_relaxed);
+    try {
+      attempt(lend);
+    } catch (const c10::Error& error) {
+      // The kernels that ask for oneDNN's memory write nothing but their results, so they may run again.
+      if (!lend || facts_of(op_).writes || !is_refused_loan(error.what())) throw;
+      known_->lends.store(false, std::memory_order_relaxed);
+      attempt(false);
+    }
+  } catch (c10::Error& error) {
+    const std::string where =
+        !line_.empty() ? "; it was called at " + line_ : "; VDEV_LAUNCH_TRACE=1 names the line of the call";
+    error.add_context(c10::str("raised by ", op_.operator_name().name, " on ", device_of(card_),
+                               ", which ran after its call had returned", where,
+                               ", and with VDEV_LAUNCH=blocking the call raises"));
+    throw;
+  }
+}
+
+void DeferredCall::attempt(bool lend) {
+  KernelMemory memory(card_, Queue::running());
+  Loans loans;
+  loans.reserve(places_.size());
+  for (std::size_t i = 0; i < places_.size() && lend; ++i) {
+    const ResultLayout& layout = known_->results[i];
+    if (places_[i] == nullptr || layout.ordinal < 0) continue;
+    memory.lend(loans.emplace_back(Loan{places_[i], layout.bytes, layout.ordinal}));
+  }
+  UseKernelMemory use(memory);
+  // A kernel that refuses a loan runs once more.
+  torch::jit::Stack stack = repeats_ || !loans.empty() ? arguments_ : std::move(arguments_);
+  if (draw_) stack[draw_->first] = draw_->second.generator();
+  const bool any_spoiled = SpoiledMemory::any();
+  if (any_spoiled && spoil_results_if_arguments_are(stack)) return;
+  const auto overwritten = any_spoiled ? check_arguments(op_, stack) : std::vector<at::Tensor>();
+  op_.redispatchBoxed(c10::DispatchKeySet(kernel_), &stack);
+  put_in_place(stack, loans);
+  for (const auto& tensor : overwritten) renew(tensor);
+  stack.clear();
+  TORCH_INTERNAL_ASSERT(std::ranges::none_of(loans, &Loan::lent), op_.operator_name(),
+                        " keeps the memory of its result");
+}
+
+at::Tensor DeferredCall::place_of(std::size_t result) const {
+  return tensor_over(c10::DataPtr(places_[result], c10::Device(c10::DeviceType::CPU)),
+                     known_->results[result], nullptr, c10::DispatchKey::CPU);
+}
+
+// Copies the results that the kernel did not put where they were expected.
+void DeferredCall::put_in_place(const torch::jit::Stack& results, const Loans& loans) const {
+  c10::SmallVector<std::pair<std::size_t, at::Tensor>, 2> misplaced;
+  const auto lies_in_loan = [&](const at::Tensor& tensor) {
+    return std::ranges::any_of(loans, [&](const Loan& loan) { return loan.data == tensor.storage().data(); });
+  };
+  for_each_new_result(facts_of(op_), results, [&](std::size_t i, const at::Tensor& result) {
+    const ResultLayout& layout = known_->results[i];
+    const bool same =
+        result.defined() == layout.defined &&
+        (!result.defined() || (result.sizes().equals(layout.sizes) && result.scalar_type() == layout.type));
+    TORCH_CHECK(same, op_.operator_name(), " gave another result than an equal call before: ",
+                result.defined() ? c10::str(result.scalar_type(), " ", result.sizes()) : "none",
+                " in place of ",
+                layout.defined ? c10::str(layout.type, " ", at::IntArrayRef(layout.sizes)) : "none",
+                ". Set VDEV_LAUNCH=blocking to go on, and report this operator.");
+    if (!result.defined() || result.numel() == 0) return;
+    if (SpoiledMemory::any()) spoiled_memory().renew(places_[i], layout.bytes);
+    if (result.const_data_ptr() == places_[i] && result.strides().equals(layout.strides)) return;
+    misplaced.emplace_back(i, lies_in_loan(result) ? result.clone() : result);
+  });
+  for (const auto& [number, result] : misplaced) {
+    at::Tensor place = place_of(number);
+    at::native::copy_(place, result, /*non_blocking=*/false);
+  }
+}
+
+bool DeferredCall::spoil_results_if_arguments_are(torch::jit::Stack& stack) const {
+  const auto failure = find_spoiled_argument(op_, stack);
+  if (!failure) return false;
+  for (const auto& tensor : written_arguments(op_, stack)) spoil(tensor, failure);
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    if (places_[i] != nullptr) spoiled_memory().spoil(places_[i], known_->results[i].bytes, failure);
+  }
+  report_failure(failure);
+  return true;
+}
+
+}  // namespace vdev

@@ -1,0 +1,47 @@
+// The state of a thread that CPU kernels depend on.
+#pragma once
+
+#include <c10/core/AutogradState.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <ATen/record_function.h>
+
+#include <optional>
+
+namespace vdev {
+
+/// Holds those parts of the launching thread's state that a kernel must find when another thread runs it.
+struct LaunchState {
+  /// Takes the state of the calling thread.
+  LaunchState();
+  bool grad_mode, inference_mode;
+  int threads;  // that a kernel may use
+};
+
+/// Lets kernels call further operators on the CPU tensors that they are shown: autograd does not record these
+/// operators, and the autocast of another device type does not cast them.
+class KernelScope {
+ public:
+  KernelScope();
+
+ private:
+  const c10::impl::ExcludeDispatchKeyGuard exclude_;
+};
+
+/// Does what KernelScope does for a kernel that runs as a task. The thread that runs the task may be in the
+/// midst of anything, such as a dispatch mode of Python or a profiled call, of which the kernel must see
+/// nothing.
+class TaskKernelScope {
+ public:
+  explicit TaskKernelScope(const LaunchState& state);
+  ~TaskKernelScope();
+  TaskKernelScope(const TaskKernelScope&) = delete;
+  TaskKernelScope& operator=(const TaskKernelScope&) = delete;
+
+ private:
+  const LaunchState before_;
+  const c10::impl::ForceDispatchKeyGuard keys_;
+  std::optional<at::DisableRecordFunctionGuard> unrecorded_;  // making one takes time
+};
+
+}  // namespace vdev

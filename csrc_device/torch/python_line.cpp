@@ -1,0 +1,51 @@
+#include "csrc_device/torch/python_line.hpp"
+
+#include <Python.h>
+#include <frameobject.h>
+
+#include <memory>
+
+#include "base/text.hpp"
+
+namespace vdev {
+namespace {
+
+struct Decref {
+  void operator()(void* object) const { Py_XDECREF(static_cast<PyObject*>(object)); }
+};
+template <class Object>
+using Owned = std::unique_ptr<Object, Decref>;
+
+std::string utf8(PyObject* text) {
+  const char* characters = PyUnicode_AsUTF8(text);
+  if (characters == nullptr) PyErr_Clear();
+  return characters == nullptr ? "?" : characters;
+}
+
+bool belongs_to_the_program(const std::string& file) {
+  for (const char* library : {"/torch/", "/vccl/", "<frozen", "<string>"}) {
+    if (file.find(library) != std::string::npos) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string python_line() {
+  if (!Py_IsInitialized() || _Py_IsFinalizing()) return "";
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  std::string line;
+  Owned<PyFrameObject> frame(PyThreadState_GetFrame(PyThreadState_Get()));
+  while (frame && line.empty()) {
+    const Owned<PyCodeObject> code(PyFrame_GetCode(frame.get()));
+    const std::string file = utf8(code->co_filename);
+    if (belongs_to_the_program(file)) {
+      line = base::text(file, ":", PyFrame_GetLineNumber(frame.get()), " (", utf8(code->co_name), ")");
+    }
+    frame.reset(PyFrame_GetBack(frame.get()));
+  }
+  PyGILState_Release(gil);
+  return line;
+}
+
+}  // namespace vdev

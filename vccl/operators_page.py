@@ -1,0 +1,87 @@
+"""Writes docs/operators.md: ``python -m vccl.operators_page``."""
+
+import itertools
+import textwrap
+from collections import defaultdict
+from pathlib import Path
+
+import torch
+
+from vccl import _C
+
+TEXT = """\
+# When operators run
+
+This page is written by `python -m vccl.operators_page`, and a test compares it with the compiled module.
+
+An operator on a card is a task of the current stream, and its call returns at once. It needs results before
+its kernel has run, so it must be known what they look like. That is learned from a first call: an operator
+with arguments of types, sizes and strides that have not been seen waits for the stream, runs at its call,
+and what its results look like is remembered. Every later call with such arguments is a task. Values of
+arguments that are no tensors belong to what is remembered, unless they are numbers that only take part in
+the arithmetic.
+
+If waiting for the stream would mean to wait for other threads (a collective, a host function, another
+stream), or if the stream is captured into a graph, the first call does not wait. Its kernel runs at once on
+zeros of the same sizes, which tells what the results look like (a rehearsal), and the call becomes a task.
+A rehearsal uses up to 64 MiB of ordinary memory; with larger arguments the first call waits, or is refused
+in a capture.
+
+- **Who runs a task.** The thread that waits for the stream. The stream's worker does if a core is free
+  (more cores than ranks times `torch.get_num_threads()`) and tasks have been queued for 0.3 ms, and
+  otherwise if nobody waits for some milliseconds. Streams of collectives that wait for the operators run
+  them as well. At most 1,024 tasks are queued; then the host runs some.
+- **Bits.** The same kernels run as with `VDEV_LAUNCH=blocking`, in the same order, so results are the same.
+- **Memory.** Results are allocated at the call. What a kernel allocates besides comes from a pool of the
+  stream. A task keeps no tensor of the program: memory that is freed is reused in the order of the stream,
+  and another stream that uses it needs `record_stream()`, as on a GPU.
+- **State of the thread.** Autocast, grad mode and inference mode of the call count, and so does
+  `torch.get_num_threads()`. Nothing of the thread that runs the task does.
+- **Errors.** What can be seen in the arguments is raised at the call. What a kernel finds in the elements,
+  such as an index that is out of range, is the stream's error: the next synchronisation raises it with the
+  operator's name, and tasks in between are skipped. `VDEV_LAUNCH_TRACE=1` adds the line of the call. The
+  card can be used afterwards.
+- **Failed collectives.** An operator that is queued when a collective fails does not run if it reads what
+  the collective should have written. Its results then raise the failure when they are read
+  ([errors.md](errors.md)). Operators that are called later raise it at the call.
+
+## Operators that run at their call
+
+A call runs at once, when the stream has drained, with `VDEV_LAUNCH=blocking` or `VDEV_LAUNCH_BLOCKING=1`,
+inside a host function, with sparse or quantized tensors or indices of Booleans, if a result is a view of an
+argument or `out=` is resized, and while memory holds the failure of a collective. The following operators
+always do, of those that the CPU has kernels for. `_C._launch_counts()` counts the calls of a program.
+"""
+
+
+def operators_by_reason() -> dict[str, list[str]]:
+    """Names the operators that run at their call, by the reason.
+
+    Returns:
+        From each reason to the sorted names, without namespace and overload.
+    """
+    reasons: dict[str, set[str]] = defaultdict(set)
+    for full in torch._C._dispatch_get_all_op_names():
+        name, _, overload = full.partition(".")
+        if not name.startswith("aten::") or not torch._C._dispatch_has_computed_kernel_for_dispatch_key(
+            full, "CPU"
+        ):
+            continue
+        if torch._C._dispatch_has_kernel_for_dispatch_key(full, "CompositeImplicitAutograd"):
+            continue  # it is made of other operators
+        if reason := _C._why_now(name, overload):
+            reasons[reason].add(name.removeprefix("aten::"))
+    return {reason: sorted(reasons[reason]) for reason in sorted(reasons)}
+
+
+def page() -> str:
+    """Returns the text of docs/operators.md."""
+    parts = [TEXT]
+    for reason, names in operators_by_reason().items():
+        listed = textwrap.fill(", ".join(f"`{name}`" for name in names), 118, break_on_hyphens=False)
+        parts.append(f"An operator that {reason}:\n\n{listed}\n")
+    return "\n".join(itertools.chain(parts))
+
+
+if __name__ == "__main__":
+    Path(__file__).parent.parent.joinpath("docs", "operators.md").write_text(page())

@@ -17,6 +17,19 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "asynchronous: needs operators that are tasks, so it is skipped with VDEV_LAUNCH=blocking"
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    blocking = os.environ.get("VDEV_LAUNCH") == "blocking" or os.environ.get("VDEV_LAUNCH_BLOCKING") == "1"
+    for item in items:
+        if blocking and item.get_closest_marker("asynchronous"):
+            item.add_marker(pytest.mark.skip(reason="operators run at their calls"))
+
+
 class Process(subprocess.Popen):
     """A child with its output (both streams) as text, in a session of its own."""
 

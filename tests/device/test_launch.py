@@ -10,9 +10,7 @@ from torch import nn
 
 from vccl import _C
 
-pytestmark = pytest.mark.skipif(
-    __import__("os").environ.get("VDEV_LAUNCH") == "blocking", reason="operators run at their calls"
-)
+pytestmark = pytest.mark.asynchronous
 
 
 @pytest.fixture

@@ -53,9 +53,7 @@ class Lstm(nn.Module):
         return self.head(self.lstm(self.embedding(x))[0])
 
 
-@pytest.mark.skipif(
-    __import__("os").environ.get("VDEV_LAUNCH") == "blocking", reason="operators run at their calls"
-)
+@pytest.mark.asynchronous
 @pytest.mark.parametrize("model", [gpt, resnet, lambda: (Lstm(), True)], ids=["gpt", "resnet", "lstm"])
 def test_nine_of_ten_operators_of_a_training_step_are_tasks(model):
     torch.manual_seed(0)

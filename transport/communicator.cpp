@@ -18,6 +18,8 @@
 #include "transport/host/mapped_peers.hpp"
 #include "transport/messages/message_engine.hpp"
 #include "transport/messages/message_links.hpp"
+#include "transport/remote/host_ring.hpp"
+#include "transport/remote/link_descriptors.hpp"
 #include "transport/remote/link_security.hpp"
 #include "transport/remote/remote_links.hpp"
 #include "transport/state/ring_order.hpp"
@@ -59,6 +61,7 @@ class GroupCommunicator final : public Communicator {
   Inbox& left() override { return *left_; }
   Peers& host_peers() override { return *peers_; }
   Peers* all_peers() override { return host_count() == 1 ? &*peers_ : nullptr; }
+  HostRing* host_ring() override { return across_.get(); }
   const std::string& algorithm_choice() const override { return algorithm_choice_; }
   Messages& messages() override;
   void add_region(const Region& region) override;
@@ -85,9 +88,13 @@ class GroupCommunicator final : public Communicator {
   void share_memory(Meeting& meeting, const CommunicatorConfig& config, Listener& listener,
                     const std::vector<RankRecord>& candidates);
   void connect(Meeting& meeting, const std::vector<RankRecord>& records, const Environment& environment);
-  void check_descriptors(bool left, bool right) const;
   void meet(Meeting& meeting);
   void count_cores();
+  /// Calls a member of all links to other hosts.
+  void each_link(void (RemoteLinks::*member)()) {
+    if (remote_) (*remote_.*member)();
+    if (across_) (across_->links().*member)();
+  }
 
   Group group_;
   CurrentOperation operation_;
@@ -98,6 +105,7 @@ class GroupCommunicator final : public Communicator {
   std::optional<MappedPeers> peers_;
   std::string algorithm_choice_;
   std::unique_ptr<RemoteLinks> remote_;  // if a neighbour is on another host
+  std::unique_ptr<RemoteHostRing> across_;
   std::unique_ptr<Outbox> right_;
   std::unique_ptr<Inbox> left_;
   MappedInbox* mapped_left_ = nullptr;
@@ -147,7 +155,7 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
   Listener listener;
   const std::vector<RankRecord> records = bootstrap.meet(
       {config.rank, machine_key(), config.host_id.empty() ? environment.host_id : config.host_id, getpid(),
-       pid_namespace(), listener.name()});
+       pid_namespace(), listener.name(), !config.regions.empty()});
   const auto claimed = claimed_hosts(records);
   share_memory(meeting, config, listener,
                *std::find_if(claimed.begin(), claimed.end(), [&](const auto& claim) {
@@ -170,6 +178,10 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
   failures_->set_meeting(&meeting);
   connect(meeting, records, environment);
   meet(meeting);
+  if (across_ && remote_) {
+    remote_->also_watch(across_->links());
+    across_->links().also_watch(*remote_);
+  }
   count_cores();
   group_.elsewhere = meeting.take_processes();
   std::erase_if(group_.elsewhere, [&](const auto& entry) {
@@ -218,15 +230,24 @@ void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>&
                                          [&](auto& record) { return record.machine == records[0].machine; });
     return interface_address(environment.socket_interface, one_machine);
   };
+  const bool across = RemoteHostRing::fits(ring_) &&
+                      std::ranges::all_of(records, [](auto& record) { return record.shares_memory; });
   if (host_count() > 1) {
     check_link_security(environment.link_security, group_.log);
-    check_descriptors(left_index_ < 0, right_index < 0);
+    require_link_descriptors(group_, (left_index_ < 0) + across, (right_index < 0) + across);
   }
   if (right_index < 0 || left_index_ < 0) {
     remote_ = std::make_unique<RemoteLinks>(group_, operation_, *failures_);
-    failures_->set_links([this] { remote_->pump(); }, [this] { remote_->spread_failure(); });
+    failures_->set_links([this] { each_link(&RemoteLinks::pump); },
+                         [this] { each_link(&RemoteLinks::spread_failure); });
     remote_->connect(meeting, left_index_ < 0 ? left : -1, right_index < 0 ? right : -1, address(),
                      environment.link_security);
+  }
+  if (across) {
+    across_ = std::make_unique<RemoteHostRing>(group_, operation_, *failures_, remote_.get());
+    failures_->set_links([this] { each_link(&RemoteLinks::pump); },
+                         [this] { each_link(&RemoteLinks::spread_failure); });
+    across_->connect(ring_, meeting, address(), environment.link_security);
   }
   if (host_count() > 1) {
     remote_messages_ = std::make_unique<MessageLinks>(group_, *failures_, meeting, address());
@@ -243,21 +264,6 @@ void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>&
     mapped_left_ = mapped.get();
     left_ = std::move(mapped);
   }
-}
-
-/// Checks, before the first link is made, that the process can open the descriptors of all links, and of the
-/// strangers that each listener may hold. Connections to ranks that this rank sends messages to are made
-/// later, and checked then.
-void GroupCommunicator::check_descriptors(bool left, bool right) const {
-  const auto remote = static_cast<std::size_t>(group_.size) - group_.host.ranks.size();
-  const std::size_t listening = ZmqSocket::kListeningDescriptors + ZmqSocket::kStrangers;
-  std::size_t needed = ZmqContext::exists() ? 0 : ZmqContext::kDescriptors;
-  needed += listening + remote;
-  // A link is two connections.
-  if (left) needed += 2 * (listening + 1);
-  if (right) needed += 2 * ZmqSocket::kConnectingDescriptors;
-  require_descriptors(
-      needed, base::text("the links of rank ", group_.rank, " of group ", group_.name, " to other hosts"));
 }
 
 /// Sends a token round the ring twice. When the token is back at the start for the first time, every rank has
@@ -306,6 +312,7 @@ GroupCommunicator::~GroupCommunicator() {
     (void)messages_.release();
     (void)remote_messages_.release();
     (void)remote_.release();
+    (void)across_.release();
     watched_->forget();
     return;
   }
@@ -318,7 +325,7 @@ GroupCommunicator::~GroupCommunicator() {
   }
   messages_.reset();
   remote_messages_.reset();
-  if (remote_) remote_->close();
+  each_link(&RemoteLinks::close);
 }
 
 Messages& GroupCommunicator::messages() {
@@ -342,7 +349,7 @@ void GroupCommunicator::add_region(const Region& region) {
 
 void GroupCommunicator::check() {
   if (!failed()) return;
-  if (remote_) remote_->spread_failure();
+  each_link(&RemoteLinks::spread_failure);
   failures_->check();
 }
 
@@ -388,7 +395,7 @@ void GroupCommunicator::begin(const Announcement& announcement, const Deadline& 
   } catch (const Error& error) {
     fail(error.code(), error.what());
     // Other hosts hear of the failure first, because a withdrawal may take seconds.
-    if (remote_) remote_->spread_failure();
+    each_link(&RemoteLinks::spread_failure);
     peers_->withdraw();
     operation_.end();
     throw;
@@ -397,6 +404,7 @@ void GroupCommunicator::begin(const Announcement& announcement, const Deadline& 
 
 void GroupCommunicator::finish() {
   right_->drain();
+  if (across_) across_->right().drain();
   peers_->finish();
   if (remote_) remote_->match();
   operation_.end();
@@ -406,7 +414,7 @@ void GroupCommunicator::cut_short() noexcept {
   fail(ErrorCode::aborted,
        base::text("rank ", group_.rank, " gave up ", operation_.text(), " before its end"));
   peers_->withdraw();
-  if (remote_) remote_->close();
+  each_link(&RemoteLinks::close);
   operation_.end();
 }
 

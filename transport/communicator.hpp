@@ -174,6 +174,22 @@ class Inbox {
   virtual void release() = 0;
 };
 
+/// The ring of the ranks that have the same place among the ranks of their hosts: one rank of each host.
+/// There is one ring for each place, and all of them can be used at once. Only the operation's thread may use
+/// it.
+class HostRing {
+ public:
+  virtual ~HostRing() = default;
+  /// Returns the number of hosts, and the position of this rank's host on the ring.
+  virtual int size() const = 0;
+  virtual int position() const = 0;
+  virtual Outbox& right() = 0;
+  virtual Inbox& left() = 0;
+  /// Returns whether all hosts say yes. All ranks of a host must say the same. Blocks until that is known,
+  /// and until neighbouring hosts have begun the operation with the same signature.
+  virtual bool all(bool own) = 0;
+};
+
 /// Binds the ranks of a group on one device: with shared memory and flags inside a host, and with ZeroMQ
 /// between hosts. Operations run one at a time, from any thread. fail(), abort() and failed() may be called
 /// at any time from any thread. After a failure every operation on every rank throws the same Error, and the
@@ -215,6 +231,9 @@ class Communicator {
   }
   /// Returns the same if these are all ranks of the group, and null if the ranks are on several hosts.
   virtual Peers* all_peers() { return nullptr; }
+  /// Returns this rank's ring across the hosts. Returns null if there is one host, if hosts have different
+  /// numbers of ranks or one rank each, or if a rank handed over no memory. Then all ranks get null.
+  virtual HostRing* host_ring() { return nullptr; }
   /// Returns the choice of algorithms that was given when the communicator was made, in the syntax of
   /// VCCL_ALGO.
   virtual const std::string& algorithm_choice() const;

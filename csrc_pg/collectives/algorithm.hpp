@@ -22,7 +22,13 @@ enum class Reach : std::uint8_t {
   anywhere,  // it uses the ring
   one_host,  // it uses Peers, with any memory
   mapped,    // it uses Peers, and every rank must be able to address every rank's buffers
+  across,    // it uses HostRing, and Peers on each host as `mapped` does
 };
+
+/// Returns whether an algorithm with this reach can do a call only if the buffers of all ranks are mapped.
+constexpr bool needs_mapping(Reach reach) {
+  return reach == Reach::mapped || reach == Reach::across;
+}
 
 /// One way to do one collective. `run` works inside an Operation with the call's window (call.hpp), and
 /// returns when this rank's output is complete. What it posted last may still be on its way; the Operation

@@ -15,7 +15,7 @@ Announcement announcement_of(const Communicator& communicator, const Call& call,
   announcement.algorithm = choice.number();
   announcement.payload_bytes = choice.payload.bytes;
   std::copy(std::begin(choice.payload.data), std::end(choice.payload.data), announcement.payload);
-  if (choice.first->reach != Reach::mapped) return announcement;
+  if (!needs_mapping(choice.first->reach)) return announcement;
   const Buffers buffers = buffers_of(call, rank, size);
   const std::size_t element = size_of(call.dtype);
   announcement.shows = true;
@@ -26,14 +26,20 @@ Announcement announcement_of(const Communicator& communicator, const Call& call,
   return announcement;
 }
 
+/// Returns whether the first algorithm of the choice can do the call. All ranks come to the same answer.
+bool can_do_first(Communicator& communicator, const Choice& choice) {
+  if (!needs_mapping(choice.first->reach)) return true;
+  const bool mapped = communicator.host_peers().all_mapped();
+  return choice.first->reach == Reach::across ? communicator.host_ring()->all(mapped) : mapped;
+}
+
 }  // namespace
 
 void run(Communicator& communicator, const Call& call, const Deadline& deadline) {
   check_call(communicator, call);
   const Choice choice = choose_algorithms(communicator, call);
   Operation operation(communicator, announcement_of(communicator, call, choice), deadline);
-  const bool is_first = choice.first->reach != Reach::mapped || communicator.all_peers()->all_mapped();
-  (is_first ? choice.first : choice.otherwise)->run(communicator, call);
+  (can_do_first(communicator, choice) ? choice.first : choice.otherwise)->run(communicator, call);
   operation.finish();
 }
 

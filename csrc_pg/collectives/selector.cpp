@@ -14,6 +14,10 @@ namespace vccl {
 
 namespace {
 
+// From this size on, in bytes of the longest buffer, a hierarchical algorithm is chosen before the ring. Over
+// shorter buffers the ring is faster, which takes fewer synchronisations.
+constexpr std::size_t kLeastAcross = 32 * 1024;
+
 constexpr std::size_t kRows = std::size(kTunedTable), kCollectives = std::size_t(Collective::barrier) + 1;
 
 // Finds the algorithm of a row. Does not compile for a table that names an algorithm which is not there, or
@@ -21,7 +25,7 @@ constexpr std::size_t kRows = std::size(kTunedTable), kCollectives = std::size_t
 constexpr const Algorithm* named(const TunedRange& row) {
   for (const Algorithm& algorithm : kAlgorithms)
     if (algorithm.collective == row.collective && std::string_view(algorithm.name) == row.algorithm &&
-        (row.memory == MemoryKind::mapped || algorithm.reach != Reach::mapped))
+        (row.memory == MemoryKind::mapped || !needs_mapping(algorithm.reach)))
       return &algorithm;
   throw "tuned_table.hpp names an algorithm that is not in algorithm_list.hpp: run `vccl.bench tune` anew";
 }
@@ -66,12 +70,15 @@ class Chooser {
         size_(communicator.size()),
         one_host_(communicator.all_peers()),
         mappable_(one_host_ && communicator.all_peers()->mappable()),
+        across_(communicator.host_ring()),
         bytes_(longest_buffer(call, size_)) {}
 
   void offer(const Algorithm& algorithm) {
     if (algorithm.collective != call_.collective) return;
-    if (algorithm.reach != Reach::anywhere && !one_host_) return;
-    if (algorithm.reach == Reach::mapped && (!mappable_ || choice_.first)) return;
+    if (algorithm.reach == Reach::across ? !across_ : algorithm.reach != Reach::anywhere && !one_host_)
+      return;
+    if (algorithm.reach == Reach::mapped && !mappable_) return;
+    if (needs_mapping(algorithm.reach) && choice_.first) return;
     // A payload is announced before anybody knows where the memory lies.
     if (choice_.first && algorithm.payload && algorithm.payload != choice_.first->payload) return;
     const auto payload = payload_for(algorithm, call_, rank_, size_);
@@ -101,12 +108,12 @@ class Chooser {
   void offer_all() {
     for (const Algorithm& algorithm : kAlgorithms) {
       if (done()) return;
-      offer(algorithm);
+      if (algorithm.reach != Reach::across || bytes_ >= kLeastAcross) offer(algorithm);
     }
   }
 
   bool mappable() const { return mappable_; }
-  bool done() const { return choice_.first && (choice_.first->reach != Reach::mapped || choice_.otherwise); }
+  bool done() const { return choice_.first && (!needs_mapping(choice_.first->reach) || choice_.otherwise); }
   const Choice& choice() const { return choice_; }
   std::size_t bytes() const { return bytes_; }
 
@@ -115,7 +122,7 @@ class Chooser {
 
   const Call& call_;
   const int rank_, size_;
-  const bool one_host_, mappable_;
+  const bool one_host_, mappable_, across_;
   const std::size_t bytes_;
   Choice choice_{};
 };
@@ -131,6 +138,7 @@ std::vector<std::string> capable_families(std::string_view collective, std::size
   std::vector<std::string> names;
   for (const Algorithm& algorithm : kAlgorithms) {
     if (to_string(algorithm.collective) != collective) continue;
+    if (algorithm.reach == Reach::across) continue;
     if (memory != MemoryKind::mapped && algorithm.reach == Reach::mapped) continue;
     Call call{algorithm.collective, Dtype::float32, ReduceOp::sum, 0, 1};
     if (const std::size_t element = longest_buffer(call, size); element > 0) call.count = bytes / element;
@@ -150,8 +158,9 @@ std::uint32_t Choice::number() const {
 // comes the table (selection/tuned_table.hpp): of the rows for the collective, the kind of memory and the
 // number of ranks, the one with the smallest max_bytes that includes the longest buffer of the call, and the
 // rows behind it where that one's algorithm cannot do the call. What the table does not offer, the list of
-// all algorithms does. A choice has a second algorithm where the first one needs mapped memory: a rank's
-// buffer may lie elsewhere, which is known only when all ranks have announced theirs.
+// all algorithms does, which has hierarchical ones before the ring: across hosts there is no table. A choice
+// has a second algorithm where the first one needs mapped memory: a rank's buffer may lie elsewhere, which is
+// known only when all ranks have announced theirs.
 Choice choose_algorithms(Communicator& communicator, const Call& call) {
   Chooser chooser(communicator, call);
   chooser.offer(preferences(communicator.algorithm_choice()));

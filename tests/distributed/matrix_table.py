@@ -67,6 +67,7 @@ ALGORITHMS: dict[str, list[tuple[str, int]]] = {
     "direct": [("vdev", 1)],
     "oneshot": [("vdev", 1), ("cpu", 1)],
     "staged": [("cpu", 1)],
+    "hierarchical": [("vdev", 2)],
 }
 SETTINGS = [
     Setting(*place, algorithm, size)
@@ -74,6 +75,8 @@ SETTINGS = [
     for place in PLACES
     for algorithm in ALGORITHMS
     if place in ALGORITHMS[algorithm] and size >= place[1]
+    # It needs two hosts with equally many ranks, and more than one. Otherwise the ring would do the call.
+    if algorithm != "hierarchical" or size == 4
 ]
 Reports = Mapping[Setting, list[Report]]
 

@@ -79,19 +79,24 @@ def interrupt(
     error.__traceback__ = None
 
 
+# The elements of a collective that waits. Of fewer, a rank of another host may need no more than what the
+# interrupted rank has sent before, and then ends the collective well.
+COUNT = 1000
+
+
 def async_all_reduce(device: str) -> dist.Work:
-    return dist.all_reduce(torch.ones(4, device=device), async_op=True)
+    return dist.all_reduce(torch.ones(COUNT, device=device), async_op=True)
 
 
 def all_reduce_and(read: Callable[[torch.Tensor], object]) -> None:
-    x = torch.ones(4, device="vdev")
+    x = torch.ones(COUNT, device="vdev")
     dist.all_reduce(x)
     read(x)
 
 
 def all_reduce_on_two_streams() -> None:
     """The current stream waits for another one, where the collective is."""
-    x = torch.ones(4, device="vdev")
+    x = torch.ones(COUNT, device="vdev")
     with torch.vdev.stream(torch.vdev.Stream()):
         work = dist.all_reduce(x, async_op=True)
     work.wait()
@@ -100,7 +105,7 @@ def all_reduce_on_two_streams() -> None:
 
 def event_synchronize() -> None:
     event = torch.vdev.Event()
-    dist.all_reduce(torch.ones(4, device="vdev"))
+    dist.all_reduce(torch.ones(COUNT, device="vdev"))
     event.record()
     event.synchronize()
 
@@ -115,7 +120,7 @@ def messages(device: str) -> Callable[[], object]:
 
 
 CALLS: dict[str, Callable[[], object]] = {
-    "cpu": lambda: dist.all_reduce(torch.ones(4)),
+    "cpu": lambda: dist.all_reduce(torch.ones(COUNT)),
     "cpu_wait": lambda: async_all_reduce("cpu").wait(),
     "cpu_wait_with_timeout": lambda: async_all_reduce("cpu").wait(datetime.timedelta(seconds=LONG)),
     "cpu_recv": messages("cpu"),

@@ -19,7 +19,8 @@ std::string encode(const RankRecord& record, int size) {
                         {"host_id", record.host_id},
                         {"pid", record.pid},
                         {"pid_space", record.pid_space},
-                        {"socket", record.socket}});
+                        {"socket", record.socket},
+                        {"shares_memory", record.shares_memory}});
 }
 
 RankRecord to_rank_record(const Value& value) {
@@ -28,7 +29,8 @@ RankRecord to_rank_record(const Value& value) {
           value.at("host_id").as_string(),
           value.at("pid").as_int(0, INT64_MAX),
           value.at("pid_space").as_string(),
-          value.at("socket").as_string()};
+          value.at("socket").as_string(),
+          value.at("shares_memory").as_bool()};
 }
 
 PeerProcess process_of(const RankRecord& them, const RankRecord& us) {

@@ -13,11 +13,12 @@ namespace vccl {
 
 struct RankRecord {
   int rank = 0;
-  std::string machine;    // machine_key()
-  std::string host_id;    // VCCL_HOSTID, which makes one machine pose as several hosts
-  std::int64_t pid = 0;   // in the rank's own pid namespace
-  std::string pid_space;  // the pid namespace that `pid` belongs to
-  std::string socket;     // the name of the rank's hand-over listener
+  std::string machine;         // machine_key()
+  std::string host_id;         // VCCL_HOSTID, which makes one machine pose as several hosts
+  std::int64_t pid = 0;        // in the rank's own pid namespace
+  std::string pid_space;       // the pid namespace that `pid` belongs to
+  std::string socket;          // the name of the rank's hand-over listener
+  bool shares_memory = false;  // whether the rank hands over memory
 };
 
 /// How often a wait checks whether its ranks still live while the communicator is being made.

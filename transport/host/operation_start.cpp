@@ -83,9 +83,7 @@ void OperationStart::compare() const {
     if (signature == reference) {
       if (slot(i).algorithm == slot(0).algorithm) continue;
       failures_.raise(ErrorCode::mismatch,
-                      base::text("rank ", group_.host.ranks[0], " and rank ", group_.host.ranks[i],
-                                 " chose different algorithms for ", operation_.text(),
-                                 ". VCCL_ALGO must be the same on every rank."));
+                      operation_.algorithms_text(group_.host.ranks[0], group_.host.ranks[i]));
     }
     failures_.raise(ErrorCode::mismatch, operation_.mismatch_text(group_.host.ranks[0], reference,
                                                                   group_.host.ranks[i], signature));

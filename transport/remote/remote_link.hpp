@@ -9,7 +9,8 @@
 //
 // Beside the control messages of peer_connection.hpp there are these. A block has its bytes in a second
 // frame.
-//   begin    both ways, at the start of an operation: {seq, collective, dtype, op, root, count, extra}
+//   begin    both ways, at the start of an operation: {seq, algorithm, collective, dtype, op, root,
+//            count, extra}
 //   block    to the right: {seq, n}: the nth short block of the link's life, and its bytes
 //   release  to the left: {n}: n blocks, short and long, have been read
 #pragma once
@@ -29,6 +30,12 @@ namespace vccl {
 /// thread.
 struct RemoteLink : PeerConnection {
   enum class Side { left, right };  // where the peer is on the ring
+  /// What the peer says at the start of an operation.
+  struct Begin {
+    std::uint64_t sequence;
+    Signature signature;
+    std::uint32_t algorithm;
+  };
   RemoteLink(const Group& group, const FailureChannel& failures, Side peer_side, int peer)
       : PeerConnection(group, failures, peer), side(peer_side) {}
 
@@ -78,18 +85,18 @@ struct RemoteLink : PeerConnection {
 
   Ready ready;
   const Side side;
-  std::unique_ptr<BlockSender> sender;                     // to the right, if there is a stream
-  std::unique_ptr<BlockReceiver> receiver;                 // from the left
-  std::deque<std::pair<std::uint64_t, Signature>> begins;  // of operations that this rank has not begun
-  std::uint64_t compared = 0;        // the last operation whose signatures were found equal
-  std::deque<RemoteBlock> blocks;    // short blocks from the left that are not yet released
-  std::deque<RemoteBlock> streamed;  // long ones
-  std::uint64_t received = 0;        // the number of short blocks received from the left
-  std::uint64_t consumed = 0;        // the number of blocks from the left that this rank has read
-  std::uint64_t told = 0;            // what the left neighbour knows of that number
-  std::uint64_t posted = 0;          // the number of blocks sent to the right
-  std::uint64_t sent = 0;            // of these, short ones
-  std::uint64_t released = 0;        // the number of blocks that the right neighbour has released
+  std::unique_ptr<BlockSender> sender;      // to the right, if there is a stream
+  std::unique_ptr<BlockReceiver> receiver;  // from the left
+  std::deque<Begin> begins;                 // of operations that this rank has not begun
+  std::uint64_t compared = 0;               // the last operation whose signatures were found equal
+  std::deque<RemoteBlock> blocks;           // short blocks from the left that are not yet released
+  std::deque<RemoteBlock> streamed;         // long ones
+  std::uint64_t received = 0;               // the number of short blocks received from the left
+  std::uint64_t consumed = 0;               // the number of blocks from the left that this rank has read
+  std::uint64_t told = 0;                   // what the left neighbour knows of that number
+  std::uint64_t posted = 0;                 // the number of blocks sent to the right
+  std::uint64_t sent = 0;                   // of these, short ones
+  std::uint64_t released = 0;               // the number of blocks that the right neighbour has released
 
  private:
   FrameProtection agree(const std::string& theirs) const;

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
 
@@ -21,10 +22,6 @@ constexpr int kYields = 50;  // about the time that a small message takes on one
 constexpr Milliseconds kSlice{50};
 constexpr Milliseconds kLongGone{1'000};
 
-std::string link_key(int rank) {
-  return base::text("link/", rank);
-}
-
 Error breach(const std::string& what) {
   return Error(ErrorCode::protocol, what);
 }
@@ -37,6 +34,8 @@ RemoteLinks::~RemoteLinks() {
 
 void RemoteLinks::connect(Meeting& meeting, int left, int right, const std::string& address,
                           LinkSecurity security) {
+  wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_) throw_system("eventfd");
   // A link is kept once it has its socket. Until both neighbours have answered, no other thread uses the
   // links.
   if (left >= 0) {
@@ -45,13 +44,13 @@ void RemoteLinks::connect(Meeting& meeting, int left, int right, const std::stri
     link->listener = ListenerRecord::listen(*link->socket, address, 1, group_.log);
     Map record;
     link->offer_stream(address, security, record);
-    meeting.set(link_key(group_.rank), link->listener.encode(std::move(record)));
+    meeting.set(key_of(group_.rank), link->listener.encode(std::move(record)));
     group_.log.info(base::text("listening for rank ", left, " on ", link->listener.endpoint));
     left_ = std::move(link);
   }
   if (right >= 0) {
     auto link = std::make_unique<RemoteLink>(group_, failures_, RemoteLink::Side::right, right);
-    const std::string key = link_key(right);
+    const std::string key = key_of(right);
     const Value record = read_record(meeting.await(right, key, "to tell where it listens"), right);
     link->listener = ListenerRecord::read(record);
     meeting.remove(key);
@@ -70,6 +69,7 @@ void RemoteLinks::connect(Meeting& meeting, int left, int right, const std::stri
 void RemoteLinks::begin() {
   Map fields = signature_fields(operation_.signature());
   fields["seq"] = operation_.sequence();
+  fields["algorithm"] = std::uint64_t{operation_.algorithm()};
   const std::string message = control_message("begin", std::move(fields));
   tell_releases();
   if (left_) send(*left_, message);
@@ -102,6 +102,7 @@ void RemoteLinks::wait(FunctionRef<bool()> ready, RemoteLink& link, const char* 
           failures_.raise_interrupted(by, base::text("rank ", link.rank, " ", what, " ", operation_.text()));
       }
       failures_.check_meeting();
+      if (others_) others_->pump();  // what this rank waits for may have failed there
       tell_releases();
       const auto left = std::chrono::ceil<Milliseconds>(operation_.deadline().at - Clock::now());
       poll(std::clamp(left, Milliseconds(0), kSlice));
@@ -165,8 +166,9 @@ void RemoteLinks::poll(Milliseconds time) {
 
 // This asks the kernel once for all sockets. Asking libzmq costs two system calls for each of them.
 void RemoteLinks::poll_locked(Milliseconds time) {
-  pollfd items[8];
-  bool* flags[8];
+  pollfd items[9];
+  bool* flags[9];
+  bool woken = false;
   nfds_t count = 0;
   const auto add = [&](int descriptor, bool& flag) {
     items[count] = {descriptor, POLLIN, 0};
@@ -183,8 +185,11 @@ void RemoteLinks::poll_locked(Milliseconds time) {
       add(link->receiver->socket().data_descriptor(), link->ready.stream);
     if (link->sender) add(link->sender->socket().monitor_descriptor(), link->ready.broken);
   }
+  add(wake_.get(), woken);
   if (::poll(items, count, static_cast<int>(time.count())) <= 0) return;
   for (nfds_t i = 0; i < count; ++i) *flags[i] |= items[i].revents != 0;
+  eventfd_t value;
+  if (woken) eventfd_read(wake_.get(), &value);
 }
 
 std::optional<Error> RemoteLinks::receive_all() {
@@ -221,7 +226,8 @@ void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
     // answer.
     if (!link.read_last_words(message)) throw breach("something before its greeting");
   } else if (type == "begin") {
-    link.begins.emplace_back(message.at("seq").as_uint(), read_signature(message));
+    link.begins.push_back({message.at("seq").as_uint(), read_signature(message),
+                           static_cast<std::uint32_t>(message.at("algorithm").as_int(0, UINT32_MAX))});
     if (link.begins.size() > 2) throw breach("the beginnings of operations without waiting for their ends");
   } else if (type == "block" && from_left && received.payload) {
     if (message.at("n").as_uint() != ++link.received || link.blocks.size() >= Communicator::kSlots) {
@@ -250,20 +256,25 @@ void RemoteLinks::send(RemoteLink& link, const BlockSender::Prepared& block) {
 
 void RemoteLinks::compare_begins(RemoteLink& link) {
   const std::uint64_t current = operation_.sequence();
-  if (link.begins.empty() || link.begins.front().first > current) return;
-  const auto [number, theirs] = link.begins.front();
+  if (link.begins.empty() || link.begins.front().sequence > current) return;
+  const auto [number, theirs, algorithm] = link.begins.front();
   link.begins.pop_front();
   if (number != current || number != link.compared + 1) {
     throw breach(base::text("the beginning of operation ", number, " where that of operation ",
                             link.compared + 1, " comes next"));
   }
   link.compared = number;
-  if (theirs == operation_.signature()) return;
   // The lower rank is named first, so that both ranks throw the same text.
-  throw Error(ErrorCode::mismatch,
-              group_.rank < link.rank
-                  ? operation_.mismatch_text(group_.rank, operation_.signature(), link.rank, theirs)
-                  : operation_.mismatch_text(link.rank, theirs, group_.rank, operation_.signature()));
+  const bool first = group_.rank < link.rank;
+  if (theirs != operation_.signature()) {
+    throw Error(ErrorCode::mismatch,
+                first ? operation_.mismatch_text(group_.rank, operation_.signature(), link.rank, theirs)
+                      : operation_.mismatch_text(link.rank, theirs, group_.rank, operation_.signature()));
+  }
+  if (algorithm != operation_.algorithm()) {
+    throw Error(ErrorCode::mismatch, first ? operation_.algorithms_text(group_.rank, link.rank)
+                                           : operation_.algorithms_text(link.rank, group_.rank));
+  }
 }
 
 void RemoteLinks::pump() noexcept {
@@ -288,10 +299,13 @@ void RemoteLinks::pump() noexcept {
 }
 
 void RemoteLinks::spread_failure() noexcept {
-  // The thread that holds the mutex checks for the failure when it releases the mutex, at the latest after
-  // one slice.
+  // The thread that holds the mutex checks for the failure when it releases the mutex, after its poll() at
+  // the latest.
   std::unique_lock lock(mutex_, std::try_to_lock);
-  if (lock) say_last(true);
+  if (lock)
+    say_last(true);
+  else
+    eventfd_write(wake_.get(), 1);
 }
 
 void RemoteLinks::say_last(bool failed) noexcept {

@@ -12,8 +12,10 @@ namespace vccl {
 
 class RemoteLinks {
  public:
-  RemoteLinks(const Group& group, const CurrentOperation& operation, FailureChannel& failures)
-      : group_(group), operation_(operation), failures_(failures) {}
+  /// `name` tells the keys of these links in the rendezvous store from those of others.
+  RemoteLinks(const Group& group, const CurrentOperation& operation, FailureChannel& failures,
+              const char* name = "link")
+      : group_(group), operation_(operation), failures_(failures), name_(name) {}
   ~RemoteLinks();
 
   /// Listens for the left neighbour, publishes the endpoint, and connects to the right neighbour. A neighbour
@@ -21,6 +23,8 @@ class RemoteLinks {
   /// Error(bootstrap | timeout | protocol | system), and Error(invalid) if a neighbour has another
   /// `security`.
   void connect(Meeting& meeting, int left, int right, const std::string& address, LinkSecurity security);
+  /// Lets waits look for failures on these links as well.
+  void also_watch(RemoteLinks& others) { others_ = &others; }
   RemoteLink* to_left() { return left_.get(); }
   RemoteLink* to_right() { return right_.get(); }
   const Group& group() const { return group_; }
@@ -36,7 +40,7 @@ class RemoteLinks {
   /// the group.
   void pump() noexcept;
   /// Sends the group's failure to the neighbours, unless another thread uses the links at this moment. That
-  /// thread then sends the failure.
+  /// thread is then woken, and sends the failure.
   void spread_failure() noexcept;
   /// Sends in any state. A later wait notices if the peer has gone.
   template <class... Message>
@@ -66,6 +70,9 @@ class RemoteLinks {
  private:
   using State = PeerConnection::State;
 
+  /// Returns the key under which `rank` says where it listens.
+  std::string key_of(int rank) const { return name_ + "/" + std::to_string(rank); }
+
   void wait(FunctionRef<bool()> ready, RemoteLink& link, const char* what);
   /// Receives what has arrived before the last poll(). Returns whether the condition holds, or throws why the
   /// wait has to end.
@@ -94,6 +101,9 @@ class RemoteLinks {
   const Group& group_;
   const CurrentOperation& operation_;
   FailureChannel& failures_;
+  const std::string name_;
+  RemoteLinks* others_ = nullptr;
+  FileDescriptor wake_;  // an eventfd that ends poll()
   std::mutex mutex_;
   std::unique_ptr<RemoteLink> left_, right_;
 };

@@ -8,6 +8,7 @@ bool CurrentOperation::begin(const Announcement& announcement, const Deadline& d
   // This exchange pairs with the store in end(): this thread sees what the owner before it has written.
   if (under_way_.exchange(true)) return false;
   signature_ = announcement.signature;
+  algorithm_ = announcement.algorithm;
   window_ = window_in(group_.regions, announcement.window);
   deadline_ = deadline;
   sequence_.store(sequence() + 1, std::memory_order_relaxed);
@@ -41,6 +42,11 @@ std::string CurrentOperation::mismatch_text(int rank, const Signature& signature
                     sequence(), " of group ", group_.name, ", but rank ", other_rank, " called ",
                     group_.describe_signature(other_signature),
                     ". Every rank must call the same collectives in the same order with the same arguments.");
+}
+
+std::string CurrentOperation::algorithms_text(int rank, int other_rank) const {
+  return base::text("rank ", rank, " and rank ", other_rank, " chose different algorithms for ", text(),
+                    ". VCCL_ALGO must be the same on every rank.");
 }
 
 }  // namespace vccl

@@ -32,6 +32,8 @@ class CurrentOperation {
   std::uint64_t sequence() const noexcept { return sequence_.load(std::memory_order_relaxed); }
 
   const Signature& signature() const { return signature_; }
+  /// Returns the number of the algorithm that this rank announced.
+  std::uint32_t algorithm() const { return algorithm_; }
   const Window& window() const { return window_; }
   const Deadline& deadline() const { return deadline_; }
 
@@ -41,11 +43,12 @@ class CurrentOperation {
   /// that compare calls of several communicators.
   std::string call_text() const;
   /// Returns the error text for two ranks whose signatures differ: "rank 0 called A as operation 7 of group
-  /// G, but rank 1 called B. ...". Other mismatches have texts of their own, where they are found: different
-  /// algorithms (operation_start.cpp), messages (message_engine.cpp), deadlocks (deadlock_watch.cpp), and
-  /// what the process group compares (csrc_pg/).
+  /// G, but rank 1 called B. ...". Other mismatches have texts of their own, where they are found: messages
+  /// (message_engine.cpp), deadlocks (deadlock_watch.cpp), and what the process group compares (csrc_pg/).
   std::string mismatch_text(int rank, const Signature& signature, int other_rank,
                             const Signature& other_signature) const;
+  /// Returns the error text for two ranks that chose different algorithms for the operation.
+  std::string algorithms_text(int rank, int other_rank) const;
 
  private:
   const Group& group_;
@@ -54,6 +57,7 @@ class CurrentOperation {
   // else follows.
   std::atomic<std::uint64_t> sequence_{0};
   Signature signature_;
+  std::uint32_t algorithm_ = 0;
   Window window_;
   Deadline deadline_;
 };

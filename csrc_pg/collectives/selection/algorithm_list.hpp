@@ -4,6 +4,7 @@
 #include "csrc_pg/collectives/algorithm.hpp"
 #include "csrc_pg/collectives/buffers/splits.hpp"
 #include "csrc_pg/collectives/direct/direct.hpp"
+#include "csrc_pg/collectives/hierarchical/hierarchical.hpp"
 #include "csrc_pg/collectives/oneshot/oneshot.hpp"
 #include "csrc_pg/collectives/ring/ring.hpp"
 #include "csrc_pg/collectives/staged/staged.hpp"
@@ -41,6 +42,8 @@ inline constexpr Algorithm kAlgorithms[] = {
     {"staged", Collective::gather, Reach::one_host, staged_gather},
     {"staged", Collective::scatter, Reach::one_host, staged_scatter},
     {"staged", Collective::all_to_all, Reach::one_host, staged_all_to_all, split_payload},
+
+    {"hierarchical", Collective::all_reduce, Reach::across, hierarchical_all_reduce},
 
     {"ring", Collective::all_reduce, Reach::anywhere, ring_all_reduce},
     {"ring", Collective::all_gather, Reach::anywhere, ring_all_gather},

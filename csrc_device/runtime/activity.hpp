@@ -5,6 +5,7 @@
 // a queue notes with each task the call that enqueues it (Launch), and records when the task ran.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -60,6 +61,9 @@ struct Launch {
   std::int64_t begin = 0, end = 0;
   std::int32_t thread = 0;  // the system's number
   std::shared_ptr<const ActivityRange> range;
+  // The correlations around the label's, from the inside, if the label's is the innermost. They end before
+  // the first inside of which no other one was opened before.
+  std::array<std::uint64_t, 3> outer_correlations{};
   std::uint64_t recording = 0;  // the number of the recording that it belongs to
   bool is_part = false;         // made by ActivityRun::part()
 };

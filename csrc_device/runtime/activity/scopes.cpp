@@ -14,8 +14,12 @@ namespace {
 /// What the profiler has open on a thread. It belongs to one recording: an operator that was still open when
 /// the recording ended never closes its correlation.
 struct OpenOnThread {
+  struct Correlation {
+    std::uint64_t id;
+    int inside = 0;  // how many were opened directly inside of it
+  };
   std::uint64_t recording = 0;
-  std::vector<std::uint64_t> correlations;
+  std::vector<Correlation> correlations;
   std::vector<std::shared_ptr<const ActivityRange>> ranges;
 
   std::shared_ptr<const ActivityRange> range() const {
@@ -65,7 +69,14 @@ std::unique_ptr<Launch> make_launch(const std::shared_ptr<const Lane>& lane) {
     launch->label = *scope->label_;
     launch->begin = scope->begin_;
   }
-  if (launch->label.correlation == 0) launch->label.correlation = current_correlation();
+  if (launch->label.correlation == 0 && !open.correlations.empty()) {
+    auto correlation = open.correlations.rbegin();
+    launch->label.correlation = correlation->id;
+    for (auto& outer : launch->outer_correlations) {
+      if (++correlation == open.correlations.rend() || correlation->inside < 2) break;
+      outer = correlation->id;
+    }
+  }
   launch->range = open.range();
   launch->thread = thread_number();
   return launch;
@@ -110,7 +121,10 @@ ActivityRun::~ActivityRun() {
 }
 
 void open_correlation(std::uint64_t id) {
-  if (is_recording()) open_on_thread().correlations.push_back(id);
+  if (!is_recording()) return;
+  auto& open = open_on_thread().correlations;
+  if (!open.empty()) ++open.back().inside;
+  open.push_back({id});
 }
 
 void close_correlation() noexcept {
@@ -120,7 +134,7 @@ void close_correlation() noexcept {
 
 std::uint64_t current_correlation() noexcept {
   const auto& open = open_on_thread();
-  return open.correlations.empty() ? 0 : open.correlations.back();
+  return open.correlations.empty() ? 0 : open.correlations.back().id;
 }
 
 void open_range(std::uint64_t id) {

@@ -95,6 +95,14 @@ void CardTrace::log(libkineto::ActivityLogger& logger, const libkineto::getLinke
     const Launch& launch = *activity.launch;
     if (!types_.contains(type_of_run(launch))) continue;
     const auto* op = find(launch.label.correlation);
+    // Torch passes many operators on to other forms of theirs, whose ranges have the same name. Their sum
+    // would have the time several times, so it is credited to the outermost. The exception is a range with
+    // nothing but another one of its name in it: torch makes one of the two, with the time of the inner one.
+    for (const auto correlation : launch.outer_correlations) {
+      const auto* outer = find(correlation);
+      if (op == nullptr || outer == nullptr || outer->name() != op->name()) break;
+      op = outer;
+    }
     const auto place = place_of(launch.lane);
     const bool has_arrow = !launch.is_part && types_.contains(type_of_launch());
     ++flow;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <stdexcept>
@@ -70,7 +71,10 @@ TEST(nothing_is_labelled_or_recorded_without_a_recording) {
 TEST(a_task_has_its_label_its_lane_and_its_launch) {
   auto stream = make_stream(9, "lane nine");
   const auto recording = vdev::start_recording(kMost);
+  vdev::open_correlation(40);
   vdev::open_correlation(41);
+  vdev::open_correlation(99);
+  vdev::close_correlation();
   vdev::open_correlation(42);
   {
     const ActivityScope outer([] { return labelled("outer"); });
@@ -87,6 +91,8 @@ TEST(a_task_has_its_label_its_lane_and_its_launch) {
   CHECK_EQ(copy.launch->label.name, std::string("inner"));
   CHECK_EQ(copy.launch->label.bytes, std::size_t{512});
   CHECK_EQ(copy.launch->label.correlation, std::uint64_t{42});
+  const std::array<std::uint64_t, 3> around{41}, none{};
+  CHECK(copy.launch->outer_correlations == around);
   CHECK_EQ(copy.launch->lane->card, 3);
   CHECK_EQ(copy.launch->lane->stream, std::int64_t{9});
   CHECK_EQ(copy.launch->lane->name, std::string("lane nine"));
@@ -95,6 +101,7 @@ TEST(a_task_has_its_label_its_lane_and_its_launch) {
   const auto& task = recorded.activities[1];
   CHECK(task.launch->label.kind == ActivityKind::kTask);
   CHECK_EQ(task.launch->label.correlation, std::uint64_t{41});
+  CHECK(task.launch->outer_correlations == none);
   CHECK(task.begin >= copy.end);
 }
 

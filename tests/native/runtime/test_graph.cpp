@@ -3,9 +3,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <memory>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -399,112 +397,6 @@ TEST(threads_capture_replay_and_free_at_random) {
   }
   for (auto& thread : threads) thread.join();
   CHECK_EQ(wrong, 0);
-}
-
-namespace {
-
-/// One step of a random program: makes the value `out` from `a` and `b`, or frees `a`. Values are numbered.
-struct RandomStep {
-  bool frees;
-  std::size_t stream, a, b, out;
-};
-
-std::uint64_t combine(std::uint64_t a, std::uint64_t b) {
-  return (a ^ (b << 1)) * 0x9e3779b97f4a7c15ULL + 1;
-}
-
-/// Value 0 is the input, which is not freed.
-std::vector<RandomStep> random_program(std::mt19937_64& random, std::size_t streams, std::size_t steps) {
-  std::vector<RandomStep> program;
-  std::vector<std::size_t> alive{0};
-  std::size_t values = 1;
-  for (std::size_t i = 0; i < steps; ++i) {
-    const auto a = random() % alive.size(), b = random() % alive.size();
-    const auto stream = static_cast<std::size_t>(random() % streams);
-    if (alive.size() > 8 || (alive.size() > 2 && random() % 3 == 0)) {
-      if (a == 0) continue;
-      program.push_back({true, stream, alive[a], 0, 0});
-      alive.erase(alive.begin() + static_cast<std::ptrdiff_t>(a));
-    } else {
-      program.push_back({false, stream, alive[a], alive[b], values});
-      alive.push_back(values++);
-    }
-  }
-  return program;
-}
-
-/// Gives the program to the streams. Every step waits for those that have made its values, and every value is
-/// also written to `results`. Returns the blocks that are left.
-std::vector<std::byte*> give(const std::vector<RandomStep>& program, CachingAllocator& allocator,
-                             const std::vector<std::shared_ptr<Stream>>& streams, const std::uint64_t* input,
-                             std::vector<std::uint64_t>& results) {
-  struct Value {
-    std::byte* at;
-    Event made;
-  };
-  std::map<std::size_t, Value> values;
-  for (const auto& step : program) {
-    const auto& stream = streams[step.stream];
-    if (step.frees) {
-      allocator.free(values.at(step.a).at);
-      values.erase(step.a);
-      continue;
-    }
-    const auto read = [&](std::size_t number) -> const std::byte* {
-      if (number == 0) return reinterpret_cast<const std::byte*>(input);
-      const auto& value = values.at(number);
-      stream->wait(value.made);
-      allocator.record_stream(value.at, stream);
-      return value.at;
-    };
-    const auto *a = read(step.a), *b = read(step.b);
-    auto* out = allocator.allocate(600, stream);
-    stream->enqueue([=, &results] {
-      std::uint64_t one, other;
-      std::memcpy(&one, a, sizeof one);
-      std::memcpy(&other, b, sizeof other);
-      results[step.out] = combine(one, other);
-      std::memcpy(out, &results[step.out], sizeof one);
-    });
-    values[step.out] = {out, stream->record()};
-  }
-  for (std::size_t i = 1; i < streams.size(); ++i) streams[0]->wait(streams[i]->record());
-  std::vector<std::byte*> left;
-  for (const auto& [number, value] : values) left.push_back(value.at);
-  return left;
-}
-
-}  // namespace
-
-TEST(random_programs_give_the_same_eagerly_and_in_a_graph) {
-  Arena arena("test", 256 * kMiB);
-  CachingAllocator allocator(arena, 0);
-  const std::vector<std::shared_ptr<Stream>> streams = {stream_named("a"), stream_named("b"),
-                                                        stream_named("c")};
-  std::mt19937_64 random(7);
-  for (int round = 0; round < 30; ++round) {
-    const auto program = random_program(random, streams.size(), 60);
-    std::uint64_t input = 0;
-    std::vector<std::uint64_t> results(61), eager(61), expected(61);
-    auto capture = begin(streams[0]);
-    for (std::size_t i = 1; i < streams.size(); ++i) streams[i]->wait(streams[0]->record());
-    auto left = give(program, allocator, streams, &input, results);
-    const auto graph = capture->end();
-    for (int replay = 0; replay < 3; ++replay) {
-      input = expected[0] = random();
-      for (const auto& step : program) {
-        if (!step.frees) expected[step.out] = combine(expected[step.a], expected[step.b]);
-      }
-      expected[0] = 0;
-      const auto made = give(program, allocator, streams, &input, eager);
-      graph->replay(*streams[random() % streams.size()], nullptr);
-      for (const auto& stream : streams) stream->synchronize();
-      CHECK(results == expected);
-      CHECK(eager == expected);
-      for (auto* block : made) allocator.free(block);
-    }
-    for (auto* block : left) allocator.free(block);
-  }
 }
 
 TEST_MAIN

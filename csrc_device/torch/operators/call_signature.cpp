@@ -101,7 +101,11 @@ void CallSignature::add_overlap(const c10::StorageImpl* storage) {
   constexpr std::size_t looked_at = 8;
   const auto found = std::ranges::find(storages_, storage);
   add(found - storages_.begin());
-  if (found == storages_.end() && storages_.size() < looked_at) storages_.push_back(storage);
+  if (found != storages_.end()) return;
+  if (storages_.size() < looked_at)
+    storages_.push_back(storage);
+  else
+    knows_overlaps_ = false;
 }
 
 void CallSignature::add_slot(const c10::IValue& argument, const ArgumentSlot& slot) {
@@ -172,6 +176,40 @@ void CallSignature::add_value(const c10::IValue& argument, bool value_matters) {
   valid_ = false;
 }
 
+namespace {
+
+// Returns whether nobody else holds a tensor of the arguments, or the memory of one. False for lists.
+bool are_unshared(const torch::jit::Stack& arguments) {
+  c10::SmallVector<const at::Tensor*, 8> tensors;
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isTensorList() || argument.isOptionalTensorList()) return false;
+    if (argument.isTensor() && argument.toTensor().defined()) tensors.push_back(&argument.toTensor());
+  }
+  return std::ranges::all_of(tensors, [&](const at::Tensor* tensor) {
+    const auto* storage = tensor->storage().unsafeGetStorageImpl();
+    const auto users = std::ranges::count_if(
+        tensors, [&](const at::Tensor* other) { return other->storage().unsafeGetStorageImpl() == storage; });
+    return tensor->use_count() == 1 && tensor->storage().use_count() == static_cast<std::size_t>(users);
+  });
+}
+
+}  // namespace
+
+torch::jit::Stack ArgumentFrames::take() {
+  std::lock_guard lock(mutex_);
+  if (free_.empty()) return {};
+  torch::jit::Stack arguments = std::move(free_.back());
+  free_.pop_back();
+  return arguments;
+}
+
+void ArgumentFrames::give_back(torch::jit::Stack arguments) {
+  constexpr std::size_t most = 256;
+  if (!are_unshared(arguments)) return;
+  std::lock_guard lock(mutex_);
+  if (free_.size() < most) free_.push_back(std::move(arguments));
+}
+
 KnownCallPtr find_known_call(const CallSignature& signature) {
   Table& all = table();
   std::lock_guard lock(all.mutex);
@@ -236,6 +274,7 @@ KnownCallPtr learn_call(const CallSignature& signature, const OperatorFacts& fac
                         const KernelMemory& memory, bool arguments_unchanged) {
   auto call = std::make_shared<KnownCall>();
   call->predictable = arguments_unchanged;
+  call->has_frames = signature.knows_overlaps();
   Look look(shown, memory);
   for (std::size_t i = 0; i < results.size(); ++i) {
     call->list_sizes.push_back(-1);

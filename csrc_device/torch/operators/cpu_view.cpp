@@ -98,16 +98,19 @@ c10::Storage CpuView::show_storage(const c10::Storage& storage) {
   }
   // mutable_data() also gives a copy-on-write storage its own memory before a kernel can write to it.
   void* data = original->mutable_data();
-  const bool keeps = memory_ == Memory::kept;
+  // Only memory of the allocator is reused in the order of the stream. A peer's memory or another library's
+  // is gone as soon as its last owner is.
+  const bool keeps =
+      memory_ == Memory::kept || original->data_ptr().get_deleter() != device_allocator()->raw_deleter();
   c10::DataPtr pointer(data, c10::Device(c10::DeviceType::CPU));
   if (keeps) {
     // The shown storage owns a reference to the original, without another object in between.
     c10::raw::intrusive_ptr::incref(original);
     pointer = {data, original, &release_storage, c10::Device(c10::DeviceType::CPU)};
   }
-  c10::Storage shown(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
-                                                           original->nbytes(), std::move(pointer),
-                                                           cpu_allocator(), keeps && original->resizable()));
+  c10::Storage shown(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), original->nbytes(), std::move(pointer), cpu_allocator(),
+      memory_ == Memory::kept && original->resizable()));
   storages_.push_back({storage, shown});
   return shown;
 }

@@ -15,7 +15,7 @@ class CpuView {
  public:
   enum class Memory : bool {
     kept,      // a shown tensor keeps the card's memory alive, and kernels may resize it
-    borrowed,  // for a kernel that runs as a task, which must not keep the program's memory
+    borrowed,  // for a kernel that runs as a task: keeps only memory that is not the card's allocator's
   };
 
   /// `card` is where the operator runs. Every tensor must be there.

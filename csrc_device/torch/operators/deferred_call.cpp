@@ -50,15 +50,18 @@ void for_each_new_result(const OperatorFacts& facts, const torch::jit::Stack& re
 
 DeferredCall::DeferredCall(const c10::OperatorHandle& op, c10::DispatchKey kernel, int card,
                            KnownCallPtr known, torch::jit::Stack arguments,
-                           std::optional<std::pair<std::size_t, RandomDraw>> draw, bool repeats)
+                           std::optional<std::pair<std::size_t, RandomDraw>> draw)
     : op_(op),
       kernel_(kernel),
       card_(card),
       known_(std::move(known)),
       arguments_(std::move(arguments)),
       draw_(std::move(draw)),
-      repeats_(repeats),
       line_(environment().launch_trace ? python_line() : "") {}
+
+DeferredCall::~DeferredCall() {
+  if (known_->has_frames) known_->frames.give_back(std::move(arguments_));
+}
 
 DeferredCall::Tensors DeferredCall::make_results() {
   Tensors results;
@@ -77,7 +80,7 @@ DeferredCall::Tensors DeferredCall::make_results() {
   return results;
 }
 
-void DeferredCall::run() {
+void DeferredCall::run() const {
   const TaskKernelScope scope(state_);
   try {
     const bool lend = known_->lends.load(std::memory_order_relaxed);
@@ -99,7 +102,7 @@ void DeferredCall::run() {
   }
 }
 
-void DeferredCall::attempt(bool lend) {
+void DeferredCall::attempt(bool lend) const {
   KernelMemory memory(card_, Queue::running());
   Loans loans;
   loans.reserve(places_.size());
@@ -109,8 +112,7 @@ void DeferredCall::attempt(bool lend) {
     memory.lend(loans.emplace_back(Loan{places_[i], layout.bytes, layout.ordinal}));
   }
   UseKernelMemory use(memory);
-  // A kernel that refuses a loan runs once more.
-  torch::jit::Stack stack = repeats_ || !loans.empty() ? arguments_ : std::move(arguments_);
+  torch::jit::Stack stack(arguments_);
   if (draw_) stack[draw_->first] = draw_->second.generator();
   const bool any_spoiled = SpoiledMemory::any();
   if (any_spoiled && spoil_results_if_arguments_are(stack)) return;

@@ -24,10 +24,12 @@ namespace vdev {
 class DeferredCall {
  public:
   /// `arguments` are what a CpuView that borrows shows. `draw` belongs to the argument of that number.
-  /// `repeats` says that the call may run more than once.
   DeferredCall(const c10::OperatorHandle& op, c10::DispatchKey kernel, int card, KnownCallPtr known,
-               torch::jit::Stack arguments, std::optional<std::pair<std::size_t, RandomDraw>> draw,
-               bool repeats);
+               torch::jit::Stack arguments, std::optional<std::pair<std::size_t, RandomDraw>> draw);
+
+  ~DeferredCall();
+  DeferredCall(const DeferredCall&) = delete;
+  DeferredCall& operator=(const DeferredCall&) = delete;
 
   using Tensors = c10::SmallVector<at::Tensor, 4>;
   /// Returns new tensors of the card for the results, in the order of KnownCall::results. Call this once.
@@ -35,11 +37,11 @@ class DeferredCall {
 
   /// Runs the kernel. Call this inside a task. If an argument is spoiled, the kernel does not run, and what
   /// it would have written is spoiled. What the kernel throws gets the operator's name.
-  void run();
+  void run() const;
 
  private:
   using Loans = c10::SmallVector<Loan, 4>;
-  void attempt(bool lend);
+  void attempt(bool lend) const;
   void put_in_place(const torch::jit::Stack& results, const Loans& loans) const;
   bool spoil_results_if_arguments_are(torch::jit::Stack& stack) const;
   at::Tensor place_of(std::size_t result) const;
@@ -51,7 +53,6 @@ class DeferredCall {
   torch::jit::Stack arguments_;
   const std::optional<std::pair<std::size_t, RandomDraw>> draw_;
   const LaunchState state_;
-  const bool repeats_;
   const std::string line_;             // of the program that has called, with VDEV_LAUNCH_TRACE=1
   c10::SmallVector<void*, 4> places_;  // where the results lie
 };

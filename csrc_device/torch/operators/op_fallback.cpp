@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <memory>
 #include <unordered_set>
@@ -14,7 +15,7 @@
 #include <vector>
 
 #include "csrc_device/runtime/card.hpp"
-#include "csrc_device/runtime/queue.hpp"
+#include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/generator.hpp"
 #include "csrc_device/torch/operators/activity_labels.hpp"
@@ -40,6 +41,10 @@ struct Written {
   at::Tensor original;
   at::Tensor shown;
 };
+
+std::optional<at::Generator> given_generator(const IValue& argument) {
+  return argument.isNone() ? std::nullopt : std::optional(argument.toGenerator());
+}
 
 // Rewrites the arguments of one call for the CPU, and its results for the card.
 class Call {
@@ -72,9 +77,8 @@ class Call {
           argument = c10::Device(c10::DeviceType::CPU);
           break;
         case Kind::generator:
-          draw.emplace(slot.index,
-                       draw_for(argument.isNone() ? std::nullopt : std::optional(argument.toGenerator()),
-                                view_.card(), std::max<std::int64_t>(largest_, 1)));
+          draw.emplace(slot.index, draw_for(given_generator(argument), view_.card(),
+                                            std::max<std::int64_t>(largest_, 1)));
           break;
       }
     }
@@ -97,22 +101,6 @@ class Call {
   bool arguments_unchanged() const {
     return std::ranges::all_of(
         written_, [](const Written& pair) { return CpuView::unchanged(pair.original, pair.shown); });
-  }
-
-  // Gives the program the arguments that the operator returns, and `fresh` for its other results.
-  void give_results(const KnownCall& known, DeferredCall::Tensors fresh, Stack& stack) {
-    auto next = fresh.begin();
-    for (std::size_t i = 0; i < facts_.returned_argument.size(); ++i) {
-      if (facts_.returned_argument[i] >= 0) {
-        stack.push_back(original(facts_.returned_argument[i]));
-      } else if (known.list_sizes[i] < 0) {
-        stack.push_back(std::move(*next++));
-      } else {
-        const auto end = next + known.list_sizes[i];
-        stack.push_back(c10::List<at::Tensor>(c10::ArrayRef<at::Tensor>(&*next, known.list_sizes[i])));
-        next = end;
-      }
-    }
   }
 
   const IValue& original(int index) const {
@@ -202,23 +190,91 @@ void run_now(const c10::OperatorHandle& op, const Facts& facts, int card, c10::D
   call.finish(stack.data() + first);
 }
 
+// Makes `shown`, which a CPU tensor of an equal call before was, show `tensor`. Returns false if it cannot,
+// or if the tensor is on another card.
+bool show_instead(const at::Tensor& tensor, const at::Tensor& shown, int card) {
+  if (!tensor.defined()) return true;
+  if (!is_card(tensor.device())) {
+    std::memcpy(shown.mutable_data_ptr(), tensor.const_data_ptr(), tensor.element_size());
+    return true;
+  }
+  c10::StorageImpl* original = tensor.storage().unsafeGetStorageImpl();
+  void* data = original->mutable_data();
+  if (original->data_ptr().get_deleter() != device_allocator()->raw_deleter() ||
+      card_of_tensor(tensor) != card)
+    return false;
+  c10::StorageImpl* storage = shown.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(c10::DataPtr(data, c10::Device(c10::DeviceType::CPU)));
+  storage->set_nbytes(original->nbytes());
+  return true;
+}
+
+using Draw = std::optional<std::pair<std::size_t, RandomDraw>>;
+
+// Returns the arguments as CPU tensors of an equal call before, or nothing.
+Stack show_in_frame(const Facts& facts, int card, const KnownCall& known, c10::ArrayRef<IValue> arguments,
+                    Draw& draw) {
+  if (!known.has_frames) return {};
+  Stack shown = known.frames.take();
+  if (shown.empty()) return {};
+  auto slot = facts.slots.begin();
+  std::int64_t largest = 1;
+  std::optional<std::size_t> generator;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const IValue& argument = arguments[i];
+    if (slot == facts.slots.end() || slot->index != i) {
+      shown[i] = argument;  // numbers may differ
+      continue;
+    }
+    if (argument.isTensor()) {
+      const at::Tensor& tensor = argument.toTensor();
+      if (!show_instead(tensor, shown[i].toTensor(), card)) return {};
+      if (tensor.defined()) largest = std::max(largest, tensor.numel());
+    } else if (slot->kind == Kind::generator) {
+      generator = i;
+    }
+    ++slot;
+  }
+  if (generator) draw.emplace(*generator, draw_for(given_generator(arguments[*generator]), card, largest));
+  return shown;
+}
+
+// Returns what the program gets: the arguments that the operator returns, and `fresh` for the other results.
+c10::SmallVector<IValue, 4> results_of(const Facts& facts, const KnownCall& known,
+                                       c10::ArrayRef<IValue> arguments, DeferredCall::Tensors fresh) {
+  c10::SmallVector<IValue, 4> results;
+  auto next = fresh.begin();
+  for (std::size_t i = 0; i < facts.returned_argument.size(); ++i) {
+    if (facts.returned_argument[i] >= 0) {
+      results.push_back(arguments[facts.returned_argument[i]]);
+    } else if (known.list_sizes[i] < 0) {
+      results.emplace_back(std::move(*next++));
+    } else {
+      const auto size = static_cast<std::size_t>(known.list_sizes[i]);
+      results.emplace_back(c10::List<at::Tensor>(c10::ArrayRef<at::Tensor>(next, size)));
+      next += known.list_sizes[i];
+    }
+  }
+  return results;
+}
+
 // Makes the operator a task.
 void run_later(const c10::OperatorHandle& op, const Facts& facts, int card, c10::DispatchKey key,
                Stack& stack, KnownCallPtr known) {
-  const std::size_t first = stack.size() - facts.arguments;
-  Call call(facts, card, CpuView::Memory::borrowed);
-  std::optional<std::pair<std::size_t, RandomDraw>> draw;
-  call.show_arguments(stack.data() + first, draw);
-  auto task = std::make_shared<DeferredCall>(
-      op, key, card, known,
-      Stack(std::make_move_iterator(stack.begin() + static_cast<std::ptrdiff_t>(first)),
-            std::make_move_iterator(stack.end())),
-      std::move(draw), current_stream(card)->queue()->capture() != nullptr);
-  stack.resize(first);
-  call.give_results(*known, task->make_results(), stack);
+  const c10::ArrayRef<IValue> arguments(stack.data() + (stack.size() - facts.arguments), facts.arguments);
+  Draw draw;
+  Stack shown = show_in_frame(facts, card, *known, arguments, draw);
+  if (shown.empty()) {
+    shown = arguments.vec();
+    Call(facts, card, CpuView::Memory::borrowed).show_arguments(shown.data(), draw);
+  }
+  const auto task = std::make_shared<DeferredCall>(op, key, card, known, std::move(shown), std::move(draw));
+  auto results = results_of(facts, *known, arguments, task->make_results());
+  stack.resize(stack.size() - facts.arguments);
+  stack.insert(stack.end(), std::make_move_iterator(results.begin()), std::make_move_iterator(results.end()));
   facts.later.fetch_add(1, std::memory_order_relaxed);
   const ActivityScope activity([&] { return label_of(op); });
-  launch_later(card, [task = std::move(task)] { task->run(); });
+  launch_later(card, [task] { task->run(); });
 }
 
 void run_on_card_memory(const c10::OperatorHandle& op, c10::DispatchKey key, Stack& stack) {

@@ -3,6 +3,8 @@
 #   make train      a small GPT, trained with DDP on two virtual cards (about a minute)
 #   make test       the whole test suite (SANITIZED=1: without the native tests that make sanitize SHORT=1 has run)
 #   make test-cuda  the tests of cards and ranks, on cards that pose as CUDA (SHORT=1: some of them, TESTS=: these files)
+#   make test-blocking  the tests of cards, in pose too, with operators that run at their calls (VDEV_LAUNCH=blocking;
+#                   SHORT=1: some of them)
 #   make build      rebuild the compiled module after a change in C++ (seconds, for one file)
 #   make wheel      a wheel and a source distribution, in dist/
 #   make conformance  PyTorch's own suite of torch.distributed against vccl (about twenty minutes)
@@ -35,7 +37,7 @@ COMPILE := cmake --build $(BUILD) $(if $(MAKE_TERMOUT),,| sed -u '/^\[[0-9]*[1-9
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
-.PHONY: install build wheel test test-cuda conformance frameworks train bench bench-check tune lint format sanitize clean
+.PHONY: install build wheel test test-cuda test-blocking conformance frameworks train bench bench-check tune lint format sanitize clean
 
 install: $(VENV)/.vccl
 
@@ -74,6 +76,12 @@ test: build
 # tests/pose/run.py writes the tests anew for "cuda", into build/cuda.
 test-cuda: build
 	python tests/pose/run.py --numprocesses $(WORKERS) $(if $(SHORT),--short) $(TESTS)
+
+# Tests with the mark `asynchronous` are skipped there.
+BLOCKING_SHORT := $(addprefix tests/device/test_,copy.py graphs_of_operators.py nn.py streams.py stress_of_streams.py)
+test-blocking: build
+	VDEV_LAUNCH=blocking python -m pytest --numprocesses $(WORKERS) --dist loadfile \
+		$(if $(SHORT),$(BLOCKING_SHORT),tests/device tests/pose)
 
 # Ends with an error if the outcome is not the one in tests/conformance/expected.toml.
 conformance: build

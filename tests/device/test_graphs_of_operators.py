@@ -128,6 +128,7 @@ def test_copies_of_a_card():
     assert torch.equal(result.cpu(), x.cpu().t().double() + 1)
 
 
+@pytest.mark.asynchronous  # otherwise the copy is refused because it waits
 def test_a_copy_to_a_card_outside_of_the_capture_is_refused():
     x, other = torch.zeros(3, device="vdev:0"), torch.zeros(3, device="vdev:1")
     with (

@@ -22,8 +22,6 @@ namespace vccl {
 
 namespace {
 
-constexpr std::size_t kBlockBytes = 128 * 1024;
-
 class HierarchicalAllReduce {
  public:
   HierarchicalAllReduce(Communicator& communicator, const Call& call)
@@ -36,7 +34,8 @@ class HierarchicalAllReduce {
         reduction_(*find_reduction(call.dtype, call.op)),
         divisor_(scalar_of(call, communicator.size())),
         share_(even_chunk(call.count, element_, peers_.own(), ranks_)),
-        schedule_(share_.count, hosts_.size(), element_, kBlockBytes * element_ / reduction_.partial_size),
+        schedule_(share_.count, hosts_.size(), element_,
+                  ring_block_bytes(communicator) * element_ / reduction_.partial_size),
         inputs_(ranks_),
         outputs_(ranks_) {
     for (int peer = 0; peer < ranks_; ++peer) {

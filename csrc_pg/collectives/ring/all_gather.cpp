@@ -10,10 +10,6 @@
 
 namespace vccl {
 
-namespace {
-constexpr std::size_t kBlockBytes = 128 * 1024;
-}
-
 void ring_all_gather(Communicator& communicator, const Call& call) {
   const int size = communicator.size(), position = communicator.ring_position();
   const Chunks chunks(call.output_counts, call.count, size);
@@ -28,7 +24,7 @@ void ring_all_gather(Communicator& communicator, const Call& call) {
   auto& right = communicator.right();
   auto& left = communicator.left();
 
-  const RingSchedule schedule(chunks.longest(), 1, element, kBlockBytes);
+  const RingSchedule schedule(chunks.longest(), 1, element, ring_block_bytes(communicator));
   // Returns where a block of the chunk of another position lies, and its length. The position is `behind`
   // before ours; chunks lie in the order of ranks.
   const auto block_at = [&](RingSchedule::Transfer transfer, int behind, std::size_t& bytes) {

@@ -16,8 +16,6 @@ namespace vccl {
 
 namespace {
 
-constexpr std::size_t kBlockBytes = 128 * 1024;
-
 class RingAllToAll {
  public:
   RingAllToAll(Communicator& communicator, const Call& call)
@@ -28,7 +26,7 @@ class RingAllToAll {
         input_(static_cast<const std::byte*>(call.input)),
         output_(static_cast<std::byte*>(call.output)),
         splits_(communicator, call),
-        schedule_(splits_.longest(), 1, element_, kBlockBytes) {
+        schedule_(splits_.longest(), 1, element_, ring_block_bytes(communicator)) {
     for (int distance = 1; distance < size_; ++distance)
       for (int hop = 0; hop < distance; ++hop) steps_.push_back({distance, hop});
   }

@@ -12,10 +12,6 @@
 
 namespace vccl {
 
-namespace {
-constexpr std::size_t kBlockBytes = 128 * 1024;
-}
-
 void ring_reduce_scatter(Communicator& communicator, const Call& call) {
   const int size = communicator.size(), position = communicator.ring_position();
   const Chunks chunks(call.input_counts, call.count, size);
@@ -28,7 +24,8 @@ void ring_reduce_scatter(Communicator& communicator, const Call& call) {
   }
   const std::size_t element = size_of(call.dtype);
   ChainReduction chain(communicator, call, Partials::in_slots);
-  const RingSchedule schedule(chunks.longest(), 1, element, chain.block_bytes(kBlockBytes));
+  const RingSchedule schedule(chunks.longest(), 1, element,
+                              chain.block_bytes(ring_block_bytes(communicator)));
   const auto chunk_before = [&](int behind) {
     return communicator.ring_rank((position - behind + 2 * size) % size);
   };

@@ -256,9 +256,10 @@ bool ProcessGroupVccl::is_captured(c10::Device device) {
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::capture(Request request, DeviceCommunicator& where,
                                                     std::vector<CollectivePlan> plans) {
   const auto sequence = ++sequence_;
-  auto task = std::make_shared<const CapturedCollective>(
-      where.communicator(), request.name, std::move(plans), request.timeout, failures_on(request.device),
-      label_of({&request, 1}, request.name, labelled(sequence)));
+  auto task = std::make_shared<const CapturedCollective>(where.communicator(), request.name, std::move(plans),
+                                                         request.timeout, failures_on(request.device));
+  const vdev::ActivityScope activity(
+      [&] { return label_of({&request, 1}, request.name, labelled(sequence)); });
   vdev::Task body = [task = std::move(task)] { task->run(); };
   if (!request.async) {
     where.capture_on_current_stream(std::move(body));

@@ -62,6 +62,17 @@ def test_times_of_two_hosts_are_moved_to_one_clock():
     )
 
 
+def test_times_are_compared_to_the_nanosecond():
+    """Nanoseconds since 1970 do not fit into a float."""
+    here, there = on_host(0, "a", reduced(100, 0.01, 1)), on_host(1, "b", reduced(100.005, 0.01, 1))
+    for one in (here, there):
+        one["baseTimeNanoseconds"] = 1_790_857_026_000_000_001
+    there["baseTimeNanoseconds"] += 3
+    merged = merge([here, there])
+    ours, theirs = (event for event in merged["traceEvents"] if event["name"] == "all_reduce")
+    assert theirs["ts"] == pytest.approx(ours["ts"], abs=1e-6)
+
+
 def test_collectives_that_tell_nothing_are_left_out():
     uneven = [reduced(0, 1, 3, "all_to_all_single"), reduced(0, 1, 4, "broadcast")]
     replayed = [reduced(5, 1, 7), reduced(9, 1, 7)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Trace = dict[str, Any]
-_Spans = dict[tuple[Any, ...], tuple[float, float]]
+_Spans = dict[tuple[Any, ...], tuple[int, int]]
 
 # Every rank's part depends on every other's. In pose they have NCCL's names.
 _MUTUAL = {
@@ -98,10 +98,11 @@ def _spans_of(trace: Trace) -> _Spans:
         if args.get("Collective name") not in _MUTUAL or not args.get("bytes"):
             continue
         key = tuple(args.get(part) for part in _KEY)
-        begin = trace["baseTimeNanoseconds"] + event["ts"] * 1000
+        # In whole numbers, because a float holds nanoseconds since 1970 only to 256 of them.
+        begin = trace["baseTimeNanoseconds"] + round(event["ts"] * 1000)
         # A graph's collective has one number in all replays.
         again |= {key} & spans.keys()
-        spans[key] = begin, begin + event["dur"] * 1000
+        spans[key] = begin, begin + round(event["dur"] * 1000)
     return {key: span for key, span in spans.items() if key not in again}
 
 

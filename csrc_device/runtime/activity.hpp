@@ -83,13 +83,17 @@ inline bool is_recording() noexcept {
   return recording_under_way.load(std::memory_order_relaxed) != 0;
 }
 
+/// The number of those that want labels: the recording, and each capture of streams, because a graph may be
+/// replayed while activity is recorded. Relaxed, as `recording_under_way` is.
+inline std::atomic<int> labels_wanted{0};
+
 /// Labels, for as long as it lives, what the calling thread enqueues or runs. The innermost label counts.
-/// `make` returns the ActivityLabel, and is called only while activity is recorded.
+/// `make` returns the ActivityLabel, and is called only while somebody wants labels.
 class ActivityScope {
  public:
   template <class Make>
   explicit ActivityScope(const Make& make) {
-    if (is_recording()) [[unlikely]] {
+    if (labels_wanted.load(std::memory_order_relaxed) != 0) [[unlikely]] {
       open(make());
     }
   }
@@ -105,11 +109,15 @@ class ActivityScope {
   void open(ActivityLabel label);
   void close() noexcept;
   friend std::unique_ptr<Launch> make_launch(const std::shared_ptr<const Lane>& lane);
+  friend ActivityLabel current_label();
 
   std::optional<ActivityLabel> label_;
   std::int64_t begin_ = 0;
   const ActivityScope* outer_ = nullptr;
 };
+
+/// Returns the innermost label of the calling thread, or an empty one.
+ActivityLabel current_label();
 
 /// Returns what the calling thread launches now on `lane`, under the innermost label. Call this only while
 /// activity is recorded.

@@ -61,6 +61,7 @@ std::shared_ptr<Capture> Capture::begin(const std::shared_ptr<Stream>& stream, C
   std::lock_guard lock(all.mutex);
   all.captures.push_back(capture);
   all.count.fetch_add(1, std::memory_order_relaxed);
+  labels_wanted.fetch_add(1, std::memory_order_relaxed);
   return capture;
 }
 
@@ -71,6 +72,7 @@ void Capture::leave_all() {
   auto& all = captures_under_way();
   std::lock_guard lock(all.mutex);
   all.count.fetch_sub(1, std::memory_order_relaxed);
+  labels_wanted.fetch_sub(1, std::memory_order_relaxed);
   std::erase_if(all.captures, [this](const auto& other) {
     const auto held = other.lock();
     return !held || held.get() == this;
@@ -149,7 +151,7 @@ bool Capture::add(const Queue& queue, Task& task) {
   if (ended_ || found == queues_.end()) return false;
   auto& last = found->second.last;
   const auto number = static_cast<std::uint32_t>(tasks_.size());
-  tasks_.push_back({std::move(task), std::move(last), queue.name()});
+  tasks_.push_back({std::move(task), std::move(last), queue.name(), current_label()});
   last = {number};
   return true;
 }

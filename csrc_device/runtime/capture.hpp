@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "csrc_device/runtime/activity.hpp"
 #include "csrc_device/runtime/event.hpp"
 #include "csrc_device/runtime/memory/caching_allocator.hpp"
 #include "csrc_device/runtime/stream.hpp"
@@ -76,6 +77,7 @@ struct CapturedTask {
   Task task;
   std::vector<std::uint32_t> after;
   std::string stream;
+  ActivityLabel label;  // for the profiler of a replay
 };
 
 /// Records what the captured streams are given. A stream that waits for an event of the capture joins it. The

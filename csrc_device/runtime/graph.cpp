@@ -34,7 +34,10 @@ Graph::Graph(std::vector<CapturedTask> tasks, std::vector<std::shared_ptr<Replay
 // overlap between the captured streams: the tasks of a graph run one at a time, whereas eager streams have a
 // worker each. On as many cores as ranks, which is how cards are used, there is no core for a second worker.
 void Graph::run() const {
-  for (const auto& captured : tasks_) captured.task();
+  for (const auto& captured : tasks_) {
+    const auto activity = ActivityRun::part([&] { return captured.label; });
+    captured.task();
+  }
 }
 
 void Graph::replay(Stream& stream, Task begin) {

@@ -7,7 +7,6 @@
 namespace vccl {
 
 void CapturedCollective::run() const {
-  const auto activity = vdev::ActivityRun::part([this] { return label_; });
   const auto communicator = communicator_.lock();
   if (communicator) {
     run_plans(*communicator, name_, plans_, timeout_, failures_);

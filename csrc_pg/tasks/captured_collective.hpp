@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "csrc_device/runtime/activity.hpp"
 #include "csrc_device/runtime/failure.hpp"
 #include "csrc_pg/tasks/collective_plan.hpp"
 
@@ -19,13 +18,12 @@ class CapturedCollective {
  public:
   CapturedCollective(const std::shared_ptr<Communicator>& communicator, std::string name,
                      std::vector<CollectivePlan> plans, Milliseconds timeout,
-                     std::shared_ptr<vdev::FailureOwner> failures, vdev::ActivityLabel label)
+                     std::shared_ptr<vdev::FailureOwner> failures)
       : communicator_(communicator),
         name_(std::move(name)),
         plans_(std::move(plans)),
         timeout_(timeout),
-        failures_(std::move(failures)),
-        label_(std::move(label)) {}
+        failures_(std::move(failures)) {}
 
   void run() const;
 
@@ -35,7 +33,6 @@ class CapturedCollective {
   const std::vector<CollectivePlan> plans_;  // keep their memory
   const Milliseconds timeout_;
   const std::shared_ptr<vdev::FailureOwner> failures_;
-  const vdev::ActivityLabel label_;  // of each run
 };
 
 }  // namespace vccl

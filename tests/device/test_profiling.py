@@ -185,7 +185,7 @@ def test_several_cards_are_in_one_trace(tmp_path):
     assert {0, 1} <= {card["id"] for card in trace.content["deviceProperties"]}
 
 
-def test_a_replay_is_one_run(tmp_path):
+def test_a_replay_is_one_run_with_its_tasks_in_it(tmp_path):
     x = torch.ones(16, device="vdev")
     stream = torch.Stream(device="vdev")
     graph = torch.accelerator.Graph()
@@ -197,9 +197,11 @@ def test_a_replay_is_one_run(tmp_path):
     with profiled(tmp_path) as found:
         graph.replay()
     trace, _ = found
-    (run,) = trace.runs()
-    assert run.name == "graph replay"
-    ((launch, _),) = trace.arrows()
+    replay, copy = trace.runs()
+    assert replay.name == "graph replay" and replay.encloses(copy) and replay.lane == copy.lane
+    assert copy.name == "Memcpy HtoD (Pinned -> Device)" and copy.args["bytes"] == 64
+    ((launch, run),) = trace.arrows()
+    assert run == replay
     assert launch.name == f"{x.device.type}GraphLaunch"
 
 

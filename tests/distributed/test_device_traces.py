@@ -146,7 +146,8 @@ def assert_together(merged: Trace) -> list[Slice]:
             by_rank[run.args["Rank"]].append(run)
     for ours, theirs in zip(*by_rank, strict=True):
         assert ours.args["Seq"] == theirs.args["Seq"]
-        assert max(ours.begin, theirs.begin) <= min(ours.end, theirs.end) + 2  # ns, which JSON rounds
+        # Each trace's clock is read to some ten ns, which is less than a collective takes.
+        assert max(ours.begin, theirs.begin) <= min(ours.end, theirs.end) + 500
     return by_rank[0]
 
 

@@ -18,6 +18,7 @@ std::uint64_t ActivityRecorder::start(std::size_t most) {
   static std::atomic<std::uint64_t> next{1};
   Recorded given_up;  // destroyed without the lock
   std::lock_guard lock(mutex_);
+  if (under_way_ == 0) labels_wanted.fetch_add(1, std::memory_order_relaxed);
   under_way_ = next.fetch_add(1, std::memory_order_relaxed);  // nothing is published with the number
   most_ = most;
   std::swap(given_up, recorded_);
@@ -30,6 +31,7 @@ Recorded ActivityRecorder::stop(std::uint64_t recording) {
   std::lock_guard lock(mutex_);
   if (recording == 0 || recording != under_way_) return {};
   under_way_ = 0;
+  labels_wanted.fetch_sub(1, std::memory_order_relaxed);
   outermost_ = nullptr;
   recording_under_way.store(0, std::memory_order_relaxed);
   return std::exchange(recorded_, {});

@@ -58,6 +58,10 @@ void ActivityScope::close() noexcept {
   innermost_scope = outer_;
 }
 
+ActivityLabel current_label() {
+  return innermost_scope != nullptr ? *innermost_scope->label_ : ActivityLabel{};
+}
+
 std::unique_ptr<Launch> make_launch(const std::shared_ptr<const Lane>& lane) {
   auto launch = std::make_unique<Launch>();
   auto& open = open_on_thread();

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "csrc_device/runtime/activity.hpp"
+#include "csrc_device/runtime/capture.hpp"
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/graph.hpp"
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/runtime/stream.hpp"
 #include "tests/native/check.hpp"
@@ -165,6 +167,32 @@ TEST(tasks_that_do_not_run_are_not_recorded_and_those_that_throw_are) {
   stream->synchronize();
   const std::vector<std::string> wanted{"throws", "skipped"};  // the latter is the task with the gate
   CHECK(names(vdev::stop_recording(recording)) == wanted);
+}
+
+TEST(a_replay_shows_the_labels_that_its_tasks_had_in_the_capture) {
+  auto stream = make_stream();
+  const auto capture =
+      vdev::Capture::begin(stream, vdev::CaptureMode::kThreadLocal, vdev::new_private_pool());
+  {
+    const ActivityScope scope([] { return labelled("captured"); });
+    stream->enqueue([] {});
+  }
+  stream->enqueue([] {});
+  const auto graph = capture->end();
+  CHECK_EQ(vdev::labels_wanted.load(), 0);
+  graph->replay(*stream, nullptr);
+  stream->synchronize();
+  const auto recording = vdev::start_recording(kMost);
+  CHECK_EQ(vdev::labels_wanted.load(), 1);
+  graph->replay(*stream, nullptr);
+  stream->synchronize();
+  const auto recorded = vdev::stop_recording(recording);
+  CHECK_EQ(vdev::labels_wanted.load(), 0);
+  const std::vector<std::string> wanted{"captured", "", "graph replay"};
+  CHECK(names(recorded) == wanted);
+  CHECK(recorded.activities[0].launch->is_part && recorded.activities[1].launch->is_part);
+  CHECK(recorded.activities[2].begin <= recorded.activities[0].begin);
+  CHECK(recorded.activities[1].end <= recorded.activities[2].end);
 }
 
 TEST(what_is_no_task_can_be_recorded) {

@@ -70,6 +70,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   bool initialized() override { return any_card_used(); }
 
   void emptyCache(c10::MempoolId_t) override {
+    WithoutGil no_gil;  // this waits for streams
     for_used_cards([](Card& card) { card.allocator().empty_cache(); });
   }
 

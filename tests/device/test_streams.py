@@ -217,12 +217,20 @@ def test_a_waiting_stream_inherits_the_error():
 def test_waiting_lets_other_threads_run(gate):
     """Every wait releases the GIL: the thread that opens the gate would never run otherwise."""
     stream = torch.vdev.Stream()
+    with torch.vdev.stream(stream):
+        memory = [torch.empty(30 << 20, device="vdev")]
+
+    def give_memory_back():
+        memory.clear()  # the stream may still use it
+        torch.vdev.empty_cache()
+
     waits = [
         stream.synchronize,
         torch.vdev.synchronize,
         torch.accelerator.synchronize,
         lambda: stream.record_event().synchronize(),
         lambda: torch.empty(1, device="vdev").fill_(1).item(),
+        give_memory_back,
     ]
     for wait in waits:
         gate.opened.clear()

@@ -65,7 +65,7 @@ STABLE = re.compile(
     r"|ATen/core/(Generator|List|Tensor|ivalue|stack)\.h"
     r"|ATen/ops/\w+(?<!_native)(?<!_ops)\.h"
     r"|c10/core/(Allocator|CPUAllocator|Device|DeviceGuard|ScalarType|Storage|Stream|StreamGuard)\.h"
-    r"|c10/util/(Exception|FunctionRef|SmallVector)\.h"
+    r"|c10/util/(ArrayRef|Exception|FunctionRef|SmallVector)\.h"
     r"|torch/(library|version)\.h"
 )
 

@@ -26,7 +26,9 @@
 //
 // Tensors and operators:
 // - <ATen/EmptyTensor.h>: makes tensors over an allocator, and tells how many bytes a shape takes.
+// - <ATen/MemoryOverlap.h>: refuses copies between tensors that overlap.
 // - <ATen/SparseTensorImpl.h>: the indices and values of a COO tensor.
+// - <ATen/core/enum_tag.h>: the tags of operators whose results depend on elements.
 // - <ATen/core/LegacyTypeDispatch.h>: at::AutoDispatchBelowAutograd.
 // - <ATen/native/DispatchStub.h>: the tables of kernels by device type.
 // - <ATen/native/Resize.h>: checks of set_().
@@ -38,6 +40,9 @@
 // - <ATen/ops/*_native.h>: kernels of torch that are registered for the device as they are, or are called
 // directly.
 // - <ATen/ops/*_ops.h>: at::_ops, which calls one overload with the types of its schema.
+// - <c10/core/AutogradState.h>: grad mode and inference mode of a thread, which a task takes over.
+// - <c10/core/InferenceMode.h>: whether inference mode is on.
+// - <c10/core/DispatchKeySet.h>: the keys that are included and excluded by default.
 // - <c10/core/GradMode.h>: whether gradients are recorded, which decides whether the CPU uses oneDNN.
 // - <c10/core/DispatchKey.h>: the keys of CUDA and of the device that is not built in.
 // - <c10/core/StorageImpl.h>: the count of references of a storage that two tensors share.

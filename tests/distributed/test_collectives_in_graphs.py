@@ -39,6 +39,7 @@ def all_reduces(rank, async_op):
         assert data.back.tolist() == [3.0 * step] * 1000
     # Eager calls and replays have one order, on whatever streams.
     eager = torch.ones(3, device="vdev")
+    torch.vdev.synchronize()
     with torch.vdev.stream(torch.vdev.Stream()):
         dist.all_reduce(eager, async_op=True)
         graph.replay()

@@ -350,6 +350,7 @@ def probe_comm_keeps_the_order_of_streams():
     with Gate(streams[1]) as gate:
         threading.Timer(0.1, gate.open).start()
         _, part = torch.cuda.comm.scatter(x, [0, 1], streams=streams)
+        streams[1].synchronize()
         assert gate.opened.is_set()  # the copy came after what its stream held
     assert part.tolist() == [1] * 2
 

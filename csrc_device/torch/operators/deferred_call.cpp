@@ -1,6 +1,5 @@
 #include "csrc_device/torch/operators/deferred_call.hpp"
 
-#include <ATen/native/Copy.h>
 #include <ATen/ops/copy_native.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>

@@ -91,6 +91,13 @@ def lazy_init() -> None:
 def shutdown() -> None:
     """Drops what is queued on the cards, and ends their threads within a bounded time."""
 
+def drain_cards() -> None:
+    """Blocks until what the program's streams hold has run, on every card that was used.
+
+    Raises nothing that the tasks have raised. A stream that is captured is left out, and a call inside a task
+    does nothing.
+    """
+
 def synchronize(index: int, /) -> None:
     """Blocks until the tasks on all streams of a card have run.
 

@@ -35,8 +35,10 @@ in a capture.
 - **Memory.** Results are allocated at the call. What a kernel allocates besides comes from a pool of the
   stream. A task keeps no tensor of the program: memory that is freed is reused in the order of the stream,
   and another stream that uses it needs `record_stream()`, as on a GPU.
-- **State of the thread.** Autocast, grad mode and inference mode of the call count, and so does
-  `torch.get_num_threads()`. Nothing of the thread that runs the task does.
+- **State of the thread.** Autocast, grad mode and inference mode of the call count, and so do
+  `torch.get_num_threads()` and `torch.set_flush_denormal()`. Nothing of the thread that runs the task does.
+- **Switches of the process.** The default dtype, the deterministic mode and oneDNN's settings change when the
+  queued tasks have run ([torch.md](torch.md)).
 - **Errors.** What can be seen in the arguments is raised at the call. What a kernel finds in the elements,
   such as an index that is out of range, is the stream's error: the next synchronisation raises it with the
   operator's name, and tasks in between are skipped. `VDEV_LAUNCH_TRACE=1` adds the line of the call. The

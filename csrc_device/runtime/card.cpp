@@ -160,14 +160,16 @@ void Card::synchronize() {
   for (auto& stream : streams) stream->queue()->raise(epoch);
 }
 
-void Card::drain_program_streams() {
+void Card::drain_program_streams(Captured captured) {
   std::vector<std::shared_ptr<Stream>> streams{impl_->default_stream};
   {
     std::lock_guard lock(impl_->mutex);
     std::copy_if(impl_->pool.begin(), impl_->pool.end(), std::back_inserter(streams),
                  [](const auto& stream) { return stream != nullptr; });
   }
-  for (auto& stream : streams) stream->drain();
+  for (auto& stream : streams) {
+    if (captured == Captured::refuses || !stream->queue()->capture()) stream->drain();
+  }
 }
 
 /// Holds the cards made so far. It is never destroyed, because streams and tensors of static objects outlive

@@ -24,6 +24,9 @@ struct CardProperties {
   int physical_index = 0;            // the card's number without VDEV_VISIBLE_DEVICES
 };
 
+/// Says what a drain does with a stream that is captured.
+enum class Captured : std::uint8_t { refuses, is_left_out };
+
 /// Represents one card: its memory, its allocator and its streams. A card is made at its first use and not
 /// destroyed before the process exits.
 class Card {
@@ -48,8 +51,9 @@ class Card {
   void synchronize();
   /// Drains the default stream and the pool's, which are the streams that a program enqueues work on, and
   /// raises nothing. Streams of new_stream() go on: their tasks, such as collectives, may wait for what the
-  /// caller is about to do, and what the program waits for there is in its own streams, too.
-  void drain_program_streams();
+  /// caller is about to do, and what the program waits for there is in its own streams, too. A stream that is
+  /// captured refuses, or is left out.
+  void drain_program_streams(Captured captured = Captured::refuses);
 
  private:
   friend class Cards;

@@ -198,3 +198,67 @@ def test_blocking(run_python):
     )
     failed = run_python("import torch; torch.ones(3, device='vdev')", check=False, VDEV_LAUNCH="later")
     assert failed.returncode != 0 and "VDEV_LAUNCH" in failed.stderr and "async or blocking" in failed.stderr
+
+
+@pytest.fixture
+def restored():
+    """Puts the switches back that a test changes."""
+    yield
+    torch.set_default_dtype(torch.float32)
+    torch.use_deterministic_algorithms(False)
+    torch.backends.mkldnn.enabled = True
+
+
+@pytest.mark.parametrize(
+    ("switch", "holds"),
+    [
+        (lambda: torch.set_default_dtype(torch.float64), lambda: torch.get_default_dtype() is torch.float64),
+        (
+            lambda: torch.use_deterministic_algorithms(True),
+            lambda: torch.are_deterministic_algorithms_enabled(),
+        ),
+        (lambda: torch.backends.mkldnn.set_flags(False), lambda: not torch.backends.mkldnn.enabled),
+        (lambda: setattr(torch.backends.mkldnn, "enabled", False), lambda: not torch.backends.mkldnn.enabled),
+    ],
+    ids=["default_dtype", "deterministic", "mkldnn", "mkldnn_property"],
+)
+def test_a_switch_changes_when_the_streams_have_drained(gate, restored, switch, holds):
+    x = torch.full((4,), 6, device="vdev")
+    known(lambda: x / x)
+    side, seen = torch.vdev.Stream(), []
+    gate.close(side)
+    torch.vdev.current_stream().wait_stream(side)
+    with torch.vdev.stream(side):
+        torch.vdev._launch_host_func(lambda: seen.append(holds()))
+    y = x / 4
+    threading.Timer(0.05, gate.open).start()
+    switch()
+    assert seen == [False] and holds()
+    assert y.dtype == torch.float32 and y.tolist() == [1.5] * 4
+    assert (x / 4).dtype == torch.get_default_dtype()
+
+
+def test_a_switch_leaves_captures_and_tasks_alone(restored):
+    x = torch.ones(4, device="vdev")
+    known(lambda: x + 1)
+    graph = torch.vdev.VDEVGraph()
+    with torch.vdev.graph(graph):
+        y = x + 1
+        torch.use_deterministic_algorithms(True)
+    torch.vdev._launch_host_func(lambda: torch.set_default_dtype(torch.float64))
+    graph.replay()
+    assert y.tolist() == [2] * 4 and torch.get_default_dtype() == torch.float64
+
+
+def test_denormal_numbers_are_flushed_as_at_the_call(held):
+    x = torch.empty(4, dtype=torch.float64, device="vdev").fill_(1e-310)
+    if not torch.set_flush_denormal(True):
+        pytest.skip("the processor cannot flush denormal numbers")
+    try:
+        flushed = x * 1
+    finally:
+        torch.set_flush_denormal(False)
+    kept = x * 1
+    held.open()
+    assert kept.tolist() == [1e-310] * 4
+    assert flushed.tolist() == [0] * 4

@@ -94,3 +94,25 @@ def test_hole_of_flex_attention():
     x = torch.ones(1, 1, 16, 16, device="vdev")
     with unpatched("flex_attention"), pytest.raises(ValueError, match="only supported on CUDA, CPU"):
         flex_attention.flex_attention(x, x, x)
+
+
+@pytest.mark.asynchronous
+def test_hole_of_switches(gate):
+    x, index, source = (
+        torch.zeros(4, device="vdev"),
+        torch.tensor([2]).to("vdev"),
+        torch.ones(1, device="vdev"),
+    )
+    for _ in range(2):
+        x.put_(index, source)
+    torch.vdev.synchronize()
+    gate.close(torch.vdev.current_stream())
+    x.put_(index, source)
+    with unpatched("switches"):
+        torch.use_deterministic_algorithms(True)
+        gate.open()
+        try:
+            with pytest.raises(RuntimeError, match="put_ does not have a deterministic implementation"):
+                torch.vdev.synchronize()
+        finally:
+            torch.use_deterministic_algorithms(False)

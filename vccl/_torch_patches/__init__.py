@@ -12,6 +12,7 @@ from vccl._torch_patches.registry import Patch
 # In the order in which they are applied. Several replace the same function, and the last one is called first.
 DEVICE_PATCHES = (
     "dlpack_device",
+    "switches",
     "process_sharing",
     "inductor",
     "inductor_fallback",

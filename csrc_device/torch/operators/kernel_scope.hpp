@@ -15,7 +15,8 @@ struct LaunchState {
   /// Takes the state of the calling thread.
   LaunchState();
   bool grad_mode, inference_mode;
-  int threads;  // that a kernel may use
+  int threads;         // that a kernel may use
+  unsigned denormals;  // the bits of torch.set_flush_denormal(), where the processor has them
 };
 
 /// Lets kernels call further operators on the CPU tensors that they are shown: autograd does not record these

@@ -101,9 +101,13 @@ def _cuda_init() -> None:
     if _cuda_isInBadFork():
         _C.lazy_init()  # raises
     if _C.device_count() == 0:
-        raise RuntimeError(
-            "No CUDA GPUs are available: VDEV_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES hides all cards"
-        )
+        try:
+            _C.check_device(0)
+        except RuntimeError as error:
+            raise RuntimeError(
+                "No CUDA GPUs are available: VDEV_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES hides all cards, "
+                f"or the value of a variable is wrong. {error}"
+            ) from None
     torch.cuda.default_generators = tuple(  # type: ignore[assignment]
         _C.default_generator(index) for index in range(_C.device_count())
     )

@@ -238,15 +238,17 @@ void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>&
   }
   if (right_index < 0 || left_index_ < 0) {
     remote_ = std::make_unique<RemoteLinks>(group_, operation_, *failures_);
+  }
+  if (across) across_ = std::make_unique<RemoteHostRing>(group_, operation_, *failures_, remote_.get());
+  if (remote_ || across_) {
     failures_->set_links([this] { each_link(&RemoteLinks::pump); },
                          [this] { each_link(&RemoteLinks::spread_failure); });
+  }
+  if (remote_) {
     remote_->connect(meeting, left_index_ < 0 ? left : -1, right_index < 0 ? right : -1, address(),
                      environment.link_security);
   }
-  if (across) {
-    across_ = std::make_unique<RemoteHostRing>(group_, operation_, *failures_, remote_.get());
-    failures_->set_links([this] { each_link(&RemoteLinks::pump); },
-                         [this] { each_link(&RemoteLinks::spread_failure); });
+  if (across_) {
     across_->connect(ring_, meeting, address(), environment.link_security);
   }
   if (host_count() > 1) {

@@ -21,16 +21,17 @@ and what its results look like is remembered. Every later call with such argumen
 arguments that are no tensors belong to what is remembered, unless they are numbers that only take part in
 the arithmetic.
 
-If waiting for the stream would mean to wait for other threads (a collective, a host function, another
+If waiting for the stream would mean waiting for other threads (a collective, a host function, another
 stream), or if the stream is captured into a graph, the first call does not wait. Its kernel runs at once on
 zeros of the same sizes, which tells what the results look like (a rehearsal), and the call becomes a task.
 A rehearsal uses up to 64 MiB of ordinary memory; with larger arguments the first call waits, or is refused
 in a capture.
 
-- **Who runs a task.** The thread that waits for the stream. The stream's worker does if a core is free
-  (more cores than ranks times `torch.get_num_threads()`) and tasks have been queued for 0.3 ms, and
-  otherwise if nobody waits for some milliseconds. Streams of collectives that wait for the operators run
-  them as well. At most 1,024 tasks are queued; then the host runs some.
+- **Who runs a task.** The thread that waits for the stream runs its tasks. The worker of the stream runs them
+  if a core is free (more cores than ranks times `torch.get_num_threads()`) and tasks have been queued for
+  0.3 ms. The worker also runs them if nobody has waited for some milliseconds. A thread that runs a
+  collective also runs the operators that the collective waits for. At most 1,024 tasks are queued; then the
+  host runs some.
 - **Bits.** The same kernels run as with `VDEV_LAUNCH=blocking`, in the same order, so results are the same.
 - **Memory.** Results are allocated at the call. What a kernel allocates besides comes from a pool of the
   stream. A task keeps no tensor of the program: memory that is freed is reused in the order of the stream,
@@ -42,17 +43,26 @@ in a capture.
 - **Errors.** What can be seen in the arguments is raised at the call. What a kernel finds in the elements,
   such as an index that is out of range, is the stream's error: the next synchronisation raises it with the
   operator's name, and tasks in between are skipped. `VDEV_LAUNCH_TRACE=1` adds the line of the call. The
-  card can be used afterwards.
+  card can be used afterwards, unless `VDEV_STRICT=1` is set. Results
+  of the failed call and of the skipped ones then hold undefined values.
 - **Failed collectives.** An operator that is queued when a collective fails does not run if it reads what
   the collective should have written. Its results then raise the failure when they are read
   ([errors.md](errors.md)). Operators that are called later raise it at the call.
 
 ## Operators that run at their call
 
-A call runs at once, when the stream has drained, with `VDEV_LAUNCH=blocking` or `VDEV_LAUNCH_BLOCKING=1`,
-inside a host function, with sparse or quantized tensors or indices of Booleans, if a result is a view of an
-argument or `out=` is resized, and while memory holds the failure of a collective. The following operators
-always do, of those that the CPU has kernels for. `_C._launch_counts()` counts the calls of a program.
+A call waits until the stream has drained, and runs at once,
+
+- with `VDEV_LAUNCH=blocking` or `VDEV_LAUNCH_BLOCKING=1`,
+- inside a host function,
+- with sparse or quantized tensors, or with CPU tensors that have dimensions,
+- with Booleans as indices,
+- if a result is a view of an argument, or if `out=` is resized,
+- while memory holds the failure of a collective,
+- if it is a first call whose rehearsal fails, because the kernel refuses zeros or the arguments are wrong.
+
+The following operators always run at their call, of those that the CPU has kernels for. `_C._launch_counts()`
+counts the calls of a program.
 """
 
 

@@ -194,6 +194,7 @@ Environment parse_environment(const VariableLookup& lookup) {
                                                        : parse_memory(memory, result.machine_ranks);
   result.launch_async = parse_launch(lookup("VDEV_LAUNCH"));
   result.launch_trace = parse_flag("VDEV_LAUNCH_TRACE", lookup("VDEV_LAUNCH_TRACE"));
+  result.strict = parse_flag("VDEV_STRICT", lookup("VDEV_STRICT"));
   result.launch_blocking = parse_flag(blocking, lookup(blocking));
   result.profiler_activities = parse_profiler_activities(lookup("VDEV_PROFILER_ACTIVITIES"));
   if (const char* path = lookup("VDEV_FIRST_USE_FILE")) result.first_use_file = path;

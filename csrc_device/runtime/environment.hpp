@@ -40,6 +40,7 @@ struct Environment {
                            // (memory_limit.hpp).
   bool launch_async = true;   // VDEV_LAUNCH: async, or blocking, which runs every operator at its call
   bool launch_trace = false;  // VDEV_LAUNCH_TRACE: 1 makes errors of operators name the line that called them
+  bool strict = false;  // VDEV_STRICT: 1 makes an error that a kernel finds in elements final for its card
   bool launch_blocking = false;  // VDEV_LAUNCH_BLOCKING: 1 makes every enqueue synchronise. Cards that pose
                                  // as CUDA read CUDA_LAUNCH_BLOCKING where it is not set.
   int profiler_activities = 500'000;  // VDEV_PROFILER_ACTIVITIES: the most that one trace holds, 1 to 100

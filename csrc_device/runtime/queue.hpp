@@ -99,7 +99,10 @@ class Queue : public std::enable_shared_from_this<Queue> {
   /// for other queues, or for tasks that need a thread of their own.
   bool would_block() const { return blockers_.load(std::memory_order_relaxed) != 0; }
   /// Returns the number of items that have not finished.
-  std::uint64_t length() const { return last() - finished_.load(std::memory_order_acquire); }
+  std::uint64_t length() const {
+    const std::uint64_t finished = finished_.load(std::memory_order_acquire);  // comes first: last() grows
+    return last() - finished;
+  }
   /// Wakes the worker, or starts it, if items are queued that nobody runs. Call this before polling, or
   /// before a wait that does not help.
   void nudge();
@@ -117,6 +120,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   bool running_here() const noexcept;
   /// Returns true inside a task of any queue.
   static bool inside_task() noexcept;
+  /// Returns true on the worker thread of any queue.
+  static bool on_worker() noexcept;
   /// Call this inside a task. Returns the queue that runs the task.
   static std::shared_ptr<Queue> running();
 
@@ -228,7 +233,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::atomic<std::size_t> blockers_{0};
   std::size_t urgent_ = 0;        // number of urgent items; waits are not urgent, because they can wait for a
                                   // helper
-  int deferred_ = 0;              // number of deferred tasks (Start::kByWaiter)
+  int deferred_ = 0;              // number of deferred tasks (kByWaiter and kSoon)
   std::int64_t deferred_at_ = 0;  // when deferred_ last became positive, in monotonic nanoseconds
   std::atomic<std::uint64_t> pushed_{0};
   std::atomic<std::uint64_t> finished_{0};

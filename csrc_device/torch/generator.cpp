@@ -172,8 +172,4 @@ at::Generator RandomDraw::generator() const {
   return at::make_generator<at::CPUGeneratorImpl>(seed_at(seed, offset + distance_));
 }
 
-at::Generator cpu_generator_for(const std::optional<at::Generator>& generator, int card, std::int64_t numel) {
-  return draw_for(generator, card, numel).generator();
-}
-
 }  // namespace vdev

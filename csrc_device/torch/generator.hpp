@@ -105,9 +105,4 @@ class RandomDraw {
 /// know.
 RandomDraw draw_for(const std::optional<at::Generator>& generator, int card, std::int64_t numel);
 
-/// Returns a CPU generator for one operator on `card` that draws about `numel` numbers. It is seeded from
-/// `generator`, which must be a vdev generator, or from the card's default one if none is given; that
-/// generator's offset moves on. Locks that generator.
-at::Generator cpu_generator_for(const std::optional<at::Generator>& generator, int card, std::int64_t numel);
-
 }  // namespace vdev

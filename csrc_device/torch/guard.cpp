@@ -9,6 +9,7 @@
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/errors.hpp"
+#include "csrc_device/torch/poisoned_cards.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace vdev {
@@ -174,6 +175,7 @@ void synchronize_card(int index) {
     return;
   }
   card(index).synchronize();
+  check_usable(index);
 }
 
 }  // namespace vdev

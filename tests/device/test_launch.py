@@ -262,3 +262,43 @@ def test_denormal_numbers_are_flushed_as_at_the_call(held):
     held.open()
     assert kept.tolist() == [1e-310] * 4
     assert flushed.tolist() == [0] * 4
+
+
+def test_strict(run_python):
+    result = run_python(
+        "import torch\n"
+        "table = torch.ones(3, 1, device='vdev')\n"
+        "index = torch.full((1,), 9, device='vdev')\n"
+        "torch.nn.functional.embedding(index, table)\n"
+        "for call in [torch.vdev.synchronize, torch.vdev.synchronize, table.cpu, lambda: table + 1] * 2:\n"
+        "    try:\n"
+        "        call()\n"
+        "    except RuntimeError as error:\n"
+        "        text = str(error)\n"
+        "        assert 'vdev error: device-side assert triggered' in text, text\n"
+        "        assert 'index out of range' in text and 'VDEV_STRICT=1' in text, text\n"
+        "        continue\n"
+        "    raise AssertionError(call)\n"
+        "print(torch.ones(2, device='vdev:1').sum().item())\n",
+        VDEV_STRICT="1",
+    )
+    assert result.stdout == "2.0\n"
+
+
+def test_no_value_is_another_value_than_minus_one(held):
+    _C._forget_calls()
+    x = torch.arange(6.0).view(2, 3)
+    y = x.to("vdev")
+    for _ in range(2):
+        results = [y.argmax(), y.argmax(-1), y.argmax(0), y.sum((0, 1)), y.sum((0,))]
+    held.open()
+    assert [result.tolist() for result in results] == [5, [2, 2], [1, 1, 1], 15, [3, 5, 7]]
+
+
+def test_a_call_that_is_refused_writes_nothing_on_the_host(held):
+    _C._forget_calls()
+    number, factor = torch.tensor(3.0), torch.empty((), device="vdev")
+    with pytest.raises(RuntimeError, match="same device"):
+        number.mul_(factor.fill_(2))
+    held.open()
+    assert number.item() == 3

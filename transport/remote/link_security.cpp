@@ -28,7 +28,7 @@ void check_link_security(LinkSecurity security, const Log& log) {
   if (crypto_api() || said.exchange(true, std::memory_order_relaxed)) return;
   log.always(
       base::text("libcrypto could not be loaded, so libzmq encrypts the data between hosts, which is as "
-                 "safe and several times slower. Install OpenSSL 3 (apt-get install libssl3), or name a "
+                 "safe and slower. Install OpenSSL 3 (apt-get install libssl3), or name a "
                  "libcrypto.so.3 in VCCL_CRYPTO_LIBRARY. Tried:",
                  tried_crypto_libraries()));
 }

@@ -72,7 +72,8 @@ const std::byte* RemoteInbox::take(std::size_t, std::size_t bytes) {
 
 const std::byte* RemoteInbox::take_committed(std::size_t bytes) {
   taken_ = link_.streams(bytes) ? &link_.streamed : &link_.blocks;
-  links_.until([&] { return !taken_->empty(); }, link_, "to send a block of");
+  links_.until([&] { return !taken_->empty() && (taken_ == &link_.blocks || links_.agrees(link_)); }, link_,
+               "to send a block of");
   const RemoteBlock& block = taken_->front();
   const CurrentOperation& operation = links_.operation();
   if (block.sequence != operation.sequence() || block.bytes.size() != bytes) {

@@ -74,8 +74,10 @@ void RemoteLinks::begin() {
   tell_releases();
   if (left_) send(*left_, message);
   if (right_) send(*right_, message);
-  // The announcement of a faster neighbour may have come already, and its first block too. Compare now,
-  // because otherwise that block could be taken before the signatures are compared.
+  begun_ = operation_.sequence();
+  // The announcement of a faster neighbour may have come already, and its first short block behind it.
+  // Compare now, because otherwise that block could be taken before the signatures are compared. Long blocks
+  // may overtake the announcement on a connection of their own, and wait for it (agrees()).
   std::lock_guard lock(mutex_);
   if (left_) compare_begins(*left_);
   if (right_) compare_begins(*right_);
@@ -219,6 +221,8 @@ void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
   const std::string& type = message.at("t").as_string();
   const bool from_left = link.side == RemoteLink::Side::left;
   if (type == "hello") {
+    // Another one would begin the stream anew, with the same keys.
+    if (!link.is(State::unknown)) throw breach("a second greeting");
     link.read_hello(message);
     link.open_stream(message);
   } else if (link.is(State::unknown)) {

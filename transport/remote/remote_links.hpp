@@ -35,6 +35,10 @@ class RemoteLinks {
   void begin();
   /// Blocks until both neighbours have begun the operation too, with the same signature.
   void match();
+  /// Returns whether `link` has announced the operation under way with the same signature, or need not.
+  bool agrees(const RemoteLink& link) const {
+    return begun_ != operation_.sequence() || link.compared == begun_;
+  }
 
   /// Receives what has arrived and sends a failure on. Never throws: a message that breaks the protocol fails
   /// the group.
@@ -103,7 +107,8 @@ class RemoteLinks {
   FailureChannel& failures_;
   const std::string name_;
   RemoteLinks* others_ = nullptr;
-  FileDescriptor wake_;  // an eventfd that ends poll()
+  std::uint64_t begun_ = 0;  // the last operation that begin() has announced
+  FileDescriptor wake_;      // an eventfd that ends poll()
   std::mutex mutex_;
   std::unique_ptr<RemoteLink> left_, right_;
 };

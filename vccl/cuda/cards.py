@@ -164,11 +164,11 @@ def _cuda_get_sync_debug_mode() -> int:
 
 
 def _cuda_set_sync_debug_mode(mode: int) -> None:
-    # Operators run on the host, so every one of them would be a synchronisation.
+    # The first call of an operator may wait for its stream, which it does not on a GPU.
     if mode:
         raise RuntimeError(
-            "torch.cuda.set_sync_debug_mode: the cards cannot tell which calls wait, because their "
-            "operators run on the host. Leave the mode at 'default'."
+            "torch.cuda.set_sync_debug_mode: the cards do not tell which calls wait. Leave the mode at "
+            "'default'."
         )
 
 

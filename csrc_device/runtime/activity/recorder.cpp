@@ -39,7 +39,7 @@ Recorded ActivityRecorder::stop(std::uint64_t recording) {
 
 void ActivityRecorder::add(Activity activity) noexcept {
   std::lock_guard lock(mutex_);
-  if (activity.launch->recording != under_way_) return;
+  if (under_way_ == 0 || activity.launch->recording != under_way_) return;
   if (recorded_.activities.size() >= most_) {
     ++recorded_.lost;
     return;

@@ -109,7 +109,16 @@ void Queue::linger(Lock& lock) {
   if (pushed_.load(std::memory_order_relaxed) == last) lingers_.store(false, std::memory_order_relaxed);
 }
 
+namespace {
+thread_local bool is_worker = false;
+}  // namespace
+
+bool Queue::on_worker() noexcept {
+  return is_worker;
+}
+
 void Queue::work() {
+  is_worker = true;
   Lock lock(mutex_);
   while (true) {
     const bool taken = running_.load(std::memory_order_relaxed);

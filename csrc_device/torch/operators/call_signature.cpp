@@ -13,12 +13,25 @@
 #include <unordered_set>
 
 #include "csrc_device/torch/device_type.hpp"
+#include "csrc_device/torch/operators/cpu_view.hpp"
 
 namespace vdev {
 namespace {
 
-// Words that stand for something without a value of its own.
-enum Mark : std::int64_t { kNone = -1, kUndefined = -2, kList = -3, kNumber = -4 };
+// The first word of every argument, which says what follows. A list says how many elements follow.
+enum Mark : std::int64_t {
+  kNone,
+  kUndefined,
+  kTensors,
+  kBool,
+  kInt,
+  kDouble,
+  kComplex,
+  kInts,
+  kBools,
+  kValues,
+  kText
+};
 
 // The table is emptied when it gets larger, which a program with shapes of all kinds may cause.
 constexpr std::size_t kMostSignatures = 1 << 16;
@@ -114,11 +127,13 @@ void CallSignature::add_slot(const c10::IValue& argument, const ArgumentSlot& sl
     case ArgumentKind::tensor:
       return add(argument.toTensor(), slot.allow_cpu);
     case ArgumentKind::tensor_list:
-      add(kList);
+      add(kTensors);
+      add(static_cast<std::int64_t>(argument.toListRef().size()));
       for (const at::Tensor& tensor : argument.toTensorList()) add(tensor, slot.allow_cpu);
-      return add(kList);
+      return;
     case ArgumentKind::optional_tensor_list:
-      add(kList);
+      add(kTensors);
+      add(static_cast<std::int64_t>(argument.toListRef().size()));
       for (const std::optional<at::Tensor>& tensor : argument.toOptionalTensorList()) {
         if (!tensor.has_value()) {
           add(kNone);
@@ -129,7 +144,7 @@ void CallSignature::add_slot(const c10::IValue& argument, const ArgumentSlot& sl
         const auto type = tensor->defined() ? tensor->scalar_type() : at::kLong;
         if (type == at::kBool || type == at::kByte) valid_ = false;
       }
-      return add(kList);
+      return;
     case ArgumentKind::device:
       // Factories are given the device; they need not be asynchronous.
       valid_ = false;
@@ -141,39 +156,36 @@ void CallSignature::add_slot(const c10::IValue& argument, const ArgumentSlot& sl
 
 void CallSignature::add_value(const c10::IValue& argument, bool value_matters) {
   if (argument.isNone()) return add(kNone);
-  if (argument.isBool()) return add(argument.toBool());
-  if (argument.isInt()) return add(value_matters ? argument.toInt() : kNumber);
-  if (argument.isDouble()) {
-    add(kNumber - 1);
-    if (value_matters) add(std::bit_cast<std::int64_t>(argument.toDouble()));
-    return;
-  }
-  if (argument.isComplexDouble() && !value_matters) return add(kNumber - 2);
-  if (argument.isIntList()) {
-    add(kList);
-    for (const std::int64_t value : argument.toIntList()) add(value);
-    return add(kList);
-  }
-  if (argument.isDoubleList() && !value_matters) {
-    return add(static_cast<std::int64_t>(argument.toDoubleList().size()));
-  }
-  if (argument.isList() && !value_matters) {
-    add(kList);
+  const auto word = [&](Mark mark, std::int64_t value) {
+    add(mark);
+    if (value_matters) add(value);
+  };
+  const auto list = [&](Mark mark, const auto& values) {
+    add(mark);
+    add(static_cast<std::int64_t>(values.size()));
+    for (const auto value : values) add(static_cast<std::int64_t>(value));
+  };
+  if (argument.isBool()) {
+    word(kBool, argument.toBool());
+  } else if (argument.isInt()) {
+    word(kInt, argument.toInt());
+  } else if (argument.isDouble()) {
+    word(kDouble, std::bit_cast<std::int64_t>(argument.toDouble()));
+  } else if (argument.isComplexDouble() && !value_matters) {
+    add(kComplex);
+  } else if (argument.isIntList()) {
+    list(kInts, argument.toIntVector());
+  } else if (argument.isBoolList()) {
+    list(kBools, argument.toBoolList().vec());
+  } else if (argument.isString()) {
+    list(kText, argument.toStringRef());
+  } else if (argument.isList() && !value_matters) {
+    add(kValues);
+    add(static_cast<std::int64_t>(argument.toListRef().size()));
     for (const c10::IValue& value : argument.toListRef()) add_value(value, false);
-    return add(kList);
+  } else {
+    valid_ = false;
   }
-  if (argument.isBoolList()) {
-    add(kList);
-    for (const bool value : argument.toBoolList()) add(value);
-    return add(kList);
-  }
-  if (argument.isString()) {
-    const std::string& text = argument.toStringRef();
-    add(static_cast<std::int64_t>(text.size()));
-    for (const char c : text) add(c);
-    return;
-  }
-  valid_ = false;
 }
 
 namespace {
@@ -189,7 +201,8 @@ bool are_unshared(const torch::jit::Stack& arguments) {
     const auto* storage = tensor->storage().unsafeGetStorageImpl();
     const auto users = std::ranges::count_if(
         tensors, [&](const at::Tensor* other) { return other->storage().unsafeGetStorageImpl() == storage; });
-    return tensor->use_count() == 1 && tensor->storage().use_count() == static_cast<std::size_t>(users);
+    return tensor->use_count() == 1 && !CpuView::keeps_memory(*tensor) &&
+           tensor->storage().use_count() == static_cast<std::size_t>(users);
   });
 }
 

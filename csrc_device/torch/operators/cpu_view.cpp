@@ -212,6 +212,10 @@ void CpuView::write_back(const at::Tensor& original, const at::Tensor& shown) {
   }
 }
 
+bool CpuView::keeps_memory(const at::Tensor& shown) {
+  return shown.storage().data_ptr().get_deleter() == &release_storage;
+}
+
 bool CpuView::unchanged(const at::Tensor& original, const at::Tensor& shown) {
   if (!original.defined() || original.is_same(shown)) return true;
   return original.has_storage() && shown.has_storage() &&

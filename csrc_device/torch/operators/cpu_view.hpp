@@ -36,6 +36,9 @@ class CpuView {
   /// grew. For a sparse tensor, it gives all parts.
   void write_back(const at::Tensor& original, const at::Tensor& shown);
 
+  /// Returns whether `shown` keeps the memory of the tensor that it shows.
+  static bool keeps_memory(const at::Tensor& shown);
+
   /// Returns whether a kernel that wrote to `shown` left write_back() nothing to do.
   static bool unchanged(const at::Tensor& original, const at::Tensor& shown);
 

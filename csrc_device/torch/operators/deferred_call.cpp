@@ -13,6 +13,7 @@
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
 #include "csrc_device/torch/operators/operator_facts.hpp"
 #include "csrc_device/torch/operators/spoiled_tensors.hpp"
+#include "csrc_device/torch/poisoned_cards.hpp"
 #include "csrc_device/torch/python_line.hpp"
 #include "csrc_device/torch/streams.hpp"
 
@@ -92,11 +93,18 @@ void DeferredCall::run() const {
       attempt(false);
     }
   } catch (c10::Error& error) {
-    const std::string where =
-        !line_.empty() ? "; it was called at " + line_ : "; VDEV_LAUNCH_TRACE=1 names the line of the call";
+    const std::string where = !line_.empty() ? "; it was called at " + line_
+                              : environment().launch_trace
+                                  ? ""
+                                  : "; VDEV_LAUNCH_TRACE=1 names the line of the call";
     error.add_context(c10::str("raised by ", op_.operator_name().name, " on ", device_of(card_),
                                ", which ran after its call had returned", where,
                                ", and with VDEV_LAUNCH=blocking the call raises"));
+    const bool out_of_memory = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr;
+    if (environment().strict && !out_of_memory) {
+      poison(card_, error.what_without_backtrace());
+      check_usable(card_);
+    }
     throw;
   }
 }

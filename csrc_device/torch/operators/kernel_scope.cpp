@@ -2,6 +2,8 @@
 
 #include <ATen/Parallel.h>
 #include <c10/core/DispatchKeySet.h>
+
+#include "csrc_device/runtime/queue.hpp"
 #ifdef __SSE__
 #include <xmmintrin.h>
 #endif
@@ -34,9 +36,12 @@ void set_state(const LaunchState& state) {
   auto& flags = c10::AutogradState::get_tls_state();
   flags.set_grad_mode(state.grad_mode);
   flags.set_inference_mode(state.inference_mode);
-  // The number is the process's and the thread's at once, so it is set only where it differs.
-  if (at::get_num_threads() != state.threads) at::set_num_threads(state.threads);
   set_denormals(state.denormals);
+}
+
+// The number is the process's and the thread's at once, so it is set only where it differs.
+void set_threads(int threads) {
+  if (at::get_num_threads() != threads) at::set_num_threads(threads);
 }
 
 }  // namespace
@@ -52,11 +57,14 @@ KernelScope::KernelScope() : exclude_(excluded_keys) {}
 TaskKernelScope::TaskKernelScope(const LaunchState& state)
     : keys_(c10::default_included_set, c10::default_excluded_set | excluded_keys) {
   set_state(state);
+  set_threads(state.threads);
   if (at::hasCallbacks()) unrecorded_.emplace();
 }
 
 TaskKernelScope::~TaskKernelScope() {
   set_state(before_);
+  // A worker has no number of its own, and restoring an old one would undo the program's last choice.
+  if (!Queue::on_worker()) set_threads(before_.threads);
 }
 
 }  // namespace vdev

@@ -13,6 +13,7 @@
 #include "csrc_device/torch/operators/activity_labels.hpp"
 #include "csrc_device/torch/operators/kernel_scope.hpp"
 #include "csrc_device/torch/operators/spoiled_tensors.hpp"
+#include "csrc_device/torch/poisoned_cards.hpp"
 
 namespace vdev {
 namespace {
@@ -36,6 +37,7 @@ bool has_spare_core() {
 }  // namespace
 
 void wait_for_current_stream(int card) {
+  check_usable(card);
   with_torch_errors([&] { current_stream(card)->synchronize_before_reading(); });
 }
 
@@ -67,22 +69,26 @@ void launch(int card, const c10::OperatorHandle& op, torch::jit::Stack& stack, c
 }
 
 When when_to_launch(int card) {
+  check_usable(card);
   const auto& queue = current_stream(card)->queue();
   if (queue->capture()) return When::later_if_at_all;
   static const bool async = environment().launch_async && !environment().launch_blocking;
   if (!async || SpoiledMemory::any() || Queue::inside_task()) return When::now;
-  return queue->would_block() ? When::later_if_at_all : When::later;
+  // A first call that runs at once would raise what its kernel finds, and the card would stay usable.
+  return queue->would_block() || environment().strict ? When::later_if_at_all : When::later;
 }
 
 void launch_later(int card, std::function<void()> task) {
   const auto stream = current_stream(card);
   stream->enqueue(std::move(task), has_spare_core() ? Start::kSoon : Start::kByWaiter);
-  const Queue& queue = *stream->queue();
-  if (queue.length() <= kMostTasks) [[likely]] {
+  Queue& queue = *stream->queue();
+  const std::uint64_t length = queue.length();
+  if (length <= kMostTasks) [[likely]] {
     return;
   }
   WithoutGil no_gil;
-  stream->queue()->help_until(queue.last() - kMostTasks / 2);
+  const std::uint64_t last = queue.last();  // at least `length`
+  queue.help_until(last - kMostTasks / 2);
 }
 
 }  // namespace vdev

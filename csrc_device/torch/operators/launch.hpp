@@ -9,6 +9,7 @@
 #include <ATen/core/stack.h>
 #include <c10/util/FunctionRef.h>
 
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
 

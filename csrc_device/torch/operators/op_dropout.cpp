@@ -43,14 +43,9 @@ void apply_mask(const at::Tensor& input, const at::Tensor& mask, double scale, c
 
 // The next two are operators of the CPU with the results as arguments, so that they are launched as any other
 // operator.
-void dropout_forward(const at::Tensor& input, double p, bool train, std::optional<at::Generator> generator,
+void dropout_forward(const at::Tensor& input, double p, const std::optional<at::Generator>& generator,
                      at::Tensor& output, at::Tensor& mask) {
-  if (!train) {
-    mask.fill_(true);
-    output.copy_(input);
-    return;
-  }
-  mask.bernoulli_(1 - p, std::move(generator));
+  mask.bernoulli_(1 - p, generator);
   apply_mask(input, mask, p == 1 ? 0.0 : 1 / (1 - p), output);
 }
 
@@ -69,13 +64,12 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
                                   .findSchemaOrThrow("vccl::dropout_forward", "")
                                   .typed<decltype(dropout_forward)>();
   const KernelScope scope;
-  const bool trains = train.value_or(true);
   const auto contiguous = at::MemoryFormat::Contiguous;
-  const auto type = trains ? type_of_scaled(input) : input.scalar_type();
-  at::Tensor output =
-      trains ? at::empty(input.sizes(), input.options().dtype(type), contiguous) : at::empty_like(input);
   at::Tensor mask = at::empty(input.sizes(), input.options().dtype(at::kBool), contiguous);
-  forward.call(input, p, trains, std::nullopt, output, mask);
+  if (!train.value_or(true)) return {input.clone(), mask.fill_(true)};
+  at::Tensor output = at::empty(input.sizes(), input.options().dtype(type_of_scaled(input)), contiguous);
+  const std::optional<at::Generator> default_one;
+  forward.call(input, p, default_one, output, mask);
   return {std::move(output), std::move(mask)};
 }
 
@@ -92,7 +86,7 @@ at::Tensor native_dropout_backward(const at::Tensor& grad, const at::Tensor& mas
 
 TORCH_LIBRARY(vccl, m) {
   m.def(
-      "dropout_forward(Tensor input, float p, bool train, Generator? generator, Tensor(a!) output, "
+      "dropout_forward(Tensor input, float p, Generator? generator, Tensor(a!) output, "
       "Tensor(b!) mask) -> ()");
   m.def("dropout_backward(Tensor grad, Tensor mask, float scale, Tensor(a!) output) -> ()");
 }

@@ -218,7 +218,7 @@ Stack show_in_frame(const Facts& facts, int card, const KnownCall& known, c10::A
   Stack shown = known.frames.take();
   if (shown.empty()) return {};
   auto slot = facts.slots.begin();
-  std::int64_t largest = 1;
+  std::int64_t largest = 1, largest_before_generator = 1;
   std::optional<std::size_t> generator;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const IValue& argument = arguments[i];
@@ -232,10 +232,13 @@ Stack show_in_frame(const Facts& facts, int card, const KnownCall& known, c10::A
       if (tensor.defined()) largest = std::max(largest, tensor.numel());
     } else if (slot->kind == Kind::generator) {
       generator = i;
+      largest_before_generator = largest;
     }
     ++slot;
   }
-  if (generator) draw.emplace(*generator, draw_for(given_generator(arguments[*generator]), card, largest));
+  if (generator)
+    draw.emplace(*generator,
+                 draw_for(given_generator(arguments[*generator]), card, largest_before_generator));
   return shown;
 }
 
@@ -270,11 +273,14 @@ void run_later(const c10::OperatorHandle& op, const Facts& facts, int card, c10:
   }
   const auto task = std::make_shared<DeferredCall>(op, key, card, known, std::move(shown), std::move(draw));
   auto results = results_of(facts, *known, arguments, task->make_results());
+  facts.later.fetch_add(1, std::memory_order_relaxed);
+  {
+    const ActivityScope activity([&] { return label_of(op); });
+    launch_later(card, [task] { task->run(); });
+  }
+  // Only now may the arguments go: their memory may be reused behind the task.
   stack.resize(stack.size() - facts.arguments);
   stack.insert(stack.end(), std::make_move_iterator(results.begin()), std::make_move_iterator(results.end()));
-  facts.later.fetch_add(1, std::memory_order_relaxed);
-  const ActivityScope activity([&] { return label_of(op); });
-  launch_later(card, [task] { task->run(); });
 }
 
 void run_on_card_memory(const c10::OperatorHandle& op, c10::DispatchKey key, Stack& stack) {

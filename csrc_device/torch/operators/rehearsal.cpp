@@ -28,17 +28,23 @@ class Props {
  public:
   explicit Props(const OperatorFacts& facts) : facts_(facts) {}
 
-  // Returns false if the arguments are too large. `written` gets pairs of a tensor and what it looked like.
+  // Returns false if the arguments are too large, or if one would be written on the host.
   bool replace(torch::jit::Stack& arguments) {
     for (const ArgumentSlot& slot : facts_.slots) {
       c10::IValue& argument = arguments[slot.index];
       if (slot.kind == ArgumentKind::generator) {
         argument = at::make_generator<at::CPUGeneratorImpl>(std::uint64_t{0});
       } else if (argument.isTensor()) {
+        // Such a call is an error, and a rehearsal must not write to the program's tensor.
+        if (slot.written && argument.toTensor().defined() && !is_card(argument.toTensor().device()))
+          return false;
         argument = prop(argument.toTensor(), slot.written);
       } else if (argument.isTensorList()) {
         c10::List<at::Tensor> list;
-        for (const at::Tensor& tensor : argument.toTensorList()) list.push_back(prop(tensor, slot.written));
+        for (const at::Tensor& tensor : argument.toTensorList()) {
+          if (slot.written && tensor.defined() && !is_card(tensor.device())) return false;
+          list.push_back(prop(tensor, slot.written));
+        }
         argument = std::move(list);
       } else if (argument.isOptionalTensorList()) {
         c10::List<std::optional<at::Tensor>> list;

@@ -60,7 +60,7 @@ class CardSession final : public libkineto::IActivityProfilerSession {
     {
       WithoutGil no_gil;
       for (int index = 0; index < card_count(); ++index) {
-        if (card_used(index)) card(index).drain_program_streams();
+        if (card_used(index)) card(index).drain_program_streams(Captured::is_left_out);
       }
     }
     recorded_ = stop_recording(recording_);

@@ -155,6 +155,7 @@ class DelayedCommunicator final : public Communicator {
   Outbox& right() override { return right_; }
   Inbox& left() override { return left_; }
   Peers* all_peers() override { return peers_ ? &*peers_ : nullptr; }
+  Peers& host_peers() override { return peers_ ? *peers_ : inner_.host_peers(); }
   const std::string& algorithm_choice() const override { return inner_.algorithm_choice(); }
   Messages& messages() override { return inner_.messages(); }
   void add_region(const Region& region) override { inner_.add_region(region); }

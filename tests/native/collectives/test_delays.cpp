@@ -89,6 +89,7 @@ void every_algorithm(std::uint64_t seed, int mapped) {
       const auto cases = cases_of(++seed * 1000, size, collectives_of(family), each);
       play_delayed(seed, world, cases);
       if (family == "direct" && !mapped) continue;  // another one steps in
+      if (family == "hierarchical") continue;       // the ranks are on one host
       const auto names = algorithms_run(world, cases);
       for (const auto collective : collectives_of(family)) CHECK(names.contains({collective, family}));
     }

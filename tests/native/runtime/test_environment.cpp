@@ -120,6 +120,12 @@ TEST(launch) {
   CHECK(refusal("VDEV_LAUNCH_TRACE", "on").find("0 or 1") != std::string::npos);
 }
 
+TEST(strict) {
+  CHECK(!parse({}).strict);
+  CHECK(parse({{"VDEV_STRICT", "1"}}).strict);
+  CHECK(refusal("VDEV_STRICT", "very").find("0 or 1") != std::string::npos);
+}
+
 TEST(launch_blocking) {
   CHECK(parse({{"VDEV_LAUNCH_BLOCKING", "1"}}).launch_blocking);
   CHECK(!parse({{"VDEV_LAUNCH_BLOCKING", "0"}}).launch_blocking);

@@ -3,7 +3,7 @@
 #   make train      a small GPT, trained with DDP on two virtual cards (about a minute)
 #   make test       the whole test suite (SANITIZED=1: without the native tests that make sanitize SHORT=1 has run)
 #   make test-cuda  the tests of cards and ranks, on cards that pose as CUDA (SHORT=1: some of them, TESTS=: these files)
-#   make test-blocking  the tests of cards, in pose too, with operators that run at their calls (VDEV_LAUNCH=blocking;
+#   make test-blocking  the tests of cards and ranks, in pose too, with operators that run at their calls (VDEV_LAUNCH=blocking;
 #                   SHORT=1: some of them)
 #   make build      rebuild the compiled module after a change in C++ (seconds, for one file)
 #   make wheel      a wheel and a source distribution, in dist/
@@ -81,7 +81,7 @@ test-cuda: build
 BLOCKING_SHORT := $(addprefix tests/device/test_,copy.py graphs_of_operators.py nn.py streams.py stress_of_streams.py)
 test-blocking: build
 	VDEV_LAUNCH=blocking python -m pytest --numprocesses $(WORKERS) --dist loadfile \
-		$(if $(SHORT),$(BLOCKING_SHORT),tests/device tests/pose)
+		$(if $(SHORT),$(BLOCKING_SHORT),tests/device tests/pose tests/distributed)
 
 # Ends with an error if the outcome is not the one in tests/conformance/expected.toml.
 conformance: build

@@ -292,6 +292,7 @@ def test_copies_that_nobody_waits_for(ranks):
     assert pinned.tolist() == [1.0] * (3 + rank)
 
 
+@pytest.mark.asynchronous
 @pytest.mark.ranks(2)
 def test_copies_between_cards(ranks):
     group = dist.new_group()
@@ -306,6 +307,7 @@ def test_copies_between_cards(ranks):
     assert other.sum().item() == 0
 
 
+@pytest.mark.asynchronous
 @pytest.mark.ranks(2)
 def test_backward_raises_where_it_was_called(ranks):
     weight = torch.ones(4, device="vdev", requires_grad=True)

@@ -203,10 +203,12 @@ def test_blocking(run_python):
 @pytest.fixture
 def restored():
     """Puts the switches back that a test changes."""
-    yield
-    torch.set_default_dtype(torch.float32)
-    torch.use_deterministic_algorithms(False)
-    torch.backends.mkldnn.enabled = True
+    # Where torch's own helpers of tests are imported, they forbid to set flags in the whole process.
+    with torch.backends.__allow_nonbracketed_mutation():
+        yield
+        torch.set_default_dtype(torch.float32)
+        torch.use_deterministic_algorithms(False)
+        torch.backends.mkldnn.enabled = True
 
 
 @pytest.mark.parametrize(

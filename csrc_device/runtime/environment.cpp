@@ -41,19 +41,11 @@ std::optional<int> parse_int(std::string_view text) {
   return value;
 }
 
-int parse_profiler_activities(const char* value) {
-  if (!value) return Environment{}.profiler_activities;
-  const auto most = parse_int(trim(value));
-  if (!most || *most < 1 || *most > kMostActivities)
-    refuse("VDEV_PROFILER_ACTIVITIES", value, "a whole number from 1 to 100000000");
-  return *most;
-}
-
-int parse_device_count(const char* value) {
-  if (!value) return Environment{}.device_count;
+/// Returns the value of a variable that is a whole number from 1 to `most`.
+int parse_count(const char* variable, const char* value, int most) {
   const auto count = parse_int(trim(value));
-  if (!count || *count < 1 || *count > kMostCards)
-    refuse("VDEV_DEVICE_COUNT", value, "a whole number from 1 to 64");
+  if (!count || *count < 1 || *count > most)
+    refuse(variable, value, base::text("a whole number from 1 to ", most).c_str());
   return *count;
 }
 
@@ -99,12 +91,7 @@ double unit_of(std::string_view suffix, const char* value) {
 
 /// Returns how many processes share the machine's memory: as vrun says, else as torchrun says, else one.
 int parse_ranks(const char* value, const char* torchrun) {
-  if (value) {
-    const auto ranks = parse_int(trim(value));
-    if (!ranks || *ranks < 1 || *ranks > kMostRanks)
-      refuse("VDEV_MACHINE_RANKS", value, "a whole number from 1 to 65536");
-    return *ranks;
-  }
+  if (value) return parse_count("VDEV_MACHINE_RANKS", value, kMostRanks);
   // LOCAL_WORLD_SIZE is not a variable of vccl, so a bad value is ignored here.
   const auto ranks = torchrun ? parse_int(trim(torchrun)) : std::nullopt;
   return std::clamp(ranks.value_or(1), 1, kMostRanks);
@@ -185,7 +172,8 @@ Environment parse_environment(const VariableLookup& lookup) {
   };
   const char* visible = either("VDEV_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES");
   const char* blocking = either("VDEV_LAUNCH_BLOCKING", "CUDA_LAUNCH_BLOCKING");
-  result.device_count = parse_device_count(lookup("VDEV_DEVICE_COUNT"));
+  if (const char* count = lookup("VDEV_DEVICE_COUNT"))
+    result.device_count = parse_count("VDEV_DEVICE_COUNT", count, kMostCards);
   result.visible = parse_visible(lookup(visible), result.device_count);
   result.machine_ranks = parse_ranks(lookup("VDEV_MACHINE_RANKS"), lookup("LOCAL_WORLD_SIZE"));
   result.profile = parse_profile(lookup("VDEV_PROFILE"));
@@ -196,7 +184,8 @@ Environment parse_environment(const VariableLookup& lookup) {
   result.launch_trace = parse_flag("VDEV_LAUNCH_TRACE", lookup("VDEV_LAUNCH_TRACE"));
   result.strict = parse_flag("VDEV_STRICT", lookup("VDEV_STRICT"));
   result.launch_blocking = parse_flag(blocking, lookup(blocking));
-  result.profiler_activities = parse_profiler_activities(lookup("VDEV_PROFILER_ACTIVITIES"));
+  if (const char* count = lookup("VDEV_PROFILER_ACTIVITIES"))
+    result.profiler_activities = parse_count("VDEV_PROFILER_ACTIVITIES", count, kMostActivities);
   if (const char* path = lookup("VDEV_FIRST_USE_FILE")) result.first_use_file = path;
   return result;
 }

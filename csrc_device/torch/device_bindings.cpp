@@ -84,11 +84,7 @@ void bind_cards(py::module_& m) {
   m.def("drain_cards", [] {
     if (Queue::inside_task() || in_bad_fork()) return;
     py::gil_scoped_release no_gil;
-    with_torch_errors([&] {
-      for (int index = 0; index < card_count(); ++index) {
-        if (card_used(index)) card(index).drain_program_streams(Captured::is_left_out);
-      }
-    });
+    with_torch_errors(&drain_used_cards);
   });
 
   py::class_<CardProperties>(m, "DeviceProperties")

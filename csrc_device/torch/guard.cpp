@@ -178,4 +178,10 @@ void synchronize_card(int index) {
   check_usable(index);
 }
 
+void drain_used_cards() {
+  for (int index = 0; index < card_count(); ++index) {
+    if (card_used(index)) card(index).drain_program_streams(Captured::is_left_out);
+  }
+}
+
 }  // namespace vdev

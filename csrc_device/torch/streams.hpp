@@ -33,4 +33,8 @@ c10::Stream current_torch_stream(int card);
 /// card.
 void synchronize_card(int index);
 
+/// Drains the streams that the program enqueues work on, of every card that is used, except captured ones.
+/// Raises none of their errors.
+void drain_used_cards();
+
 }  // namespace vdev

@@ -23,26 +23,6 @@ void release_storage(void* storage) {
   c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(storage));
 }
 
-at::Tensor make_tensor(c10::Storage storage, c10::DispatchKey key, const at::Tensor& like) {
-  c10::DispatchKeySet keys(key);
-  if (like._is_zerotensor()) {
-    keys = keys.add(c10::DispatchKey::ZeroTensor);
-  }
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, like.dtype());
-  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
-  if (like.is_conj()) {
-    impl->_set_conj(true);
-  }
-  if (like.is_neg()) {
-    impl->_set_neg(true);
-  }
-  if (like.unsafeGetTensorImpl()->is_wrapped_number()) {
-    impl->set_wrapped_number(true);
-  }
-  return tensor;
-}
-
 at::SparseTensorImpl* sparse_impl(const at::Tensor& tensor) {
   return static_cast<at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
 }
@@ -72,6 +52,26 @@ at::Tensor copied(const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+at::Tensor tensor_like(c10::Storage storage, c10::DispatchKey key, const at::Tensor& like) {
+  c10::DispatchKeySet keys(key);
+  if (like._is_zerotensor()) {
+    keys = keys.add(c10::DispatchKey::ZeroTensor);
+  }
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, like.dtype());
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+  if (like.is_conj()) {
+    impl->_set_conj(true);
+  }
+  if (like.is_neg()) {
+    impl->_set_neg(true);
+  }
+  if (like.unsafeGetTensorImpl()->is_wrapped_number()) {
+    impl->set_wrapped_number(true);
+  }
+  return tensor;
+}
 
 int card_of_tensor(const at::Tensor& tensor) {
   return tensor.defined() && is_card(tensor.device()) ? card_index(tensor.device()) : -1;
@@ -145,7 +145,7 @@ at::Tensor CpuView::show(const at::Tensor& tensor, bool allow_cpu) {
                               device_name(),
                               ": only strided and sparse COO tensors are supported, and this one is ",
                               tensor.is_nested() ? "nested" : "neither");
-  return make_tensor(show_storage(tensor.storage()), c10::DispatchKey::CPU, tensor);
+  return tensor_like(show_storage(tensor.storage()), c10::DispatchKey::CPU, tensor);
 }
 
 void CpuView::take_memory(c10::StorageImpl* ours, c10::StorageImpl* theirs) {
@@ -241,7 +241,7 @@ at::Tensor CpuView::adopt(const at::Tensor& result) {
                               ", and only these two layouts are supported");
   c10::StorageImpl* storage = result.storage().unsafeGetStorageImpl();
   if (const c10::Storage* original = original_of(storage)) {
-    return make_tensor(*original, dense_key(), result);
+    return tensor_like(*original, dense_key(), result);
   }
   // For a second result over the same storage, the storage is adopted already.
   if (!is_card(storage->device())) {
@@ -253,12 +253,12 @@ at::Tensor CpuView::adopt(const at::Tensor& result) {
       std::memcpy(copy.get(), data, storage->nbytes());
       c10::Storage moved(c10::make_intrusive<c10::StorageImpl>(
           c10::StorageImpl::use_byte_size_t(), storage->nbytes(), std::move(copy), device_allocator(), true));
-      return make_tensor(std::move(moved), dense_key(), result);
+      return tensor_like(std::move(moved), dense_key(), result);
     }
     storage->_mutable_data_ptr_no_checks().unsafe_set_device(device_of(card_));
     storage->set_allocator(device_allocator());
   }
-  return make_tensor(result.storage(), dense_key(), result);
+  return tensor_like(result.storage(), dense_key(), result);
 }
 
 }  // namespace vdev

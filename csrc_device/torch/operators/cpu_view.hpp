@@ -66,6 +66,10 @@ class CpuView {
   std::unordered_map<const c10::StorageImpl*, std::size_t> index_;
 };
 
+/// Returns a strided tensor over `storage` with the sizes, strides, offset, dtype and bits (conjugate,
+/// negative, zero, wrapped number) of `like`.
+at::Tensor tensor_like(c10::Storage storage, c10::DispatchKey key, const at::Tensor& like);
+
 /// Returns the card that `tensor` lies on, or -1 for a tensor of another device and for an undefined one.
 int card_of_tensor(const at::Tensor& tensor);
 

@@ -49,8 +49,7 @@ void for_each_new_result(const OperatorFacts& facts, const torch::jit::Stack& re
 }  // namespace
 
 DeferredCall::DeferredCall(const c10::OperatorHandle& op, c10::DispatchKey kernel, int card,
-                           KnownCallPtr known, torch::jit::Stack arguments,
-                           std::optional<std::pair<std::size_t, RandomDraw>> draw)
+                           KnownCallPtr known, torch::jit::Stack arguments, ArgumentDraw draw)
     : op_(op),
       kernel_(kernel),
       card_(card),

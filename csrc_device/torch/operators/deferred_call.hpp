@@ -18,14 +18,17 @@
 
 namespace vdev {
 
+/// What a call draws from a generator, if it has one, and the number of that argument.
+using ArgumentDraw = std::optional<std::pair<std::size_t, RandomDraw>>;
+
 /// Holds a call whose results were made before it runs. It may run several times (in a graph), by one thread
 /// at a time. It owns no memory of a card: what the program frees may be reused by later tasks of the stream,
 /// as on CUDA.
 class DeferredCall {
  public:
-  /// `arguments` are what a CpuView that borrows shows. `draw` belongs to the argument of that number.
+  /// `arguments` are what a CpuView that borrows shows.
   DeferredCall(const c10::OperatorHandle& op, c10::DispatchKey kernel, int card, KnownCallPtr known,
-               torch::jit::Stack arguments, std::optional<std::pair<std::size_t, RandomDraw>> draw);
+               torch::jit::Stack arguments, ArgumentDraw draw);
 
   ~DeferredCall();
   DeferredCall(const DeferredCall&) = delete;
@@ -51,7 +54,7 @@ class DeferredCall {
   const int card_;
   const KnownCallPtr known_;
   torch::jit::Stack arguments_;
-  const std::optional<std::pair<std::size_t, RandomDraw>> draw_;
+  const ArgumentDraw draw_;
   const LaunchState state_;
   const std::string line_;             // of the program that has called, with VDEV_LAUNCH_TRACE=1
   c10::SmallVector<void*, 4> places_;  // where the results lie

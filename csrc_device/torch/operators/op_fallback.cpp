@@ -51,8 +51,7 @@ class Call {
  public:
   Call(const Facts& facts, int card, CpuView::Memory memory) : facts_(facts), view_(card, memory) {}
 
-  // `draw` gets what the call draws from a generator, and the number of that argument.
-  void show_arguments(IValue* arguments, std::optional<std::pair<std::size_t, RandomDraw>>& draw) {
+  void show_arguments(IValue* arguments, ArgumentDraw& draw) {
     for (const Slot& slot : facts_.slots) {
       IValue& argument = arguments[slot.index];
       if (slot.written) {
@@ -171,7 +170,7 @@ void run_now(const c10::OperatorHandle& op, const Facts& facts, int card, c10::D
              const CallSignature* signature) {
   IValue* arguments = stack.data() + (stack.size() - facts.arguments);
   Call call(facts, card, CpuView::Memory::kept);
-  std::optional<std::pair<std::size_t, RandomDraw>> draw;
+  ArgumentDraw draw;
   call.show_arguments(arguments, draw);
   if (draw) arguments[draw->first] = draw->second.generator();
   KernelMemory memory(card);
@@ -209,11 +208,9 @@ bool show_instead(const at::Tensor& tensor, const at::Tensor& shown, int card) {
   return true;
 }
 
-using Draw = std::optional<std::pair<std::size_t, RandomDraw>>;
-
 // Returns the arguments as CPU tensors of an equal call before, or nothing.
 Stack show_in_frame(const Facts& facts, int card, const KnownCall& known, c10::ArrayRef<IValue> arguments,
-                    Draw& draw) {
+                    ArgumentDraw& draw) {
   if (!known.has_frames) return {};
   Stack shown = known.frames.take();
   if (shown.empty()) return {};
@@ -265,7 +262,7 @@ c10::SmallVector<IValue, 4> results_of(const Facts& facts, const KnownCall& know
 void run_later(const c10::OperatorHandle& op, const Facts& facts, int card, c10::DispatchKey key,
                Stack& stack, KnownCallPtr known) {
   const c10::ArrayRef<IValue> arguments(stack.data() + (stack.size() - facts.arguments), facts.arguments);
-  Draw draw;
+  ArgumentDraw draw;
   Stack shown = show_in_frame(facts, card, *known, arguments, draw);
   if (shown.empty()) {
     shown = arguments.vec();

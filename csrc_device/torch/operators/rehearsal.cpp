@@ -67,16 +67,7 @@ class Props {
   at::Tensor prop(const at::Tensor& tensor, bool written) {
     if (!tensor.defined() || !is_card(tensor.device()) || bytes_ > kMostBytes) return tensor;
     const c10::Storage& memory = storage(tensor.storage());
-    const auto make = [&] {
-      auto zeros = at::detail::make_tensor<c10::TensorImpl>(
-          c10::Storage(memory), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
-      auto* impl = zeros.unsafeGetTensorImpl();
-      impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
-      impl->_set_conj(tensor.is_conj());
-      impl->_set_neg(tensor.is_neg());
-      if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
-      return zeros;
-    };
+    const auto make = [&] { return tensor_like(memory, c10::DispatchKey::CPU, tensor); };
     at::Tensor zeros = make();
     if (written) written_.emplace_back(zeros, make());
     return zeros;

@@ -16,6 +16,7 @@
 #include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_device/torch/profiler/trace.hpp"
+#include "csrc_device/torch/streams.hpp"
 
 namespace vdev {
 namespace {
@@ -59,9 +60,7 @@ class CardSession final : public libkineto::IActivityProfilerSession {
   void stop() override {
     {
       WithoutGil no_gil;
-      for (int index = 0; index < card_count(); ++index) {
-        if (card_used(index)) card(index).drain_program_streams(Captured::is_left_out);
-      }
+      drain_used_cards();
     }
     recorded_ = stop_recording(recording_);
     recording_ = 0;

@@ -10,7 +10,6 @@
 #include "base/fork.hpp"
 #include "base/text.hpp"
 #include "transport/bootstrap/bootstrap.hpp"
-#include "transport/bootstrap/interface.hpp"
 #include "transport/bootstrap/meeting.hpp"
 #include "transport/deadlock_watch.hpp"
 #include "transport/host/machine.hpp"
@@ -225,14 +224,11 @@ void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>&
   };
   const int right_index = index_of(right);
   left_index_ = index_of(left);
-  const auto address = [&] {
-    const bool one_machine = std::all_of(records.begin(), records.end(),
-                                         [&](auto& record) { return record.machine == records[0].machine; });
-    return interface_address(environment.socket_interface, one_machine);
-  };
   const bool across = RemoteHostRing::fits(ring_) &&
                       std::ranges::all_of(records, [](auto& record) { return record.shares_memory; });
+  LinkSettings settings;
   if (host_count() > 1) {
+    settings = LinkSettings::of(group_.rank, records, environment);
     check_link_security(environment.link_security, group_.log);
     require_link_descriptors(group_, (left_index_ < 0) + across, (right_index < 0) + across);
   }
@@ -245,14 +241,13 @@ void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>&
                          [this] { each_link(&RemoteLinks::spread_failure); });
   }
   if (remote_) {
-    remote_->connect(meeting, left_index_ < 0 ? left : -1, right_index < 0 ? right : -1, address(),
-                     environment.link_security);
+    remote_->connect(meeting, left_index_ < 0 ? left : -1, right_index < 0 ? right : -1, settings);
   }
   if (across_) {
-    across_->connect(ring_, meeting, address(), environment.link_security);
+    across_->connect(ring_, meeting, settings);
   }
   if (host_count() > 1) {
-    remote_messages_ = std::make_unique<MessageLinks>(group_, *failures_, meeting, address());
+    remote_messages_ = std::make_unique<MessageLinks>(group_, *failures_, meeting, settings);
   }
   if (right_index < 0) {
     right_ = std::make_unique<RemoteOutbox>(*remote_);

@@ -3,13 +3,18 @@
 #include <strings.h>
 
 #include <atomic>
+#include <charconv>
 #include <cstdlib>
+#include <optional>
+#include <string_view>
 
 #include "base/text.hpp"
 #include "transport/error.hpp"
 
 namespace vccl {
 namespace {
+
+constexpr unsigned kMostLinkTimeout = 86'400;
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -52,6 +57,34 @@ LinkSecurity security_from(const std::string& value) {
                                              "\"; allowed are encrypt, authenticate and none"));
 }
 
+/// Returns the number that makes up all of `text`, or nothing.
+std::optional<unsigned> number(std::string_view text) {
+  unsigned value = 0;
+  const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || wrong != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+PortRange ports_from(const std::string& value) {
+  if (value.empty()) return {};
+  const std::size_t dash = value.find('-');
+  const auto first = number(value.substr(0, dash));
+  const auto last = dash == std::string::npos ? first : number(value.substr(dash + 1));
+  if (first && last && *first >= 1 && *first <= *last && *last <= UINT16_MAX)
+    return {static_cast<std::uint16_t>(*first), static_cast<std::uint16_t>(*last)};
+  throw Error(ErrorCode::invalid,
+              base::text("VCCL_PORT_RANGE is \"", value,
+                         "\"; allowed are two ports from 1 to 65535, as in 40000-40999, or one port"));
+}
+
+Milliseconds link_timeout_from(const std::string& value) {
+  if (value.empty()) return Environment().link_timeout;
+  const auto seconds = number(value);
+  if (seconds && *seconds >= 1 && *seconds <= kMostLinkTimeout) return std::chrono::seconds(*seconds);
+  throw Error(ErrorCode::invalid, base::text("VCCL_LINK_TIMEOUT is \"", value, "\"; allowed are 1 to ",
+                                             kMostLinkTimeout, " seconds"));
+}
+
 }  // namespace
 
 const char* name_of(LinkSecurity security) {
@@ -76,6 +109,8 @@ Environment read_environment() {
   environment.zmq_library = variable("VCCL_ZMQ_LIBRARY");
   environment.crypto_library = variable("VCCL_CRYPTO_LIBRARY");
   environment.link_security = security_from(variable("VCCL_LINK_SECURITY"));
+  environment.ports = ports_from(variable("VCCL_PORT_RANGE"));
+  environment.link_timeout = link_timeout_from(variable("VCCL_LINK_TIMEOUT"));
   environment.algorithms = variable("VCCL_ALGO");
   environment.debug = level(variable("VCCL_DEBUG"));
   return environment;

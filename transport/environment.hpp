@@ -6,7 +6,10 @@
 // that is needed before a group exists gets a function of its own, as VCCL_SHARE_CPU has.
 #pragma once
 
+#include <cstdint>
 #include <string>
+
+#include "transport/deadline.hpp"
 
 namespace vccl {
 
@@ -18,6 +21,14 @@ enum class LinkSecurity { encrypt, authenticate, none };
 /// Returns the value of VCCL_LINK_SECURITY that stands for it.
 const char* name_of(LinkSecurity security);
 
+/// The TCP ports at which links between hosts listen.
+struct PortRange {
+  std::uint16_t first = 0, last = 0;  // any free port if both are 0
+
+  bool any() const { return first == 0; }
+  bool operator==(const PortRange&) const = default;
+};
+
 struct Environment {
   std::string host_id;              // VCCL_HOSTID: ranks with different ids count as ranks on different hosts
   std::string socket_interface;     // VCCL_SOCKET_IFNAME: the network interface that links between hosts use
@@ -27,6 +38,8 @@ struct Environment {
   LogLevel debug = LogLevel::none;  // VCCL_DEBUG: WARN or INFO
   // VCCL_LINK_SECURITY: encrypt, authenticate or none
   LinkSecurity link_security = LinkSecurity::encrypt;
+  PortRange ports;                   // VCCL_PORT_RANGE: "first-last"
+  Milliseconds link_timeout{5'000};  // VCCL_LINK_TIMEOUT: how long a rank on another host may be silent
 };
 
 /// Makes read_environment() read NCCL_HOSTID, NCCL_SOCKET_IFNAME and NCCL_DEBUG where the variable of the

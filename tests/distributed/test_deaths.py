@@ -193,6 +193,8 @@ REFUSALS = {
     "interface": ({"VCCL_SOCKET_IFNAME": "nosuchcard"}, "matches no network interface", "DistBackendError"),
     "algorithm": ({"VCCL_ALGO": "all_reduce:fastest"}, "VCCL_ALGO is", "ValueError"),
     "security": ({"VCCL_LINK_SECURITY": "some"}, "VCCL_LINK_SECURITY is", "ValueError"),
+    "ports": ({"VCCL_PORT_RANGE": "9-8"}, "VCCL_PORT_RANGE is", "ValueError"),
+    "silence": ({"VCCL_LINK_TIMEOUT": "0"}, "VCCL_LINK_TIMEOUT is", "ValueError"),
     "debug": ({"VCCL_DEBUG": "LOUD"}, "VCCL_DEBUG is", "ValueError"),
 }
 

@@ -26,6 +26,12 @@ std::string machine_key() {
                     link_target("/proc/self/ns/net"));
 }
 
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = "";
+  if (gethostname(name, sizeof name - 1) != 0) throw_system("gethostname");
+  return name;
+}
+
 std::string pid_namespace() {
   return link_target("/proc/self/ns/pid");
 }

@@ -9,6 +9,8 @@ namespace vccl {
 /// Returns the kernel's boot id and the network namespace, because abstract sockets do not cross network
 /// namespaces. Ranks with equal keys may share memory if the proof by mapping succeeds.
 std::string machine_key();
+/// Returns the name that this host has on the network, for messages.
+std::string host_name();
 
 /// Returns the process-id namespace. In equal namespaces a process has the same number.
 std::string pid_namespace();

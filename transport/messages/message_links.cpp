@@ -33,14 +33,16 @@ Value await_record(Meeting& meeting, int from, const std::string& key) {
 }  // namespace
 
 MessageLinks::MessageLinks(const Group& group, const FailureChannel& failures, Meeting& meeting,
-                           const std::string& address)
-    : group_(group), failures_(failures), listener_(std::make_unique<ZmqSocket>(ZmqSocket::Kind::router)) {
+                           const LinkSettings& settings)
+    : group_(group),
+      failures_(failures),
+      listener_(std::make_unique<ZmqSocket>(ZmqSocket::Kind::router, settings.silence)) {
   const std::vector<int>& here = group.host.ranks;
   for (int rank = 0; rank < group.size; ++rank) {
     const bool local = std::find(here.begin(), here.end(), rank) != here.end();
-    links_.push_back(local ? nullptr : std::make_unique<Link>(group, failures, rank));
+    links_.push_back(local ? nullptr : std::make_unique<Link>(group, failures, settings, rank));
   }
-  meet(meeting, address);
+  meet(meeting, settings);
 }
 
 MessageLinks::~MessageLinks() {
@@ -60,9 +62,9 @@ void MessageLinks::clean(Store& store) {
   store.remove(kTable);
 }
 
-void MessageLinks::meet(Meeting& meeting, const std::string& address) {
+void MessageLinks::meet(Meeting& meeting, const LinkSettings& settings) {
   const auto ranks = static_cast<std::size_t>(group_.size) - group_.host.ranks.size();
-  listens_ = ListenerRecord::listen(*listener_, address, ranks, group_.log);
+  listens_ = ListenerRecord::listen(*listener_, settings, ranks, group_.log);
   meeting.set(listener_key(group_.rank), listens_.encode());
   group_.log.info(base::text("listening for messages of other hosts on ", listens_.endpoint));
   if (group_.rank == 0) {
@@ -82,7 +84,7 @@ void MessageLinks::meet(Meeting& meeting, const std::string& address) {
                            " listen for messages, which has ", links_.size()));
   }
   for (std::size_t rank = 0; rank < links_.size(); ++rank) {
-    if (links_[rank]) links_[rank]->listener = ListenerRecord::read(listeners[rank]);
+    if (links_[rank]) links_[rank]->learn(ListenerRecord::read(listeners[rank]));
   }
 }
 
@@ -132,8 +134,9 @@ bool MessageLinks::progress(MessageSink& sink) {
     more |= link->socket_ready;
   }
   more |= listener_ready_;
+  const bool connects = connecting();
   report_ends(sink);
-  watch_->tick(suspicious() || expects_last_words());
+  watch_->tick(connects || suspicious() || expects_last_words());
   // This comes last, so that what the engine then calls finds nothing half done.
   for (auto& link : links_) {
     if (!link) continue;
@@ -247,6 +250,13 @@ bool MessageLinks::expects_last_words() const {
   return std::any_of(links_.begin(), links_.end(), [](auto& link) {
     return link && link->end.over() && link->route.empty() && !link->is(State::lost);
   });
+}
+
+/// Returns whether this rank still tries to connect to a peer. An attempt that takes too long ends.
+bool MessageLinks::connecting() {
+  bool any = false;
+  for (auto& link : links_) any |= link && !link->is(State::lost) && link->PeerConnection::connecting();
+  return any;
 }
 
 /// Pings the peers whose connections to this listener may have ended. Returns whether one has ended: what the

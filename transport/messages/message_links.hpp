@@ -24,10 +24,10 @@ namespace vccl {
 
 class MessageLinks final : public MessagePort {
  public:
-  /// Listens at `address` and learns the listeners of the ranks on other hosts. Every rank of the group must
+  /// Listens, and learns the listeners of the ranks on other hosts. Every rank of the group must
   /// construct one at the same time. Throws Error(protocol | system), and what Meeting::await() throws.
   MessageLinks(const Group& group, const FailureChannel& failures, Meeting& meeting,
-               const std::string& address);
+               const LinkSettings& settings);
   /// Calls stop() if that was not called: a rank that never used its messages leaves like any other.
   ~MessageLinks() override;
   /// Removes from the store what every rank has read.
@@ -46,8 +46,8 @@ class MessageLinks final : public MessagePort {
 
   /// Its socket is this rank's connection to the peer's listener, once there is one.
   struct Link : PeerConnection {
-    Link(const Group& group, const FailureChannel& failures, int peer_rank)
-        : PeerConnection(group, failures, peer_rank), peer(group, peer_rank) {}
+    Link(const Group& group, const FailureChannel& failures, const LinkSettings& link_settings, int peer_rank)
+        : PeerConnection(group, failures, link_settings, peer_rank), peer(group, peer_rank) {}
 
     MessagePeer peer;
     bool needed = false;        // this rank sends to the peer, or waits for it
@@ -61,7 +61,7 @@ class MessageLinks final : public MessagePort {
   };
 
   /// Publishes where this rank listens, and learns where the others do.
-  void meet(Meeting& meeting, const std::string& address);
+  void meet(Meeting& meeting, const LinkSettings& settings);
   void connect(Link& link);
   void disconnect(Link& link, Milliseconds linger = ClosedSockets::kLinger) noexcept;
   std::optional<MessagePath> path_to(Link& link);
@@ -73,6 +73,7 @@ class MessageLinks final : public MessagePort {
   bool probe();
   bool suspicious() const;
   bool expects_last_words() const;
+  bool connecting();
   void read_socket(Link& link, MessageSink& sink);
   void understand(Link& link, ZmqSocket::Received received, MessageSink& sink);
   void read(Link& link, ZmqSocket::Received& received, MessageSink& sink);

@@ -37,8 +37,8 @@ bool BlockSender::is_broken() {
   return ended_ && Clock::now() - *ended_ >= kLastWordsMayCome;
 }
 
-BlockReceiver::BlockReceiver(const std::string& address, const Log& log)
-    : endpoint_(socket_.bind(address, 1, log)), log_(log) {}
+BlockReceiver::BlockReceiver(const LinkSettings& settings, const Log& log)
+    : endpoint_(socket_.bind(settings.address, settings.ports, 1, log)), log_(log) {}
 
 std::optional<RemoteBlock> BlockReceiver::receive() {
   if (!opener_) return std::nullopt;
@@ -52,6 +52,7 @@ std::optional<RemoteBlock> BlockReceiver::receive() {
     if (verdict != FrameOpener::Verdict::good) {
       tell_of(first, verdict);
     } else if (header.kind == FrameKind::greeting) {
+      greeted_ = true;
       socket_.shut();
     } else if (received->payload) {
       return RemoteBlock{header.operation, std::move(*received->payload)};

@@ -53,11 +53,14 @@ class BlockSender {
 /// Receives blocks. Guarded by the owner's mutex.
 class BlockReceiver {
  public:
-  /// Listens at `address`. Until accept(), nothing is received.
-  BlockReceiver(const std::string& address, const Log& log);
+  /// Listens. Until accept(), nothing is received.
+  BlockReceiver(const LinkSettings& settings, const Log& log);
 
   const std::string& endpoint() const { return endpoint_; }
   void accept(FrameProtection protection) { opener_.emplace(std::move(protection)); }
+  /// Returns whether the sender has connected: its greeting was received. From then on nobody else can
+  /// connect.
+  bool greeted() const { return greeted_; }
   /// Returns the next block, if there is one. Drops frames that are not the peer's and logs that. Throws
   /// Error(protocol) if frames were lost.
   std::optional<RemoteBlock> receive();
@@ -70,6 +73,7 @@ class BlockReceiver {
   std::string endpoint_;
   const Log log_;
   std::optional<FrameOpener> opener_;
+  bool greeted_ = false;
   RateLimit told_;
 };
 

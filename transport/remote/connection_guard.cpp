@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <linux/filter.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -11,6 +13,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <system_error>
@@ -54,9 +57,34 @@ int descriptor_of(void* socket) {
   return number;
 }
 
+/// Returns a socket that listens there, or nothing, with errno.
+FileDescriptor listen_at_port(addrinfo& place, int port) {
+  FileDescriptor socket(::socket(place.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return socket;
+  // Both structures have the port at the same place.
+  reinterpret_cast<sockaddr_in*>(place.ai_addr)->sin_port = htons(static_cast<std::uint16_t>(port));
+  // A chosen port may still have connections of an earlier process, which have ended.
+  const int on = 1;
+  if ((port != 0 && setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) ||
+      bind(socket.get(), place.ai_addr, place.ai_addrlen) != 0 || listen(socket.get(), kBacklog) != 0) {
+    const int wrong = errno;
+    socket.reset();
+    errno = wrong;
+    return socket;
+  }
+  repeat_often(socket.get());
+  return socket;
+}
+
 }  // namespace
 
-FileDescriptor listen_at(const std::string& address) {
+void repeat_often(int socket) noexcept {
+  constexpr int kMostPause = 44;  // TCP_RTO_MAX_MS, which the C library's headers do not have yet
+  const int milliseconds = 1'000;
+  setsockopt(socket, IPPROTO_TCP, kMostPause, &milliseconds, sizeof milliseconds);
+}
+
+FileDescriptor listen_at(const std::string& address, const PortRange& ports) {
   const bool brackets = address.starts_with('[') && address.ends_with(']');
   const std::string host = brackets ? address.substr(1, address.size() - 2) : address;
   addrinfo hints{};
@@ -66,12 +94,15 @@ FileDescriptor listen_at(const std::string& address) {
   if (const int wrong = getaddrinfo(host.c_str(), "0", &hints, &info.first); wrong != 0) {
     throw Error(ErrorCode::system, base::text("listening at ", address, " failed: ", gai_strerror(wrong)));
   }
-  FileDescriptor socket(::socket(info.first->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket || bind(socket.get(), info.first->ai_addr, info.first->ai_addrlen) != 0 ||
-      listen(socket.get(), kBacklog) != 0) {
-    throw_system(base::text("listening at ", address));
+  for (int port = ports.first; port <= ports.last; ++port) {
+    if (FileDescriptor socket = listen_at_port(*info.first, port); socket) return socket;
+    if (errno != EADDRINUSE)
+      throw_system(base::text("listening at ", address, port ? base::text(" port ", port) : ""));
   }
-  return socket;
+  throw Error(ErrorCode::system,
+              base::text("no port of VCCL_PORT_RANGE=", ports.first, "-", ports.last, " is free at ", address,
+                         ". A rank needs up to five for each group and device: widen the range, or end "
+                         "what else listens there."));
 }
 
 ConnectionGuard::ConnectionGuard() : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {

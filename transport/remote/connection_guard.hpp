@@ -12,16 +12,23 @@
 #include <string>
 #include <thread>
 
+#include "transport/environment.hpp"
 #include "transport/host/segment.hpp"
 #include "transport/support/log.hpp"
 #include "transport/support/rate_limit.hpp"
 
 namespace vccl {
 
-/// Returns a listening TCP socket on a free port of `address` ("10.0.0.7", "[2001:db8::7]"), for ZMQ_USE_FD.
-/// Without ZMQ_USE_FD, libzmq lists the network interfaces, and calls abort() if it has no descriptor for
-/// that. Throws Error(system).
-FileDescriptor listen_at(const std::string& address);
+/// Returns a TCP socket that listens at `address` ("10.0.0.7", "[2001:db8::7]") on a free port of `ports`,
+/// for ZMQ_USE_FD. Without ZMQ_USE_FD, libzmq lists the network interfaces, and calls abort() if it has no
+/// descriptor for that. Throws Error(system), also if no port of the range is free.
+FileDescriptor listen_at(const std::string& address, const PortRange& ports);
+
+/// Makes the kernel repeat what was lost on a connection at least once a second, so that a link that was cut
+/// works again soon after the cut. Otherwise the pauses double, and the connection can stay silent for as
+/// long again as the cut lasted. Connections that a listening socket accepts inherit this. Linux has this
+/// since 6.15; older kernels ignore the call.
+void repeat_often(int socket) noexcept;
 
 /// One listening socket. The guard's mutex guards all members but `ends` and `endpoint`.
 struct WatchedListener {

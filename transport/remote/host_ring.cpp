@@ -17,15 +17,14 @@ RemoteHostRing::RemoteHostRing(const Group& group, const CurrentOperation& opera
                                FailureChannel& failures, RemoteLinks* ring)
     : ring_(ring), links_(group, operation, failures, "across") {}
 
-void RemoteHostRing::connect(const RingOrder& order, Meeting& meeting, const std::string& address,
-                             LinkSecurity security) {
+void RemoteHostRing::connect(const RingOrder& order, Meeting& meeting, const LinkSettings& settings) {
   const int own = links_.group().rank;
   size_ = order.host_count();
   position_ = order.host_of(own);
   const std::vector<int>& here = order.ranks_of_host(position_);
   const auto place = static_cast<std::size_t>(std::find(here.begin(), here.end(), own) - here.begin());
   const auto neighbour = [&](int host) { return order.ranks_of_host((host + size_) % size_)[place]; };
-  links_.connect(meeting, neighbour(position_ - 1), neighbour(position_ + 1), address, security);
+  links_.connect(meeting, neighbour(position_ - 1), neighbour(position_ + 1), settings);
   right_.emplace(links_);
   left_.emplace(links_);
 }

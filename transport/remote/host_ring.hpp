@@ -20,7 +20,7 @@ class RemoteHostRing final : public HostRing {
                  RemoteLinks* ring);
 
   /// Connects to the neighbours. Every rank must call this. Throws what RemoteLinks::connect() throws.
-  void connect(const RingOrder& order, Meeting& meeting, const std::string& address, LinkSecurity security);
+  void connect(const RingOrder& order, Meeting& meeting, const LinkSettings& settings);
   RemoteLinks& links() { return links_; }
 
   int size() const override { return size_; }

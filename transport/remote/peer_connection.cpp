@@ -15,18 +15,32 @@ using msgpack::Value;
 
 constexpr std::size_t kMaxFailureText = 4096;  // a longer text is cut
 
-ListenerRecord ListenerRecord::listen(ZmqSocket& socket, const std::string& address, std::size_t ranks,
+namespace {
+
+std::string read_host(const Value& map) {
+  constexpr std::size_t kMaxHost = 64;
+  return valid_text(cut_text(map.at("host").as_string(), kMaxHost));
+}
+
+std::string place_text(const std::string& address, const std::string& host) {
+  return base::text(" (", address, ", host ", host, ")");
+}
+
+}  // namespace
+
+ListenerRecord ListenerRecord::listen(ZmqSocket& socket, const LinkSettings& settings, std::size_t ranks,
                                       const Log& log) {
-  const std::string endpoint = socket.bind(address, ranks, log);
-  return {endpoint, socket.public_key(), random_hex(16)};
+  const std::string endpoint = socket.bind(settings.address, settings.ports, ranks, log);
+  return {endpoint, socket.public_key(), random_hex(16), settings.host};
 }
 
 ListenerRecord ListenerRecord::read(const Value& record) {
-  return {record.at("endpoint").as_string(), record.at("key").as_string(), record.at("token").as_string()};
+  return {record.at("endpoint").as_string(), record.at("key").as_string(), record.at("token").as_string(),
+          read_host(record)};
 }
 
 std::string ListenerRecord::encode(Map fields) const {
-  fields.insert({{"endpoint", endpoint}, {"key", key}, {"token", token}});
+  fields.insert({{"endpoint", endpoint}, {"key", key}, {"token", token}, {"host", host}});
   return encode_record(std::move(fields));
 }
 
@@ -35,34 +49,57 @@ int ListenerRecord::read_hello(const Value& message, int size) const {
   return static_cast<int>(message.at("rank").as_int(0, size - 1));
 }
 
+void PeerConnection::learn(const ListenerRecord& record) {
+  listener = record;
+  peer_place_ = place_text(record.endpoint, record.host);
+}
+
 void PeerConnection::connect(ZmqSocket::Kind kind, Map fields) {
-  socket = std::make_unique<ZmqSocket>(kind);
+  socket = std::make_unique<ZmqSocket>(kind, settings.silence);
+  connect_by_ = Clock::now() + settings.patience();
   socket->connect(listener.endpoint, listener.key);
   socket->post({}, hello(std::move(fields)));
   group_.log.info(base::text("connecting to rank ", rank, " at ", listener.endpoint));
 }
 
 std::string PeerConnection::hello(Map fields) const {
-  fields.insert({{"rank", group_.rank}, {"token", listener.token}});
+  fields.insert({{"rank", group_.rank}, {"token", listener.token}, {"host", settings.host}});
   return control_message("hello", std::move(fields));
 }
 
-void PeerConnection::read_hello(const Value& message) {
+void PeerConnection::read_hello(const Value& message, const std::string& address) {
   if (listener.read_hello(message, group_.size) != rank) {
     throw Error(ErrorCode::protocol, "the hello of another rank");
   }
+  peer_place_ = place_text(base::text("tcp://", address), read_host(message));
   open();
+}
+
+bool PeerConnection::connecting() {
+  if (connect_by_ == Clock::time_point() || end.over() || socket->connected()) return false;
+  if (Clock::now() < connect_by_) return true;
+  gave_up_ = true;
+  end.finish();
+  return false;
+}
+
+std::string PeerConnection::peer_text() const {
+  return base::text("rank ", rank, peer_place_);
 }
 
 std::string PeerConnection::end_text() const {
   if (is(State::left)) return failures_.left_text(rank, why_);
   const std::string us = base::text("rank ", group_.rank);
-  const std::string them = base::text("rank ", rank, " (", listener.endpoint, ")");
+  if (gave_up_) {
+    return base::text(us, " could not connect to ", peer_text(), " within ",
+                      duration_text(settings.patience()), " (",
+                      socket->refused() ? "it was refused" : "nobody answered", "; ", kFirewall, ")");
+  }
   if (socket && socket->refused()) {
-    return base::text(us, " could not connect to ", them,
+    return base::text(us, " could not connect to ", peer_text(),
                       ", which has left or died unless the network is at fault,");
   }
-  return base::text("the connection of ", us, " to ", them, " ended");
+  return base::text("the connection of ", us, " to ", peer_text(), " ended");
 }
 
 bool PeerConnection::read_last_words(const Value& message) {

@@ -2,8 +2,8 @@
 // say first and last, how the end of the connection is noticed, and how sockets are closed.
 //
 // A rank that listens publishes a ListenerRecord in the rendezvous store. Three control messages are common:
-//   hello   first, by the rank that connects, and by the ring's listening rank too: {rank, token}, and
-//           for the ring what remote_link.hpp says
+//   hello   first, by the rank that connects, and by the ring's listening rank too: {rank, token, host},
+//           and for the ring what remote_link.hpp says. `host` is the name of the rank's host
 //   fail    {code, text}: the group has failed
 //   left    {why}: last
 #pragma once
@@ -22,10 +22,10 @@ namespace vccl {
 
 /// Where a rank listens, and what a rank that connects has to prove to know.
 struct ListenerRecord {
-  std::string endpoint, key, token;
+  std::string endpoint, key, token, host;
 
-  /// Listens at `address` for `ranks` ranks, and returns where.
-  static ListenerRecord listen(ZmqSocket& socket, const std::string& address, std::size_t ranks,
+  /// Listens for `ranks` ranks, and returns where.
+  static ListenerRecord listen(ZmqSocket& socket, const LinkSettings& settings, std::size_t ranks,
                                const Log& log);
   static ListenerRecord read(const msgpack::Value& record);
   /// Encodes the record with further fields, which concern one kind of link.
@@ -67,11 +67,13 @@ class PeerConnection {
     lost,  // the peer's end was reported
   };
 
-  PeerConnection(const Group& group, const FailureChannel& failures, int peer_rank)
-      : rank(peer_rank), group_(group), failures_(failures) {}
+  PeerConnection(const Group& group, const FailureChannel& failures, const LinkSettings& link_settings,
+                 int peer_rank)
+      : rank(peer_rank), settings(link_settings), group_(group), failures_(failures) {}
 
   const int rank;
-  ListenerRecord listener;  // of the peer, or of this rank if the peer connects to it
+  const LinkSettings settings;  // of this rank
+  ListenerRecord listener;      // of the peer, or of this rank if the peer connects to it
   std::unique_ptr<ZmqSocket> socket;
   ConnectionEnd end;  // of the socket's connection
 
@@ -82,11 +84,18 @@ class PeerConnection {
   }
   void lose() { state_ = State::lost; }
 
-  /// Connects to where the peer listens, and says hello with further `fields`.
+  /// Notes where the peer listens.
+  void learn(const ListenerRecord& record);
+  /// Connects there, and says hello with further `fields`.
   void connect(ZmqSocket::Kind kind, msgpack::Map fields = {});
   std::string hello(msgpack::Map fields = {}) const;
-  /// Opens the connection. Throws Error(protocol) for a wrong hello.
-  void read_hello(const msgpack::Value& message);
+  /// Opens the connection to the peer at `address`. Throws Error(protocol) for a wrong hello.
+  void read_hello(const msgpack::Value& message, const std::string& address);
+  /// Returns whether this rank is still trying to connect. Ends the connection after
+  /// LinkSettings::patience(): then end_text() says that it could not be made.
+  bool connecting();
+  /// Returns "rank 1 (tcp://10.0.0.2:40001, host node2)".
+  std::string peer_text() const;
 
   /// Sends like ZmqSocket::send(). Notes if the peer has gone.
   template <class... Message>
@@ -122,7 +131,10 @@ class PeerConnection {
  private:
   const FailureChannel& failures_;
   State state_ = State::unknown;
-  std::string why_;  // the reason that the peer gave when it left
+  std::string why_;                 // the reason that the peer gave when it left
+  std::string peer_place_;          // the peer's address and host
+  Clock::time_point connect_by_{};  // when an attempt to connect is given up, if this rank connects
+  bool gave_up_ = false;            // it was given up
 };
 
 /// Closes sockets. Then libzmq may still read from memory that was lent to it.

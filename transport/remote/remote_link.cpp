@@ -19,27 +19,26 @@ bool can_protect(LinkSecurity security) {
 
 }  // namespace
 
-void RemoteLink::offer_stream(const std::string& address, LinkSecurity security, Map& record) {
-  security_ = security;
-  if (can_protect(security)) receiver = std::make_unique<BlockReceiver>(address, group_.log);
-  record["security"] = name_of(security);
+void RemoteLink::offer_stream(Map& record) {
+  if (can_protect(settings.security)) receiver = std::make_unique<BlockReceiver>(settings, group_.log);
+  record["security"] = name_of(settings.security);
   record["stream"] = receiver ? receiver->endpoint() : "";
 }
 
-Map RemoteLink::accept_stream(const Value& record, LinkSecurity security) {
-  security_ = security;
+Map RemoteLink::accept_stream(const Value& record) {
   const std::string& theirs = record.at("security").as_string();
-  if (theirs != name_of(security)) {
+  if (theirs != name_of(settings.security)) {
     // The lower rank is named first, so that both ranks throw the same text.
     const auto says = [](int who, std::string_view what) { return base::text(what, " for rank ", who); };
-    const std::string ours = says(group_.rank, name_of(security)), other = says(rank, cut_text(theirs, 32));
+    const std::string ours = says(group_.rank, name_of(settings.security)),
+                      other = says(rank, cut_text(theirs, 32));
     const bool first = group_.rank < rank;
     throw Error(ErrorCode::invalid,
                 base::text("VCCL_LINK_SECURITY is ", first ? ours : other, " and ", first ? other : ours,
                            " in group ", group_.name, ": set the same value on all ranks"));
   }
   stream_endpoint_ = record.at("stream").as_string();
-  if (!stream_endpoint_.empty() && can_protect(security))
+  if (!stream_endpoint_.empty() && can_protect(settings.security))
     contribution_ = random_bytes(Session::kContribution);
   return answer();
 }
@@ -61,8 +60,8 @@ void RemoteLink::open_stream(const Value& hello) {
     sender = std::make_unique<BlockSender>(stream_endpoint_, agree(hello.at("secret").as_binary()));
   }
   group_.log.info(base::text("blocks ", side == Side::left ? "from" : "to", " rank ", rank, ": ",
-                             !theirs ? "CURVE of libzmq" : name_of(security_),
-                             theirs && security_ != LinkSecurity::none
+                             !theirs ? "CURVE of libzmq" : name_of(settings.security),
+                             theirs && settings.security != LinkSecurity::none
                                  ? base::text(" with AES-256-GCM of ", crypto_api()->path)
                                  : ""));
 }
@@ -72,8 +71,8 @@ FrameProtection RemoteLink::agree(const std::string& theirs) const {
   const bool receives = side == Side::left;
   const std::string purpose =
       base::text("blocks|", group_.name, "|", receives ? rank : group_.rank, "|",
-                 receives ? group_.rank : rank, "|", name_of(security_), "|", listener.token);
-  return FrameProtection::agree(security_, receives ? theirs : contribution_,
+                 receives ? group_.rank : rank, "|", name_of(settings.security), "|", listener.token);
+  return FrameProtection::agree(settings.security, receives ? theirs : contribution_,
                                 receives ? contribution_ : theirs, purpose);
 }
 

@@ -36,15 +36,16 @@ struct RemoteLink : PeerConnection {
     Signature signature;
     std::uint32_t algorithm;
   };
-  RemoteLink(const Group& group, const FailureChannel& failures, Side peer_side, int peer)
-      : PeerConnection(group, failures, peer), side(peer_side) {}
+  RemoteLink(const Group& group, const FailureChannel& failures, const LinkSettings& link_settings,
+             Side peer_side, int peer)
+      : PeerConnection(group, failures, link_settings, peer), side(peer_side) {}
 
-  /// Listens for a stream of blocks at `address`, if this rank can protect one, and adds what the neighbour
-  /// needs of it to the record of the listener.
-  void offer_stream(const std::string& address, LinkSecurity security, msgpack::Map& record);
-  /// Reads what the neighbour offers. Throws Error(invalid) if it has another `security`. Returns the fields
-  /// of this rank's hello that accept the offer.
-  msgpack::Map accept_stream(const msgpack::Value& record, LinkSecurity security);
+  /// Listens for a stream of blocks, if this rank can protect one, and adds what the neighbour needs of it to
+  /// the record of the listener.
+  void offer_stream(msgpack::Map& record);
+  /// Reads what the neighbour offers. Throws Error(invalid) if it has another LinkSettings::security. Returns
+  /// the fields of this rank's hello that accept the offer.
+  msgpack::Map accept_stream(const msgpack::Value& record);
   /// Reads the rest of the neighbour's hello, and opens this rank's end of the stream.
   void open_stream(const msgpack::Value& hello);
   /// Returns the fields of this rank's answer to hello.
@@ -65,6 +66,7 @@ struct RemoteLink : PeerConnection {
       while (auto received = socket->receive()) understand(std::move(*received));
     }
     end.read_out();
+    connecting();
     // One block at a time is deciphered, shortly before it is read.
     while (receiver && ready.stream && streamed.empty()) {
       auto block = receiver->receive();
@@ -101,7 +103,6 @@ struct RemoteLink : PeerConnection {
  private:
   FrameProtection agree(const std::string& theirs) const;
 
-  LinkSecurity security_ = LinkSecurity::encrypt;
   std::string stream_endpoint_;  // of the right neighbour
   std::string contribution_;     // of this rank to the keys; empty if there is no stream
 };

@@ -32,29 +32,28 @@ RemoteLinks::~RemoteLinks() {
   close();
 }
 
-void RemoteLinks::connect(Meeting& meeting, int left, int right, const std::string& address,
-                          LinkSecurity security) {
+void RemoteLinks::connect(Meeting& meeting, int left, int right, const LinkSettings& settings) {
   wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_) throw_system("eventfd");
   // A link is kept once it has its socket. Until both neighbours have answered, no other thread uses the
   // links.
   if (left >= 0) {
-    auto link = std::make_unique<RemoteLink>(group_, failures_, RemoteLink::Side::left, left);
-    link->socket = std::make_unique<ZmqSocket>();
-    link->listener = ListenerRecord::listen(*link->socket, address, 1, group_.log);
+    auto link = std::make_unique<RemoteLink>(group_, failures_, settings, RemoteLink::Side::left, left);
+    link->socket = std::make_unique<ZmqSocket>(ZmqSocket::Kind::pair, settings.silence);
+    link->listener = ListenerRecord::listen(*link->socket, settings, 1, group_.log);
     Map record;
-    link->offer_stream(address, security, record);
+    link->offer_stream(record);
     meeting.set(key_of(group_.rank), link->listener.encode(std::move(record)));
     group_.log.info(base::text("listening for rank ", left, " on ", link->listener.endpoint));
     left_ = std::move(link);
   }
   if (right >= 0) {
-    auto link = std::make_unique<RemoteLink>(group_, failures_, RemoteLink::Side::right, right);
+    auto link = std::make_unique<RemoteLink>(group_, failures_, settings, RemoteLink::Side::right, right);
     const std::string key = key_of(right);
     const Value record = read_record(meeting.await(right, key, "to tell where it listens"), right);
-    link->listener = ListenerRecord::read(record);
+    link->learn(ListenerRecord::read(record));
     meeting.remove(key);
-    link->connect(ZmqSocket::Kind::pair, link->accept_stream(record, security));
+    link->connect(ZmqSocket::Kind::pair, link->accept_stream(record));
     right_ = std::move(link);
   }
   const auto greeted = [](const auto& link) { return [&] { return !link->is(State::unknown); }; };
@@ -62,8 +61,23 @@ void RemoteLinks::connect(Meeting& meeting, int left, int right, const std::stri
     until(greeted(left_), *left_, "to connect in");
     left_->socket->shut();
     send(*left_, left_->hello(left_->answer()));
+    if (left_->receiver) await_stream(*left_);
   }
   if (right_) until(greeted(right_), *right_, "to answer in");
+}
+
+// The neighbour opens the stream as soon as it reads this rank's hello, so a firewall that lets only the
+// first connection pass shows here and not in the first long collective.
+void RemoteLinks::await_stream(RemoteLink& link) {
+  const Deadline patience = Deadline::in(link.settings.patience());
+  until([&] { return link.receiver->greeted() || patience.passed(); }, link,
+        "to open its stream of blocks in");
+  if (link.receiver->greeted()) return;
+  failures_.raise(
+      ErrorCode::bootstrap,
+      base::text(link.peer_text(), " has connected to rank ", group_.rank, " (", link.listener.endpoint,
+                 ", host ", link.settings.host, "), but not to ", link.receiver->endpoint(), " within ",
+                 duration_text(patience.length), ", where blocks from there have to come in: ", kFirewall));
 }
 
 void RemoteLinks::begin() {
@@ -132,8 +146,7 @@ bool RemoteLinks::look(FunctionRef<bool()> ready, RemoteLink& link, const char* 
   if (!done && operation_.deadline().passed()) {
     failures_.raise(ErrorCode::timeout,
                     base::text("rank ", group_.rank, " waited ", duration_text(operation_.deadline().length),
-                               " for rank ", link.rank, " on another host (", link.listener.endpoint, ") ",
-                               what, " ", operation_.text(),
+                               " for ", link.peer_text(), " on another host ", what, " ", operation_.text(),
                                ". Look for a rank that is stuck or slow, or raise the timeout; "
                                "VCCL_SOCKET_IFNAME chooses the network interface."));
   }
@@ -223,7 +236,7 @@ void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
   if (type == "hello") {
     // Another one would begin the stream anew, with the same keys.
     if (!link.is(State::unknown)) throw breach("a second greeting");
-    link.read_hello(message);
+    link.read_hello(message, received.control.sender());
     link.open_stream(message);
   } else if (link.is(State::unknown)) {
     // A neighbour that fails between our greeting and its answer says its last words in the place of the

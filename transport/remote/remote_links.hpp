@@ -19,10 +19,10 @@ class RemoteLinks {
   ~RemoteLinks();
 
   /// Listens for the left neighbour, publishes the endpoint, and connects to the right neighbour. A neighbour
-  /// of -1 is on this host and gets no link. Blocks until both neighbours have answered. Throws
-  /// Error(bootstrap | timeout | protocol | system), and Error(invalid) if a neighbour has another
-  /// `security`.
-  void connect(Meeting& meeting, int left, int right, const std::string& address, LinkSecurity security);
+  /// of -1 is on this host and gets no link. Blocks until both neighbours have answered, and until the left
+  /// one's stream of blocks has come through as well. Throws Error(bootstrap | timeout | protocol | system |
+  /// peer_dead), and Error(invalid) if a neighbour has another LinkSettings::security.
+  void connect(Meeting& meeting, int left, int right, const LinkSettings& settings);
   /// Lets waits look for failures on these links as well.
   void also_watch(RemoteLinks& others) { others_ = &others; }
   RemoteLink* to_left() { return left_.get(); }
@@ -77,6 +77,8 @@ class RemoteLinks {
   /// Returns the key under which `rank` says where it listens.
   std::string key_of(int rank) const { return name_ + "/" + std::to_string(rank); }
 
+  /// Blocks until the stream of `link`, which is open to the left, has brought its greeting.
+  void await_stream(RemoteLink& link);
   void wait(FunctionRef<bool()> ready, RemoteLink& link, const char* what);
   /// Receives what has arrived before the last poll(). Returns whether the condition holds, or throws why the
   /// wait has to end.

@@ -35,9 +35,11 @@ constexpr int kDescriptor = 14, kEvents = 15, kLinger = 17, kMaxMessageSize = 22
 constexpr int kLastEndpoint = 32;
 constexpr int kRouterMandatory = 33, kIpv6 = 42;
 constexpr int kCurveServer = 47, kCurvePublicKey = 48, kCurveSecretKey = 49, kCurveServerKey = 50;
-constexpr int kHeartbeatInterval = 75, kHeartbeatTimeToLive = 76, kHeartbeatTimeout = 77, kUseDescriptor = 89;
+constexpr int kKeepalive = 34, kKeepaliveIdle = 36;
+constexpr int kHeartbeatInterval = 75, kHeartbeatTimeout = 77, kUseDescriptor = 89;
 constexpr int kContextMaxSockets = 2, kContextBlocky = 70;
-constexpr int kEventAccepted = 0x0020, kEventClosed = 0x0080, kEventDisconnected = 0x0200;
+constexpr int kEventConnected = 0x0001, kEventAccepted = 0x0020, kEventClosed = 0x0080,
+              kEventDisconnected = 0x0200;
 constexpr int kEventHandshakeFailed = 0x0800 | 0x2000 | 0x4000, kEventHandshakeSucceeded = 0x1000;
 }  // namespace zmq_constant
 

@@ -15,10 +15,15 @@ namespace {
 
 using namespace zmq_constant;
 
-// If a peer's process ends, its connection ends at once. The heartbeat is for a host that lost power or
-// network: nothing was heard for kSilenceMilliseconds although a ping went out every kHeartbeatMilliseconds.
-constexpr int kHeartbeatMilliseconds = 2'000;
-constexpr int kSilenceMilliseconds = 10'000;
+// If a peer's process ends, its connection ends at once. The heartbeats are for a host that lost power or
+// network, and for a process that was stopped. A ping goes out kPings times within the silence that is
+// allowed, and the connection ends if nothing has come for kPatience of these periods after one. This adds up
+// to 0.8 of the silence, and leaves the rest to those who pass the news on.
+constexpr int kPings = 20, kPatience = 15;
+// A connection for blocks has none: a ping would wait behind the blocks on a slow link. The connection for
+// control messages beside it notices silence. The system's own probes only keep firewalls and routers from
+// forgetting the connection.
+constexpr int kKeepaliveSeconds = 60;
 constexpr std::int64_t kLargestMessage = Communicator::kBlockBytes + 64 * 1024;
 // How many messages a pull keeps of each connection. A rank has no more blocks under way, and a stranger
 // shall not make memory grow.
@@ -39,6 +44,9 @@ void taken_over(void* hint) {
 void handed_over(void*) {}
 void taken_over(void*) {}
 #endif
+
+// A refused connection is reported as the end of an attempt (closed), not as a disconnection.
+constexpr int kConnectionEvents = kEventConnected | kEventDisconnected | kEventClosed;
 
 int type_of(ZmqSocket::Kind kind) {
   switch (kind) {
@@ -64,7 +72,7 @@ void ZmqSocket::set(int option, T value) {
   if (zmq_api().setsockopt(socket_, option, &value, sizeof value) != 0) throw_zmq("zmq_setsockopt");
 }
 
-ZmqSocket::ZmqSocket(Kind kind) : kind_(kind), context_(ZmqContext::acquire()) {
+ZmqSocket::ZmqSocket(Kind kind, Milliseconds silence) : kind_(kind), context_(ZmqContext::acquire()) {
   const ZmqApi& api = zmq_api();
   require_descriptors(kListeningDescriptors + 1, "a link between hosts and its connection");
   socket_ = api.socket(context_->get(), type_of(kind));
@@ -72,14 +80,19 @@ ZmqSocket::ZmqSocket(Kind kind) : kind_(kind), context_(ZmqContext::acquire()) {
   try {
     set(kLinger, 0);
     set(kMaxMessageSize, kLargestMessage);
-    set(kHeartbeatInterval, kHeartbeatMilliseconds);
-    set(kHeartbeatTimeout, kSilenceMilliseconds);
-    set(kHeartbeatTimeToLive, kSilenceMilliseconds);
+    const int period = static_cast<int>(silence.count()) / kPings;
+    if (kind == Kind::push || kind == Kind::pull) {
+      set(kKeepalive, 1);
+      set(kKeepaliveIdle, kKeepaliveSeconds);
+    } else {
+      set(kHeartbeatInterval, period);
+      set(kHeartbeatTimeout, kPatience * period);
+    }
     // Without this, a router drops a message whose route leads nowhere, and reports no error.
     if (kind == Kind::router) set(kRouterMandatory, 1);
     if (kind == Kind::pull) set(kReceiveMark, kReceiveBound);
-    // A dealer's refused connection is reported as the end of an attempt (closed), not as a disconnection.
-    if (kind == Kind::dealer) monitor_ = make_monitor(kEventDisconnected | kEventClosed);
+    // A dealer's owner watches its monitor from the beginning.
+    if (kind == Kind::dealer) monitor_ = make_monitor(kConnectionEvents);
   } catch (...) {
     close(Milliseconds(0));
     throw;
@@ -114,7 +127,8 @@ void ZmqSocket::set_keys(bool server, const std::string& server_key) {
   if (api.setsockopt(socket_, kCurveSecretKey, secret_key, kKeyText) != 0) throw_zmq("a CURVE key");
 }
 
-std::string ZmqSocket::bind(const std::string& address, std::size_t ranks, const Log& log) {
+std::string ZmqSocket::bind(const std::string& address, const PortRange& ports, std::size_t ranks,
+                            const Log& log) {
   const ZmqApi& api = zmq_api();
   if (kind_ != Kind::pull && api.has("curve")) {
     set_keys(true, "");
@@ -126,7 +140,7 @@ std::string ZmqSocket::bind(const std::string& address, std::size_t ranks, const
   if (!listener->ends) throw_system("eventfd");
   listener->limit = ranks + kStrangers;
   listener->log = log;
-  FileDescriptor listening = listen_at(address);
+  FileDescriptor listening = listen_at(address, ports);
   set(kUseDescriptor, listening.get());
   listener->monitor =
       make_monitor(kEventAccepted | kEventDisconnected | kEventHandshakeFailed | kEventHandshakeSucceeded);
@@ -150,7 +164,7 @@ void ZmqSocket::shut() {
 void ZmqSocket::connect(const std::string& endpoint, const std::string& server_key) {
   if (!server_key.empty()) set_keys(false, server_key);
   if (endpoint.find('[') != std::string::npos) set(kIpv6, 1);
-  if (!monitor_) monitor_ = make_monitor(kEventDisconnected);
+  if (!monitor_) monitor_ = make_monitor(kConnectionEvents);
   if (zmq_api().connect(socket_, endpoint.c_str()) != 0) throw_zmq(base::text("connecting to ", endpoint));
 }
 
@@ -258,16 +272,27 @@ bool ZmqSocket::hung_up() {
   if (!monitor_) return false;
   ZmqMessage frame;
   bool any = false;
-  // An event has two frames, and the first says which event it is. The monitor reports only the kinds asked
-  // for.
+  // An event has two frames: {number, value}, and the endpoint.
   while (zmq_api().msg_recv(frame.raw(), monitor_, kDontWait) >= 0) {
     std::uint16_t event = 0;
-    if (!zmq_api().msg_more(frame.raw())) continue;
-    if (frame.size() >= sizeof event) std::memcpy(&event, frame.data(), sizeof event);
-    if (!std::exchange(ended_, true)) refused_ = event == kEventClosed;
-    any = true;
+    std::int32_t value = 0;
+    if (!zmq_api().msg_more(frame.raw()) || frame.size() != sizeof event + sizeof value) continue;
+    std::memcpy(&event, frame.data(), sizeof event);
+    std::memcpy(&value, frame.data() + sizeof event, sizeof value);
+    any |= read_event(event, value);
   }
   return any;
+}
+
+/// Returns whether this is the end of the connection, or of a dealer's attempt.
+bool ZmqSocket::read_event(int event, int value) {
+  if (event == kEventConnected) {
+    connected_ = true;
+    repeat_often(value);
+    return false;
+  }
+  if (event == kEventClosed && !connected_) refused_ = true;
+  return event == kEventDisconnected || kind_ == Kind::dealer;
 }
 
 bool ZmqSocket::disconnected() {

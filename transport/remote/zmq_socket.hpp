@@ -11,6 +11,7 @@
 
 #include "transport/deadline.hpp"
 #include "transport/remote/connection_guard.hpp"
+#include "transport/remote/link_settings.hpp"
 #include "transport/remote/zmq_api.hpp"
 
 namespace vccl {
@@ -56,17 +57,18 @@ class ZmqSocket {
   /// Up to this size, in bytes, a payload is copied: that costs less than lending the memory.
   static constexpr std::size_t kCopied = 1024;
 
-  /// Throws Error(system), also if libzmq would run out of descriptors.
-  explicit ZmqSocket(Kind kind = Kind::pair);
+  /// If nothing was heard of a peer for `silence`, or a little less, its connection ends. A push and a pull
+  /// notice no silence. Throws Error(system), also if libzmq would run out of descriptors.
+  explicit ZmqSocket(Kind kind = Kind::pair, Milliseconds silence = LinkSettings().silence);
   ~ZmqSocket() { close(Milliseconds(0)); }
   ZmqSocket(const ZmqSocket&) = delete;
   ZmqSocket& operator=(const ZmqSocket&) = delete;
 
-  /// Listens on a free port of `address`, and returns the endpoint. Peers need public_key(), which is empty
-  /// for a pull and if this libzmq has no CURVE. `ranks` peers may connect, and at most kStrangers others at
-  /// a time. `log` reports others when they have been turned away. While there are more connections, further
-  /// ones are refused.
-  std::string bind(const std::string& address, std::size_t ranks, const Log& log);
+  /// Listens at `address` on a free port of `ports`, and returns the endpoint. Peers need public_key(), which
+  /// is empty for a pull and if this libzmq has no CURVE. `ranks` peers may connect, and at most kStrangers
+  /// others at a time. `log` reports others when they have been turned away. While there are more
+  /// connections, further ones are refused.
+  std::string bind(const std::string& address, const PortRange& ports, std::size_t ranks, const Log& log);
   /// Refuses all further connections. Existing connections stay.
   void shut();
   const std::string& public_key() const { return public_key_; }
@@ -97,7 +99,9 @@ class ZmqSocket {
   bool suspicious() const { return disconnected_; }
   /// Returns whether any connection has ended, or a dealer's could not be made, since the last call.
   bool hung_up();
-  /// For dealers: returns whether the connection ended because the listener refused it.
+  /// For sockets that connect: returns whether the connection has been made, and whether attempts to make it
+  /// were refused. A dealer's first refusal ends it, and others try again.
+  bool connected() const { return connected_; }
   bool refused() const { return refused_; }
 
   /// Ends the connection. What was sent goes out for at most `linger`. Further calls do nothing.
@@ -119,6 +123,7 @@ class ZmqSocket {
   void set(int option, T value);
   void set_keys(bool server, const std::string& server_key);
   void* make_monitor(int events);
+  bool read_event(int event, int value);
   static int descriptor(void* socket);
   int events();
 
@@ -128,8 +133,7 @@ class ZmqSocket {
   void* monitor_ = nullptr;                    // set if this socket connects
   std::shared_ptr<WatchedListener> listener_;  // set if this socket listens
   bool disconnected_ = false;
-  bool ended_ = false;    // a connection, or the attempt to make one, has ended
-  bool refused_ = false;  // the listener refused the connection
+  bool connected_ = false, refused_ = false;
   std::string public_key_;
   std::shared_ptr<Borrowed> borrowed_ = std::make_shared<Borrowed>();
 };

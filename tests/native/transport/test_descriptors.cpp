@@ -129,7 +129,7 @@ TEST(few_descriptors_are_an_error_and_never_an_abort) {
 TEST(strangers_hold_so_many_connections_and_no_more) {
   find_zmq_for_tests();
   ZmqSocket listener(ZmqSocket::Kind::router);
-  const std::string endpoint = listener.bind("127.0.0.1", 1, Log());
+  const std::string endpoint = listener.bind("127.0.0.1", {}, 1, Log());
   const std::size_t most = 1 + ZmqSocket::kStrangers;
   std::vector<FileDescriptor> strangers;
   const std::size_t before = open_files();
@@ -154,7 +154,7 @@ TEST(strangers_hold_so_many_connections_and_no_more) {
 TEST(a_listener_that_was_shut_keeps_its_connections) {
   find_zmq_for_tests();
   ZmqSocket left, right;
-  right.connect(left.bind("127.0.0.1", 1, Log()), left.public_key());
+  right.connect(left.bind("127.0.0.1", {}, 1, Log()), left.public_key());
   CHECK(right.send("hello"));
   wait_until([&] { return left.receive().has_value(); });
   left.shut();
@@ -170,7 +170,7 @@ TEST(strangers_are_told_of_once) {
   find_zmq_for_tests();
   Captured captured;
   ZmqSocket listener(ZmqSocket::Kind::router);
-  const std::string endpoint = listener.bind("127.0.0.1", 1, Log(LogLevel::info, 3, "g"));
+  const std::string endpoint = listener.bind("127.0.0.1", {}, 1, Log(LogLevel::info, 3, "g"));
   std::vector<FileDescriptor> strangers;
   for (std::size_t i = 0; i < 1 + ZmqSocket::kStrangers; ++i) strangers.push_back(connect_to(endpoint));
   // From here on the guard knows them all, and where they come from.
@@ -190,7 +190,7 @@ TEST(ranks_are_no_strangers) {
   find_zmq_for_tests();
   Captured captured;
   ZmqSocket listener(ZmqSocket::Kind::router);
-  const std::string endpoint = listener.bind("127.0.0.1", 1, Log(LogLevel::info, 3, "g"));
+  const std::string endpoint = listener.bind("127.0.0.1", {}, 1, Log(LogLevel::info, 3, "g"));
   ZmqSocket rank(ZmqSocket::Kind::dealer);
   rank.connect(endpoint, listener.public_key());
   CHECK(rank.send("hello"));
@@ -216,10 +216,10 @@ TEST(a_library_without_encryption_is_warned_of) {
   auto& api = const_cast<ZmqApi&>(zmq_api());
   const auto has = api.has;
   Captured captured;
-  ZmqSocket(ZmqSocket::Kind::router).bind("127.0.0.1", 1, Log(LogLevel::warn, 3, "g"));
+  ZmqSocket(ZmqSocket::Kind::router).bind("127.0.0.1", {}, 1, Log(LogLevel::warn, 3, "g"));
   CHECK_EQ(captured.text(), "");
   api.has = [](const char*) { return 0; };
-  ZmqSocket(ZmqSocket::Kind::router).bind("127.0.0.1", 1, Log(LogLevel::warn, 3, "g"));
+  ZmqSocket(ZmqSocket::Kind::router).bind("127.0.0.1", {}, 1, Log(LogLevel::warn, 3, "g"));
   api.has = has;
   CHECK(captured.text().find("rank 3 (g): the libzmq in use has no CURVE") != std::string::npos);
 }

@@ -179,6 +179,29 @@ TEST(the_environment_is_checked) {
   CHECK(read_environment().link_security == LinkSecurity::encrypt);
   unsetenv("VCCL_HOSTID");
   CHECK(read_environment().debug == LogLevel::none);
+  CHECK(read_environment().ports.any());
+  for (const auto& [text, range] :
+       {std::pair("40000-40999", PortRange{40'000, 40'999}), std::pair("1-65535", PortRange{1, 65'535}),
+        std::pair("7000", PortRange{7'000, 7'000})}) {
+    setenv("VCCL_PORT_RANGE", text, 1);
+    CHECK(read_environment().ports == range);
+  }
+  for (const std::string text :
+       {"0-5", "9-8", "1-65536", "-", "5-", "-5", "a-b", "1-2-3", "1 - 2", "+1", "99999999999"}) {
+    setenv("VCCL_PORT_RANGE", text.c_str(), 1);
+    check_contains(error_of([] { read_environment(); }).what(),
+                   "VCCL_PORT_RANGE is \"" + text + "\"; allowed are two ports from 1 to 65535");
+  }
+  unsetenv("VCCL_PORT_RANGE");
+  CHECK(read_environment().link_timeout == Milliseconds(5'000));
+  setenv("VCCL_LINK_TIMEOUT", "86400", 1);
+  CHECK(read_environment().link_timeout == Milliseconds(86'400'000));
+  for (const std::string text : {"0", "86401", "1.5", "5s", "-1"}) {
+    setenv("VCCL_LINK_TIMEOUT", text.c_str(), 1);
+    check_contains(error_of([] { read_environment(); }).what(),
+                   "VCCL_LINK_TIMEOUT is \"" + text + "\"; allowed are 1 to 86400 seconds");
+  }
+  unsetenv("VCCL_LINK_TIMEOUT");
 }
 
 }  // namespace

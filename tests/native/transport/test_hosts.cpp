@@ -263,7 +263,7 @@ TEST(timeout_names_the_rank_and_the_link) {
     c.left().take_committed(1);
   });
   CHECK(error.code() == ErrorCode::timeout);
-  check_contains(error.what(), "rank 0 waited 3 s for rank 1 on another host (tcp://127.0.0.1:");
+  check_contains(error.what(), "rank 0 waited 3 s for rank 1 (tcp://127.0.0.1, host b) on another host ");
   check_contains(error.what(), "to send a block of test_2(0 elements) (operation 1 of group test)");
 }
 

@@ -124,7 +124,7 @@ TEST(strangers_are_dropped_and_blocks_arrive) {
   for (const LinkSecurity security :
        {LinkSecurity::encrypt, LinkSecurity::authenticate, LinkSecurity::none}) {
     Captured captured;
-    BlockReceiver receiver("127.0.0.1", Log(LogLevel::warn, 3, "g"));
+    BlockReceiver receiver({.address = "127.0.0.1"}, Log(LogLevel::warn, 3, "g"));
     receiver.accept(shared(security));
     ZmqSocket stranger(ZmqSocket::Kind::push), huge(ZmqSocket::Kind::push);
     stranger.connect(receiver.endpoint(), "");

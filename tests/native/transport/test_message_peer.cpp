@@ -55,7 +55,7 @@ struct Ends {
     group.size = 2;
     ours = std::make_unique<ZmqSocket>();
     theirs = std::make_unique<ZmqSocket>();
-    const std::string endpoint = ours->bind("127.0.0.1", 1, Log());
+    const std::string endpoint = ours->bind("127.0.0.1", {}, 1, Log());
     theirs->connect(endpoint, ours->public_key());
     peer = std::make_unique<MessagePeer>(group, 1);
     // A message there and back: from now on nothing waits for the connection.

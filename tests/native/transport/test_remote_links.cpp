@@ -1,8 +1,13 @@
-// A ring link whose neighbour is played by the test: what it says wrong is an error that names everything.
+// A ring link whose neighbour is played by the test: what it says wrong is an error that names everything,
+// and a block that comes before the announcement of its operation waits for that.
 #include "transport/remote/remote_links.hpp"
 
+#include <algorithm>
+#include <functional>
+#include <optional>
 #include <thread>
 
+#include "base/text.hpp"
 #include "tests/native/transport/harness.hpp"
 #include "tests/native/transport/zmq_library.hpp"
 #include "transport/host/machine.hpp"
@@ -11,37 +16,62 @@
 namespace vccl {
 namespace {
 
+using msgpack::Binary;
 using msgpack::Map;
 using msgpack::Value;
 
 const Milliseconds kLong{30'000};
 
-/// What rank 0 makes of `first`, the first message of rank 1, its left neighbour on another host.
-Error error_after(const std::string& first) {
-  find_zmq_for_tests();
+/// Rank 0 of two hosts. The test plays rank 1, its left neighbour.
+struct Rank0 {
+  Rank0() : operation(group, Deadline::in(kLong)) {
+    find_zmq_for_tests();
+    group.name = "test";
+    group.size = 2;
+    group.describe = describe_test;
+    const RankRecord record{0, machine_key(), "", getpid(), pid_namespace(), listener.name()};
+    group.host = form_host_group(store, {record}, 0, {}, listener, operation.deadline());
+    failures.emplace(group);
+    links.emplace(group, operation, *failures);
+  }
+
+  /// Runs `play` while rank 0 connects its links.
+  void connect(const std::function<void()>& play) {
+    Meeting meeting(store, test_config(0, 2), operation.deadline());
+    std::thread rank([&] {
+      try {
+        links->connect(meeting, 1, -1, {.address = "127.0.0.1", .host = "a", .security = security});
+      } catch (const Error& thrown) {
+        error = thrown;
+      }
+    });
+    published = msgpack::decode(store.get("link/0", operation.deadline()));
+    neighbour.emplace();
+    neighbour->connect(published.at("endpoint").as_string(), published.at("key").as_string());
+    play();
+    rank.join();
+  }
+  std::string token() const { return published.at("token").as_string(); }
+
   MemoryStore store;
   Listener listener;
   Group group;
-  group.name = "test";
-  group.size = 2;
-  const Deadline deadline = Deadline::in(kLong);
-  const RankRecord record{0, machine_key(), "", getpid(), pid_namespace(), listener.name()};
-  group.host = form_host_group(store, {record}, 0, {}, listener, deadline);
-  const CurrentOperation operation(group, deadline);
-  FailureChannel failures(group);
-  RemoteLinks links(group, operation, failures);
-  Error error(ErrorCode::system, "");
-  const CommunicatorConfig config = test_config(0, 2);
-  Meeting meeting(store, config, deadline);
-  std::thread rank(
-      [&] { error = error_of([&] { links.connect(meeting, 1, -1, "127.0.0.1", LinkSecurity::encrypt); }); });
-  const Value published = msgpack::decode(store.get("link/0", deadline));
-  ZmqSocket neighbour;
-  neighbour.connect(published.at("endpoint").as_string(), published.at("key").as_string());
-  neighbour.send(first);
-  rank.join();
-  CHECK_EQ(std::string(failures.error().what()), error.what());
-  return error;
+  CurrentOperation operation;
+  std::optional<FailureChannel> failures;
+  std::optional<RemoteLinks> links;
+  LinkSecurity security = LinkSecurity::encrypt;
+  std::optional<Error> error;
+  Value published;
+  std::optional<ZmqSocket> neighbour;
+};
+
+/// What rank 0 makes of `first`, the first message of rank 1.
+Error error_after(const std::string& first) {
+  Rank0 rank;
+  rank.connect([&] { rank.neighbour->send(first); });
+  CHECK(rank.error);
+  CHECK_EQ(std::string(rank.failures->error().what()), rank.error->what());
+  return *rank.error;
 }
 
 TEST(what_no_neighbour_says) {
@@ -84,6 +114,95 @@ TEST(a_failure_that_the_neighbour_tells_is_passed_on_as_it_is) {
     CHECK(error.code() == ErrorCode::protocol);
     CHECK_EQ(std::string(error.what()), "one\xef\xbf\xbd's own text");
   });
+}
+
+/// Rank 0 with a link and its stream, over which a long block comes before rank 1 says what it has begun.
+struct EarlyBlock : Rank0 {
+  static constexpr std::uint64_t kBytes = 100'000;
+
+  explicit EarlyBlock(LinkSecurity of_link, Milliseconds time = kLong) : block(kBytes), slot(kBytes) {
+    security = of_link;
+    connect([&] {
+      const std::string ours = random_bytes(Session::kContribution);
+      neighbour->send(control_message(
+          "hello", {{"rank", 1}, {"token", token()}, {"host", "b"}, {"secret", Binary{ours}}}));
+      const std::string theirs = answer().at("secret").as_binary();
+      const std::string purpose = base::text("blocks|test|1|0|", name_of(security), "|", token());
+      stream.emplace(published.at("stream").as_string(),
+                     FrameProtection::agree(security, ours, theirs, purpose));
+    });
+    CHECK(!error);
+    for (std::size_t i = 0; i < block.size(); ++i) block[i] = pattern(1, 1, i);
+    CHECK(operation.begin({.signature = {.collective = 1, .count = kBytes}}, Deadline::in(time)));
+    links->begin();
+    CHECK(stream->send(stream->prepare(1, block, slot.data())));
+    RemoteLink& link = *links->to_left();
+    while (link.streamed.empty()) {
+      links->pump();
+      CHECK(!failures->happened());
+    }
+    CHECK(!links->agrees(link));
+  }
+  /// Says the begin of rank 1, whose signature has this count.
+  void begin(std::uint64_t count, std::uint32_t algorithm = 0) {
+    Map fields = signature_fields({.collective = 1, .count = count});
+    fields.insert({{"seq", 1}, {"algorithm", std::uint64_t{algorithm}}});
+    neighbour->send(control_message("begin", std::move(fields)));
+  }
+  Value answer() {
+    while (!operation.deadline().passed()) {
+      if (const auto received = neighbour->receive()) return read_control(received->control, 0);
+      usleep(100);
+    }
+    throw check::Failure("rank 0 does not answer");
+  }
+
+  std::vector<std::byte> block, slot;
+  std::optional<BlockSender> stream;
+};
+
+constexpr LinkSecurity kSecurities[] = {LinkSecurity::encrypt, LinkSecurity::authenticate,
+                                        LinkSecurity::none};
+
+TEST(a_block_waits_for_the_comparison_of_signatures) {
+  for (const LinkSecurity security : kSecurities) {
+    EarlyBlock rank(security);
+    rank.begin(EarlyBlock::kBytes);
+    RemoteInbox inbox(*rank.links);
+    const std::byte* bytes = inbox.take_committed(EarlyBlock::kBytes);
+    CHECK(rank.links->agrees(*rank.links->to_left()));
+    CHECK(std::equal(rank.block.begin(), rank.block.end(), bytes));
+    inbox.release();
+  }
+}
+
+TEST(a_block_of_another_operation_is_not_taken) {
+  for (const LinkSecurity security : kSecurities) {
+    EarlyBlock rank(security);
+    rank.begin(EarlyBlock::kBytes + 1);
+    RemoteInbox inbox(*rank.links);
+    const Error error = error_of([&] { inbox.take_committed(EarlyBlock::kBytes); });
+    CHECK(error.code() == ErrorCode::mismatch);
+    check_contains(error.what(),
+                   "rank 0 called test_1(100000 elements) as operation 1 of group test, but rank 1 "
+                   "called test_1(100001 elements)");
+  }
+}
+
+TEST(a_block_of_another_algorithm_is_not_taken) {
+  EarlyBlock rank(LinkSecurity::encrypt);
+  rank.begin(EarlyBlock::kBytes, 3);
+  RemoteInbox inbox(*rank.links);
+  const Error error = error_of([&] { inbox.take_committed(EarlyBlock::kBytes); });
+  CHECK(error.code() == ErrorCode::mismatch);
+}
+
+TEST(a_block_whose_operation_is_never_announced_is_not_taken) {
+  EarlyBlock rank(LinkSecurity::encrypt, Milliseconds(500));
+  RemoteInbox inbox(*rank.links);
+  const Error error = error_of([&] { inbox.take_committed(EarlyBlock::kBytes); });
+  CHECK(error.code() == ErrorCode::timeout);
+  check_contains(error.what(), "for rank 1 (tcp://127.0.0.1, host b) on another host to send a block of");
 }
 
 }  // namespace

@@ -30,20 +30,6 @@ namespace {
 
 const char kAliveToken[] = "token";
 
-void check_config(const CommunicatorConfig& config) {
-  if (config.size < 1 || config.rank < 0 || config.rank >= config.size) {
-    throw Error(ErrorCode::invalid,
-                base::text("rank ", config.rank, " of a group of ", config.size, " ranks"));
-  }
-}
-
-void check_regions(const CommunicatorConfig& config) {
-  if (config.regions.size() > kMaxRegions) {
-    throw Error(ErrorCode::invalid, base::text(config.regions.size(), " regions were given; at most ",
-                                               kMaxRegions, " can be shared"));
-  }
-}
-
 class GroupCommunicator final : public Communicator {
  public:
   GroupCommunicator(Store& store, const CommunicatorConfig& config);
@@ -69,7 +55,8 @@ class GroupCommunicator final : public Communicator {
   void abort(const std::string& reason) noexcept override;
   bool failed() const noexcept override { return failures_->happened(); }
   void check() override;
-  std::optional<RankEnd> end_of(int rank) const noexcept override { return group_.end_of(rank); }
+  void look_around() noexcept override;
+  std::optional<RankEnd> end_of(int rank) const noexcept override;
   void leave_because(const std::string& reason) noexcept override;
   std::string leave_reason() const override;
   std::shared_ptr<void> announce_meeting(const std::string& what) override {
@@ -128,7 +115,7 @@ GroupCommunicator::GroupCommunicator(Store& store, const CommunicatorConfig& giv
   group_.size = config.size;
   group_.describe = config.describe;
   group_.earlier = config.earlier;
-  check_config(config);
+  config.check_rank();
   Meeting meeting(store, config, operation_.deadline());
   try {
     if (config.prepare) config.prepare(config);
@@ -148,7 +135,7 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
   group_.log = Log(environment.debug, config.rank, config.name);
   algorithm_choice_ = config.algorithms.empty() ? environment.algorithms : config.algorithms;
   group_.regions = config.regions;
-  check_regions(config);
+  config.check_regions();
 
   Bootstrap bootstrap(meeting, config, operation_.deadline());
   Listener listener;
@@ -357,6 +344,19 @@ void GroupCommunicator::fail(ErrorCode code, const std::string& what) noexcept {
 void GroupCommunicator::abort(const std::string& reason) noexcept {
   fail(ErrorCode::aborted, base::text("rank ", group_.rank, " aborted group ", group_.name,
                                       reason.empty() ? "" : base::text(": ", reason)));
+}
+
+void GroupCommunicator::look_around() noexcept {
+  if (made_.inherited() || !operation_.borrow()) return;
+  each_link(&RemoteLinks::look_around);
+  operation_.give_back();
+}
+
+std::optional<RankEnd> GroupCommunicator::end_of(int rank) const noexcept {
+  auto end = group_.end_of(rank);
+  if (!end && remote_) end = remote_->end_of_peer(rank);
+  if (!end && across_) end = across_->links().end_of_peer(rank);
+  return end;
 }
 
 void GroupCommunicator::leave_because(const std::string& reason) noexcept {

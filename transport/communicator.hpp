@@ -58,6 +58,10 @@ struct CommunicatorConfig {
   // text.
   std::function<void(CommunicatorConfig&)> prepare;
   std::shared_ptr<Earlier> earlier;  // what this process already knows of the ranks; may be null
+
+  /// Throw Error(invalid) for a rank outside of the group, and for more than kMaxRegions regions.
+  void check_rank() const;
+  void check_regions() const;
 };
 
 /// What a rank publishes at the beginning of an operation.
@@ -260,8 +264,14 @@ class Communicator {
   virtual bool failed() const noexcept = 0;
   /// Throws the failure if there is one. This is cheap enough for hot paths.
   virtual void check() = 0;
-  /// Returns how `rank`, if it is on this machine, has ended. Returns nothing while the rank lives or if its
-  /// end cannot be observed from here. May be called from any thread. Costs a system call.
+  /// Receives what other hosts have sent since the last operation ended, and fails the communicator if a rank
+  /// there has failed or died. Does nothing while an operation is under way, which looks itself. Call this
+  /// every now and then while ranks of the group wait for each other elsewhere. May be called from any
+  /// thread.
+  virtual void look_around() noexcept {}
+  /// Returns how `rank` has ended, if it is on this machine or a neighbour on a ring that crosses hosts.
+  /// Returns nothing while the rank lives or if its end cannot be observed from here. May be called from any
+  /// thread. Costs a system call.
   virtual std::optional<RankEnd> end_of(int rank) const noexcept {
     (void)rank;
     return std::nullopt;

@@ -14,6 +14,7 @@ struct RankEnd {
     died,   // the process ended without having left the group
     left,   // the rank left the group; its process may live on
     ended,  // the process has ended; this process cannot tell whether the rank had left before
+    lost,   // the connection to the rank, which is on another machine, has ended
   };
   How how;
   pid_t pid;                  // the process's number in its own pid namespace
@@ -29,8 +30,9 @@ struct RankEnd {
 class Earlier {
  public:
   virtual ~Earlier() = default;
-  /// Throws the failure of another communicator of the same group, if there is one. No rank will come to the
-  /// new communicator's meeting after such a failure.
+  /// Looks whether ranks on other hosts have failed or gone. Throws the failure of another communicator of
+  /// the same group, if there is one. No rank will come to the new communicator's meeting after such a
+  /// failure.
   virtual void check() = 0;
   /// Returns how `rank` has ended, or nothing as long as the rank is not known to have ended.
   virtual std::optional<RankEnd> end_of(int rank) = 0;

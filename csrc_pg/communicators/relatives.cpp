@@ -22,7 +22,9 @@ Relatives::Relatives(std::vector<Relative> relatives, const std::vector<std::uin
 void Relatives::check() {
   for (const Known& known : known_) {
     const auto communicator = known.relative.communicator.lock();
-    if (communicator && known.relative.of_same_group) communicator->check();
+    if (!communicator) continue;
+    communicator->look_around();
+    if (known.relative.of_same_group) communicator->check();
   }
 }
 

@@ -42,6 +42,8 @@ std::string RankEnd::text(int rank) const {
       return base::text(who, " died");
     case How::left:
       return base::text(who, " left");
+    case How::lost:
+      return base::text("the connection to ", who, " ended");
     default:
       return base::text("the process of ", who, " has ended");
   }

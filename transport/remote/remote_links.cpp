@@ -21,6 +21,7 @@ using msgpack::Value;
 constexpr int kYields = 50;  // about the time that a small message takes on one machine
 constexpr Milliseconds kSlice{50};
 constexpr Milliseconds kLongGone{1'000};
+const char kWhyGone[] = ": the process or its host died, or the network failed";
 
 Error breach(const std::string& what) {
   return Error(ErrorCode::protocol, what);
@@ -168,10 +169,9 @@ std::optional<Error> RemoteLinks::end_of(const RemoteLink* link, const char* wha
                            : gone == link ? "it"
                                           : base::text("rank ", link->rank);
   const std::string us = left ? base::text("rank ", group_.rank) : "it";
-  return Error(
-      left ? ErrorCode::peer_left : ErrorCode::peer_dead,
-      base::text(gone->end_text(), " while ", us, " waited for ", whom, " ", what, " ", operation_.text(),
-                 left ? "" : ": the process or its host died, or the network failed"));
+  return Error(left ? ErrorCode::peer_left : ErrorCode::peer_dead,
+               base::text(gone->end_text(), " while ", us, " waited for ", whom, " ", what, " ",
+                          operation_.text(), left ? "" : kWhyGone));
 }
 
 void RemoteLinks::poll(Milliseconds time) {
@@ -294,13 +294,16 @@ void RemoteLinks::compare_begins(RemoteLink& link) {
   }
 }
 
-void RemoteLinks::pump() noexcept {
+void RemoteLinks::receive(bool in_operation) noexcept {
   std::optional<Error> wrong, end;
   {
     std::lock_guard lock(mutex_);
     poll_locked(Milliseconds(0));
     wrong = receive_all();
-    end = end_of(nullptr, "in");
+    const RemoteLink* gone = in_operation ? nullptr : long_gone();
+    end = gone ? Error(ErrorCode::peer_dead,
+                       base::text(gone->end_text(), " after ", operation_.text(), kWhyGone))
+               : end_of(nullptr, "in");
   }
   try {
     tell_releases();
@@ -313,6 +316,17 @@ void RemoteLinks::pump() noexcept {
     failures_.fail_for_end(end->code(), end->what());
   }
   if (failures_.happened()) spread_failure();
+}
+
+std::optional<RankEnd> RemoteLinks::end_of_peer(int rank) noexcept {
+  std::lock_guard lock(mutex_);
+  for (const RemoteLink* link : {left_.get(), right_.get()}) {
+    if (!link || link->rank != rank) continue;
+    const pid_t pid = group_.elsewhere.at(rank).pid();
+    if (link->is(State::left)) return RankEnd{RankEnd::How::left, pid, false};
+    if (link->is(State::open) && link->end.over()) return RankEnd{RankEnd::How::lost, pid};
+  }
+  return std::nullopt;
 }
 
 void RemoteLinks::spread_failure() noexcept {

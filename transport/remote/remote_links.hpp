@@ -42,7 +42,12 @@ class RemoteLinks {
 
   /// Receives what has arrived and sends a failure on. Never throws: a message that breaks the protocol fails
   /// the group.
-  void pump() noexcept;
+  void pump() noexcept { receive(true); }
+  /// Does the same between two operations. The caller has borrowed the current operation.
+  void look_around() noexcept { receive(false); }
+  /// Returns how the neighbour `rank` has ended, and nothing while it lives or if it is no neighbour. May be
+  /// called from any thread.
+  std::optional<RankEnd> end_of_peer(int rank) noexcept;
   /// Sends the group's failure to the neighbours, unless another thread uses the links at this moment. That
   /// thread is then woken, and sends the failure.
   void spread_failure() noexcept;
@@ -79,6 +84,7 @@ class RemoteLinks {
 
   /// Blocks until the stream of `link`, which is open to the left, has brought its greeting.
   void await_stream(RemoteLink& link);
+  void receive(bool in_operation) noexcept;
   void wait(FunctionRef<bool()> ready, RemoteLink& link, const char* what);
   /// Receives what has arrived before the last poll(). Returns whether the condition holds, or throws why the
   /// wait has to end.

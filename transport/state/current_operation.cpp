@@ -1,12 +1,19 @@
 #include "transport/state/current_operation.hpp"
 
+#include <sched.h>
+
 #include "base/text.hpp"
 
 namespace vccl {
 
 bool CurrentOperation::begin(const Announcement& announcement, const Deadline& deadline) {
-  // This exchange pairs with the store in end(): this thread sees what the owner before it has written.
-  if (under_way_.exchange(true)) return false;
+  // This exchange pairs with the stores in end() and give_back(): this thread sees what the owner before it
+  // has written.
+  for (State state = State::idle; !state_.compare_exchange_weak(state, State::under_way);
+       state = State::idle) {
+    if (state == State::under_way) return false;
+    if (state == State::borrowed) sched_yield();
+  }
   signature_ = announcement.signature;
   algorithm_ = announcement.algorithm;
   window_ = window_in(group_.regions, announcement.window);
@@ -16,8 +23,18 @@ bool CurrentOperation::begin(const Announcement& announcement, const Deadline& d
 }
 
 void CurrentOperation::end() noexcept {
-  // This store pairs with the exchange in begin().
-  under_way_ = false;
+  // This store pairs with the exchanges in begin() and borrow().
+  state_ = State::idle;
+}
+
+bool CurrentOperation::borrow() noexcept {
+  State idle = State::idle;
+  return state_.compare_exchange_strong(idle, State::borrowed);
+}
+
+void CurrentOperation::give_back() noexcept {
+  // This store pairs with the exchanges in begin() and borrow().
+  state_ = State::idle;
 }
 
 std::string CurrentOperation::text() const {

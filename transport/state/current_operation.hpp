@@ -14,9 +14,10 @@ namespace vccl {
 /// The operation under way. The meeting in which the communicator is made counts as operation 0.
 ///
 /// One thread at a time owns it: first the thread that makes the communicator, then, from begin() to end() of
-/// each operation, the thread that runs that operation. Only the owner may call the members, except for
-/// begin(), sequence() and under_way(), which any thread may call. What needs a deadline or an operation's
-/// name on another thread, such as a message, keeps its own.
+/// each operation, the thread that runs that operation, or between two operations the thread that borrowed
+/// it. Only the owner may call the members, except for begin(), borrow(), sequence() and under_way(), which
+/// any thread may call. What needs a deadline or an operation's name on another thread, such as a message,
+/// keeps its own.
 class CurrentOperation {
  public:
   /// Makes the calling thread the owner, for the meeting, which ends at `deadline`.
@@ -27,7 +28,12 @@ class CurrentOperation {
   bool begin(const Announcement& announcement, const Deadline& deadline);
   /// Ends the operation, and the calling thread's ownership.
   void end() noexcept;
-  bool under_way() const noexcept { return under_way_.load(std::memory_order_relaxed); }
+  bool under_way() const noexcept { return state_.load(std::memory_order_relaxed) == State::under_way; }
+  /// Makes the calling thread the owner until give_back(), for a short look between two operations. An
+  /// operation that begins meanwhile waits for give_back(). Returns false and does nothing if there is
+  /// another owner. Call this only after the meeting.
+  bool borrow() noexcept;
+  void give_back() noexcept;
   /// Returns how many operations have begun. This is the operation's number, or 0 in the meeting.
   std::uint64_t sequence() const noexcept { return sequence_.load(std::memory_order_relaxed); }
 
@@ -51,8 +57,10 @@ class CurrentOperation {
   std::string algorithms_text(int rank, int other_rank) const;
 
  private:
+  enum class State : std::uint8_t { idle, borrowed, under_way };
+
   const Group& group_;
-  std::atomic<bool> under_way_{false};
+  std::atomic<State> state_{State::idle};
   // Only the owner writes this. It is atomic because any thread may ask for the number, from which nothing
   // else follows.
   std::atomic<std::uint64_t> sequence_{0};

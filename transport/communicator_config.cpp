@@ -1,0 +1,18 @@
+#include "base/text.hpp"
+#include "transport/communicator.hpp"
+
+namespace vccl {
+
+void CommunicatorConfig::check_rank() const {
+  if (size < 1 || rank < 0 || rank >= size)
+    throw Error(ErrorCode::invalid, base::text("rank ", rank, " of a group of ", size, " ranks"));
+}
+
+void CommunicatorConfig::check_regions() const {
+  if (regions.size() > kMaxRegions) {
+    throw Error(ErrorCode::invalid,
+                base::text(regions.size(), " regions were given; at most ", kMaxRegions, " can be shared"));
+  }
+}
+
+}  // namespace vccl

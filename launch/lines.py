@@ -12,9 +12,9 @@ _NO_WRAP, _WRAP = b"\x1b[?7l", b"\x1b[?7h"
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 
 
-def prefix_of(rank: int, coloured: bool) -> bytes:
-    """Returns what stands in front of the lines of a rank."""
-    text = b"[rank %d]" % rank
+def prefix_of(rank: int, coloured: bool, host: int | None = None) -> bytes:
+    """Returns what stands in front of the lines of a rank, with its host where there are several."""
+    text = (b"[rank %d]" % rank) if host is None else b"[host%d rank %d]" % (host, rank)
     return (b"\x1b[%dm%s\x1b[0m " % (_COLOURS[rank % len(_COLOURS)], text)) if coloured else text + b" "
 
 

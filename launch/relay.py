@@ -30,13 +30,16 @@ _PART = 1 << 16
 class Relay:
     """The pipes from the ranks, and where what comes from them goes."""
 
-    def __init__(self, numbers: list[int], alone: bool) -> None:
+    def __init__(self, numbers: list[int], host: int | None) -> None:
         """Prepares the relay, which ``running`` runs.
 
         Args:
             numbers: which of the streams 1 and 2 are relayed.
-            alone: whether this is the only agent. Unfinished lines of several agents would be mixed.
+            host: the host of this agent, or None if it is the only one. Unfinished lines of several agents
+                would be mixed.
         """
+        self._host = host
+        alone = host is None
         # Where both go to one place, one pipe keeps the order in which a rank prints to them.
         self._merged = len(numbers) == 2 and os.path.sameopenfile(1, 2)
         self._delay: float | None = None
@@ -98,7 +101,7 @@ class Relay:
     def _new_pipe(self, rank: int, target: int) -> BinaryIO:
         read, write = os.pipe()
         with self._lock:
-            self._lines[target].add(read, prefix_of(rank, _has_colours(target)))
+            self._lines[target].add(read, prefix_of(rank, _has_colours(target), self._host))
             self._sources[read] = target
         os.eventfd_write(self._wake, 1)
         self._writers.append(open(write, "wb", buffering=0))  # noqa: SIM115
@@ -163,19 +166,20 @@ class Relay:
                 self._broken.add(number)
 
 
-def relay_for(prefix: bool | None, ranks: int, hosts: int) -> Relay | None:
+def relay_for(prefix: bool | None, ranks: int, hosts: int, host: int | None) -> Relay | None:
     """Returns the relay for the ranks of this agent, or None if none of their streams needs one.
 
     Args:
         prefix: whether the command line asks for it, or None if it does not say.
         ranks: the number of ranks of this agent.
         hosts: the number of pretended hosts, each with an agent.
+        host: the one of this agent, or None if there is no other.
     """
     if prefix is None:
         numbers = [number for number in (1, 2) if os.isatty(number)] if ranks * hosts > 1 else []
     else:
         numbers = [1, 2] if prefix else []
-    return Relay(numbers, hosts == 1) if numbers else None
+    return Relay(numbers, host) if numbers else None
 
 
 def _is_screen(number: int) -> bool:

@@ -2,10 +2,11 @@
 
 vrun is torchrun: the same agent watches the ranks, and vrun accepts every option of torchrun. It forks the
 ranks from a process that has imported torch (launch/template.py). It adds
-``--cards``, ``--hosts`` (launch/hosts.py), a note if no card was used (launch/card_use.py), ranks at the
-same addresses (launch/addresses.py), the rank in front of lines (launch/relay.py), and a quick end on Ctrl-C
-(launch/interruption.py). Its defaults choose the rendezvous and OMP_NUM_THREADS. ``--keep`` and ``--stop``
-are for the command ``vrun`` (vccl_entry/vrun.py), which has read them before this module is imported.
+``--cards``, ``--hosts`` (launch/hosts.py), ``--netns`` (launch/network.py), a note if no card was used
+(launch/card_use.py), ranks at the same addresses (launch/addresses.py), the rank in front of lines
+(launch/relay.py), and a quick end on Ctrl-C (launch/interruption.py). Its defaults choose the rendezvous and
+OMP_NUM_THREADS. ``--keep`` and ``--stop`` are for the command ``vrun`` (vccl_entry/vrun.py), which has read
+them before this module is imported.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
 from vccl import _device_type, _torch_version
 
-from . import addresses, announcement, card_use, hosts
+from . import addresses, announcement, card_use, hosts, links
 from .announcement import Announcement
 from .forked_rank import folder_of, keep_operators_at_exit, leave
 from .interruption import PATIENCE, Interruption
@@ -39,6 +40,7 @@ Starts a script once per card: torchrun with defaults that suit virtual cards.
   vrun train.py --epochs 3              as many ranks as there are cards, at most one per core
   vrun --cards 4 train.py               four ranks, RANK and LOCAL_RANK 0 to 3
   vrun --hosts 2 --cards 2 train.py     two pretended hosts of two ranks each
+  vrun --hosts 2 --cards 2 --netns --link-bandwidth 1gbit train.py     with a network between them
   vrun --cards 2 -m vccl.bench all_reduce
   vrun --as-cuda --cards 2 train.py     a script for CUDA and NCCL, as it is
   vrun --keep --cards 2 train.py        the next run with --keep need not import torch
@@ -94,10 +96,10 @@ def run(argv: Sequence[str], args: argparse.Namespace, template: Template | None
     if args.hosts > 1:  # pretended hosts share the memory of this one
         os.environ.setdefault("VDEV_MACHINE_RANKS", str(args.cards * args.hosts))
     if args.host is not None:
-        hosts.become(args)
-        return run_agent(args, template)
+        with hosts.host_of(args):
+            return run_agent(args, template)
     with card_use.watched() as used:
-        status = run_agent(args, template) if args.hosts == 1 else hosts.run(argv, args.hosts)
+        status = run_agent(args, template) if args.hosts == 1 else hosts.run(argv, args)
         # A job that failed has printed more important things, and may have failed before it used a card.
         if args.asked_for_cards and status == 0 and not used():
             print(card_use.NONE_USED, file=sys.stderr)
@@ -110,7 +112,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     ``hosts`` is the number of hosts, and ``asked_for_cards`` tells whether --cards was given.
     ``preload_torch`` tells whether ranks are forked, and ``preload`` which modules they find imported.
     ``own_rendezvous`` tells whether the ranks are all on this machine.
-    ``host`` and ``port`` are set in the agent of a pretended host only. ``count_ranks`` sets the rest.
+    ``link`` tells what emulated links are like. ``host``, ``port`` and ``parent`` are set in the agent of a
+    pretended host only. ``count_ranks`` sets the rest.
     """
     parser = torchrun.get_args_parser()
     parser.prog = "vrun"
@@ -145,8 +148,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         each.add_argument(
             "--verbose", action="store_true", help="say when ranks are up (usual on a terminal)"
         )
-        each.add_argument("--host", type=int, help=argparse.SUPPRESS)
-        each.add_argument("--port", type=int, help=argparse.SUPPRESS)
+        links.add_options(each)
+        for name in ("--host", "--port", "--parent"):  # of the agent of a pretended host
+            each.add_argument(name, type=int, help=argparse.SUPPRESS)
     # The forty options of torchrun would bury those of vrun.
     parser.print_help = own.print_help  # type: ignore[method-assign]
     parser.usage = own.usage
@@ -161,6 +165,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if args.hosts > 1 and (chosen or args.standalone):
         option = "--" + (chosen or ["standalone"])[0].replace("_", "-")
         parser.error(f"{option} does not go with --hosts, which makes a rendezvous of its own")
+    links.check(parser, args)
     args.own_rendezvous = not chosen  # a standalone one, or that of pretended hosts
     if not chosen:
         args.standalone = args.hosts == 1
@@ -193,7 +198,7 @@ def run_agent(args: argparse.Namespace, template: Template | None) -> int:
     # Who gives torchrun a time for ranks to end means Ctrl-C as well.
     own_time = args.shutdown_timeout is not None or "TORCH_ELASTIC_SHUTDOWN_TIMEOUT" in os.environ
     interruption = Interruption(None if own_time else PATIENCE)
-    relay = relay_for(args.prefix, args.cards, args.hosts)
+    relay = relay_for(args.prefix, args.cards, args.hosts, args.host)
     up = Announcement(args, relay)
     try:
         with (

@@ -48,6 +48,11 @@ def test_a_line_is_written_when_it_is_complete(is_terminal):
     assert output.take() == b""
 
 
+def test_a_rank_of_several_hosts_is_named_with_its_host():
+    assert prefix_of(3, False, 1) == b"[host1 rank 3] "
+    assert prefix_of(3, True, 0) == b"\x1b[35m[host0 rank 3]\x1b[0m "
+
+
 def test_colours_differ_between_ranks():
     assert prefix_of(0, True) == b"\x1b[36m[rank 0]\x1b[0m "
     assert len({prefix_of(rank, True)[:5] for rank in range(8)}) == 8

@@ -161,7 +161,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     args = parser.parse_args(argv)
 
-    chosen = [name for name in RENDEZVOUS if getattr(args, name) != parser.get_default(name)]
+    # What a variable says is the parser's default.
+    chosen = [
+        name
+        for name in RENDEZVOUS
+        if getattr(args, name) != parser.get_default(name) or f"PET_{name.upper()}" in os.environ
+    ]
     if args.hosts > 1 and (chosen or args.standalone):
         option = "--" + (chosen or ["standalone"])[0].replace("_", "-")
         parser.error(f"{option} does not go with --hosts, which makes a rendezvous of its own")

@@ -152,13 +152,16 @@ void init_process_group_bindings(py::module_& module) {
       "The algorithms there are: {(name, collective)}, as VCCL_ALGO names them.");
   module.def(
       "_capable_families",
-      [](const std::string& collective, std::size_t bytes, int ranks, bool mapped) {
-        return vccl::capable_families(collective, bytes, ranks,
-                                      mapped ? vccl::MemoryKind::mapped : vccl::MemoryKind::staged);
+      [](const std::string& collective, std::size_t bytes, int ranks, bool mapped, bool across) {
+        using Kind = vccl::MemoryKind;
+        const Kind here = mapped ? Kind::mapped : Kind::staged;
+        const Kind there = mapped ? Kind::mapped_across : Kind::staged_across;
+        return vccl::capable_families(collective, bytes, ranks, across ? there : here);
       },
-      py::arg("collective"), py::arg("bytes"), py::arg("ranks"), py::arg("mapped"),
-      "The families of algorithms that can do the collective on one host, with equal chunks of float32 "
-      "elements and `bytes` bytes in the longest buffer.");
+      py::arg("collective"), py::arg("bytes"), py::arg("ranks"), py::arg("mapped"), py::arg("across"),
+      "The families of algorithms that can do the collective on one host, or `across` several, with equal "
+      "chunks "
+      "of float32 elements and `bytes` bytes in the longest buffer.");
   module.def(
       "_waits", [] { return vccl::DeadlockWatch::of_this_process().waits(); },
       "What threads of this process wait for in collectives, each as a text with the ranks that are missing.",

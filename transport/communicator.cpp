@@ -79,7 +79,7 @@ class GroupCommunicator final : public Communicator {
   /// Calls a member of all links to other hosts.
   void each_link(void (RemoteLinks::*member)()) {
     if (remote_) (*remote_.*member)();
-    if (across_) (across_->links().*member)();
+    if (across_ && across_->own_links()) (across_->own_links()->*member)();
   }
 
   Group group_;
@@ -90,8 +90,10 @@ class GroupCommunicator final : public Communicator {
   std::optional<OperationStart> start_;
   std::optional<MappedPeers> peers_;
   std::string algorithm_choice_;
-  std::unique_ptr<RemoteLinks> remote_;  // if a neighbour is on another host
-  std::unique_ptr<RemoteHostRing> across_;
+  std::unique_ptr<RemoteLinks> remote_;     // if a neighbour is on another host
+  std::unique_ptr<RemoteHostRing> across_;  // if there are other hosts
+  // The links over which the operation under way was announced; null if this rank has none of these.
+  RemoteLinks* announced_on_ = nullptr;
   std::unique_ptr<Outbox> right_;
   std::unique_ptr<Inbox> left_;
   MappedInbox* mapped_left_ = nullptr;
@@ -164,9 +166,9 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
   failures_->set_meeting(&meeting);
   connect(meeting, records, environment);
   meet(meeting);
-  if (across_ && remote_) {
-    remote_->also_watch(across_->links());
-    across_->links().also_watch(*remote_);
+  if (remote_ && across_->own_links()) {
+    remote_->also_watch(*across_->own_links());
+    across_->own_links()->also_watch(*remote_);
   }
   count_cores();
   group_.elsewhere = meeting.take_processes();
@@ -211,18 +213,19 @@ void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>&
   };
   const int right_index = index_of(right);
   left_index_ = index_of(left);
-  const bool across = RemoteHostRing::fits(ring_) &&
-                      std::ranges::all_of(records, [](auto& record) { return record.shares_memory; });
   LinkSettings settings;
-  if (host_count() > 1) {
-    settings = LinkSettings::of(group_.rank, records, environment);
-    check_link_security(environment.link_security, group_.log);
-    require_link_descriptors(group_, (left_index_ < 0) + across, (right_index < 0) + across);
-  }
   if (right_index < 0 || left_index_ < 0) {
     remote_ = std::make_unique<RemoteLinks>(group_, operation_, *failures_);
   }
-  if (across) across_ = std::make_unique<RemoteHostRing>(group_, operation_, *failures_, remote_.get());
+  if (host_count() > 1) {
+    const bool mappable = std::ranges::all_of(records, [](auto& record) { return record.shares_memory; });
+    across_ =
+        std::make_unique<RemoteHostRing>(group_, operation_, *failures_, ring_, mappable, remote_.get());
+    const bool own_links = across_->own_links();
+    settings = LinkSettings::of(group_.rank, records, environment);
+    check_link_security(environment.link_security, group_.log);
+    require_link_descriptors(group_, (left_index_ < 0) + own_links, (right_index < 0) + own_links);
+  }
   if (remote_ || across_) {
     failures_->set_links([this] { each_link(&RemoteLinks::pump); },
                          [this] { each_link(&RemoteLinks::spread_failure); });
@@ -231,7 +234,7 @@ void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>&
     remote_->connect(meeting, left_index_ < 0 ? left : -1, right_index < 0 ? right : -1, settings);
   }
   if (across_) {
-    across_->connect(ring_, meeting, settings);
+    across_->connect(meeting, settings);
   }
   if (host_count() > 1) {
     remote_messages_ = std::make_unique<MessageLinks>(group_, *failures_, meeting, settings);
@@ -355,7 +358,7 @@ void GroupCommunicator::look_around() noexcept {
 std::optional<RankEnd> GroupCommunicator::end_of(int rank) const noexcept {
   auto end = group_.end_of(rank);
   if (!end && remote_) end = remote_->end_of_peer(rank);
-  if (!end && across_) end = across_->links().end_of_peer(rank);
+  if (!end && across_ && across_->own_links()) end = across_->own_links()->end_of_peer(rank);
   return end;
 }
 
@@ -382,7 +385,8 @@ void GroupCommunicator::begin(const Announcement& announcement, const Deadline& 
     peers_->begin(announcement);
     // The remote announcement goes out before the ranks of this host meet, so that it travels meanwhile. The
     // signatures are compared as the neighbours' announcements arrive.
-    if (remote_) remote_->begin();
+    announced_on_ = announcement.across && across_ ? across_->links() : remote_.get();
+    if (announced_on_) announced_on_->begin();
     start_->pass(announcement);
     if (mapped_left_) {
       mapped_left_->begin(is_inline(announcement)
@@ -401,9 +405,9 @@ void GroupCommunicator::begin(const Announcement& announcement, const Deadline& 
 
 void GroupCommunicator::finish() {
   right_->drain();
-  if (across_) across_->right().drain();
+  if (across_ && across_->links()) across_->right().drain();
   peers_->finish();
-  if (remote_) remote_->match();
+  if (announced_on_) announced_on_->match();
   operation_.end();
 }
 

@@ -71,6 +71,9 @@ struct Announcement {
   // Whether the ranks of this host may read and write `input` and `output` through Peers. The value must be
   // the same on all of them.
   bool shows = false;
+  // Whether the operation goes over the HostRing between hosts, and not over the ring of all ranks.
+  // Neighbours then compare their announcements over the links of the HostRing.
+  bool across = false;
   std::uint32_t algorithm = 0;  // compared on one host, as VCCL_ALGO might differ between ranks
   std::span<std::byte> input = {}, output = {};
   std::uint64_t factor = 0;  // a number for the peers, which is not compared
@@ -93,7 +96,9 @@ class Peers {
   static constexpr std::size_t kPayloadBytes = 64 * 1024;
   static constexpr std::size_t kScratchBytes = 1024 * 1024;
   /// The last phase of every operation that shows memory. The phases of an operation are counted from 1.
-  static constexpr std::uint32_t kDone = (1u << 20) - 1;
+  static constexpr std::uint32_t kDone = (1u << 20) - 2;
+  /// Takes the place of all other phases in an operation whose memory this rank will not touch.
+  static constexpr std::uint32_t kDeclined = kDone + 1;
 
   virtual ~Peers() = default;
   /// Returns the ranks of the peers, in ascending order. The result is the same on every peer.
@@ -125,6 +130,8 @@ class Peers {
   virtual void arrive(std::uint32_t phase) = 0;
   virtual void await(int peer, std::uint32_t phase) = 0;
   virtual void await_all(std::uint32_t phase) = 0;
+  /// Returns whether `peer` has arrived at kDeclined.
+  virtual bool declined(int peer) = 0;
 
   /// Returns whether the peers outnumber the cores that they, or some of them, may run on. The result is the
   /// same on every peer.
@@ -178,19 +185,31 @@ class Inbox {
   virtual void release() = 0;
 };
 
-/// The ring of the ranks that have the same place among the ranks of their hosts: one rank of each host.
-/// There is one ring for each place, and all of them can be used at once. Only the operation's thread may use
-/// it.
+/// The rings across the hosts. A rank's place is its index among the ranks of its host. The ranks with the
+/// same place on all hosts are a ring of their own, and all rings can be used at once. There are as many
+/// rings as the smallest host has ranks. The ranks of larger hosts that are on no ring have a HostRing as
+/// well, but only the members that say so work there. Only the operation's thread may use it.
 class HostRing {
  public:
   virtual ~HostRing() = default;
-  /// Returns the number of hosts, and the position of this rank's host on the ring.
+  /// Returns the number of hosts, and the position of this rank's host on the rings. They work for every
+  /// rank.
   virtual int size() const = 0;
   virtual int position() const = 0;
+  /// Returns the ranks of the host at a position, in ascending order. Works for every rank.
+  virtual std::span<const int> ranks(int position) const = 0;
+  /// Returns the number of rings. Works for every rank.
+  virtual int rings() const = 0;
+  /// Returns whether every rank of the group handed over memory when the communicator was made. Works for
+  /// every rank.
+  virtual bool mappable() const = 0;
+
   virtual Outbox& right() = 0;
   virtual Inbox& left() = 0;
-  /// Returns whether all hosts say yes. All ranks of a host must say the same. Blocks until that is known,
-  /// and until neighbouring hosts have begun the operation with the same signature.
+  /// Sends a block like Outbox::post() does, from any memory that a rank of this host shows.
+  virtual void post(const std::byte* data, std::size_t bytes) = 0;
+  /// Returns whether the ranks of this ring say yes on all hosts. All ranks of a host must say the same.
+  /// Blocks until that is known.
   virtual bool all(bool own) = 0;
 };
 
@@ -235,8 +254,7 @@ class Communicator {
   }
   /// Returns the same if these are all ranks of the group, and null if the ranks are on several hosts.
   virtual Peers* all_peers() { return nullptr; }
-  /// Returns this rank's ring across the hosts. Returns null if there is one host, if hosts have different
-  /// numbers of ranks or one rank each, or if a rank handed over no memory. Then all ranks get null.
+  /// Returns the rings across the hosts, and null if there is one host.
   virtual HostRing* host_ring() { return nullptr; }
   /// Returns the choice of algorithms that was given when the communicator was made, in the syntax of
   /// VCCL_ALGO.

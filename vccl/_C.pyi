@@ -374,14 +374,15 @@ def _shutdown_process_groups(patience: datetime.timedelta) -> None:
 def _algorithms() -> set[tuple[str, str]]:
     """Returns (name, collective) of every algorithm, with the names that VCCL_ALGO knows."""
 
-def _capable_families(collective: str, bytes: int, ranks: int, mapped: bool) -> list[str]:
-    """Returns the families of algorithms that can do a collective on one host.
+def _capable_families(collective: str, bytes: int, ranks: int, mapped: bool, across: bool) -> list[str]:
+    """Returns the families of algorithms that can do a collective.
 
     Args:
         collective: its name in VCCL_ALGO. An unknown name has no families.
         bytes: length of the longest buffer. It holds equal chunks of float32 elements.
         ranks: the number of ranks.
-        mapped: whether the ranks map each other's buffers. Otherwise the buffers are staged.
+        mapped: whether the ranks of a host map each other's buffers. Otherwise the buffers are staged.
+        across: whether the ranks are on several hosts.
     """
 
 def _is_cpu_sharing_asked_for() -> bool:

@@ -19,10 +19,11 @@ struct Payload {
 
 /// Where an algorithm works.
 enum class Reach : std::uint8_t {
-  anywhere,  // it uses the ring
-  one_host,  // it uses Peers, with any memory
-  mapped,    // it uses Peers, and every rank must be able to address every rank's buffers
-  across,    // it uses HostRing, and Peers on each host as `mapped` does
+  anywhere,   // it uses the ring
+  announced,  // it uses Peers, and HostRing if there are several hosts, with any memory
+  one_host,   // it uses Peers, with any memory
+  mapped,     // it uses Peers, and every rank must be able to address every rank's buffers
+  across,     // it uses HostRing, and Peers on each host as `mapped` does
 };
 
 /// Returns whether an algorithm with this reach can do a call only if the buffers of all ranks are mapped.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "csrc_pg/collectives/buffers/payloads.hpp"
 #include "csrc_pg/collectives/direct/direct_call.hpp"
 #include "csrc_pg/collectives/selector.hpp"
 
@@ -15,6 +16,8 @@ Announcement announcement_of(const Communicator& communicator, const Call& call,
   announcement.algorithm = choice.number();
   announcement.payload_bytes = choice.payload.bytes;
   std::copy(std::begin(choice.payload.data), std::end(choice.payload.data), announcement.payload);
+  announcement.across = choice.first->reach == Reach::across ||
+                        (choice.first->reach == Reach::announced && communicator.host_count() > 1);
   if (!needs_mapping(choice.first->reach)) return announcement;
   const Buffers buffers = buffers_of(call, rank, size);
   const std::size_t element = size_of(call.dtype);
@@ -26,11 +29,27 @@ Announcement announcement_of(const Communicator& communicator, const Call& call,
   return announcement;
 }
 
+/// Returns whether all hosts say yes. All ranks of a host must say the same.
+bool all_hosts(Peers& peers, HostRing& hosts, bool own) {
+  const int rings = hosts.rings();
+  if (peers.own() >= rings) {
+    // A rank on no ring hears it from one of its host that is.
+    const int teller = peers.own() % rings;
+    peers.await(teller, HostPhases::kAgreed);
+    own = !peers.declined(teller);
+  } else {
+    own = hosts.all(own);
+  }
+  peers.arrive(own ? HostPhases::kAgreed : Peers::kDeclined);
+  return own;
+}
+
 /// Returns whether the first algorithm of the choice can do the call. All ranks come to the same answer.
 bool can_do_first(Communicator& communicator, const Choice& choice) {
   if (!needs_mapping(choice.first->reach)) return true;
-  const bool mapped = communicator.host_peers().all_mapped();
-  return choice.first->reach == Reach::across ? communicator.host_ring()->all(mapped) : mapped;
+  Peers& peers = communicator.host_peers();
+  const bool mapped = peers.all_mapped();
+  return choice.first->reach == Reach::across ? all_hosts(peers, *communicator.host_ring(), mapped) : mapped;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "csrc_pg/collectives/buffers/payloads.hpp"
 #include "csrc_pg/collectives/selection/algorithm_list.hpp"
 #include "csrc_pg/collectives/selection/preference.hpp"
 #include "csrc_pg/collectives/selection/tuned_table.hpp"
@@ -14,18 +15,21 @@ namespace vccl {
 
 namespace {
 
-// From this size on, in bytes of the longest buffer, a hierarchical algorithm is chosen before the ring. Over
-// shorter buffers the ring is faster, which takes fewer synchronisations.
-constexpr std::size_t kLeastAcross = 32 * 1024;
-
 constexpr std::size_t kRows = std::size(kTunedTable), kCollectives = std::size_t(Collective::barrier) + 1;
+
+constexpr bool works_in(Reach reach, MemoryKind memory) {
+  const bool mapped = memory == MemoryKind::mapped || memory == MemoryKind::mapped_across;
+  const bool across = memory == MemoryKind::mapped_across || memory == MemoryKind::staged_across;
+  if (needs_mapping(reach) && !mapped) return false;
+  return across ? reach != Reach::one_host && reach != Reach::mapped : reach != Reach::across;
+}
 
 // Finds the algorithm of a row. Does not compile for a table that names an algorithm which is not there, or
 // which cannot use the row's kind of memory.
 constexpr const Algorithm* named(const TunedRange& row) {
   for (const Algorithm& algorithm : kAlgorithms)
     if (algorithm.collective == row.collective && std::string_view(algorithm.name) == row.algorithm &&
-        (row.memory == MemoryKind::mapped || !needs_mapping(algorithm.reach)))
+        works_in(algorithm.reach, row.memory))
       return &algorithm;
   throw "tuned_table.hpp names an algorithm that is not in algorithm_list.hpp: run `vccl.bench tune` anew";
 }
@@ -41,7 +45,7 @@ struct Rows {
   std::size_t begin = 0, end = 0;
 };
 constexpr auto kRowsOf = [] {
-  std::array<std::array<Rows, 2>, kCollectives> all{};
+  std::array<std::array<Rows, kMemoryKinds>, kCollectives> all{};
   for (std::size_t row = 0; row < kRows; ++row) {
     auto& rows = all[std::size_t(kTunedTable[row].collective)][std::size_t(kTunedTable[row].memory)];
     if (rows.end == 0)
@@ -53,11 +57,14 @@ constexpr auto kRowsOf = [] {
   return all;
 }();
 
-/// Returns what an algorithm sends along with a call, and nothing if it cannot do the call.
-std::optional<Payload> payload_for(const Algorithm& algorithm, const Call& call, int rank, int size) {
+/// Returns what an algorithm sends along with a call, and nothing if it cannot do the call. `across` says
+/// that there are several hosts.
+std::optional<Payload> payload_for(const Algorithm& algorithm, const Call& call, int rank, int size,
+                                   bool across) {
   if (!algorithm.payload) return Payload();
   auto payload = algorithm.payload(call, rank, size);
   if (payload && payload->bytes > Peers::kPayloadBytes) payload.reset();
+  if (payload && across && payload->bytes * std::size_t(size) > Payloads::kMostBytes) payload.reset();
   return payload;
 }
 
@@ -68,20 +75,19 @@ class Chooser {
       : call_(call),
         rank_(communicator.rank()),
         size_(communicator.size()),
+        hosts_(communicator.host_ring()),
         one_host_(communicator.all_peers()),
-        mappable_(one_host_ && communicator.all_peers()->mappable()),
-        across_(communicator.host_ring()),
+        mappable_(hosts_ ? hosts_->mappable() : one_host_ && communicator.all_peers()->mappable()),
         bytes_(longest_buffer(call, size_)) {}
 
   void offer(const Algorithm& algorithm) {
     if (algorithm.collective != call_.collective) return;
-    if (algorithm.reach == Reach::across ? !across_ : algorithm.reach != Reach::anywhere && !one_host_)
-      return;
-    if (algorithm.reach == Reach::mapped && !mappable_) return;
+    if (algorithm.reach != Reach::anywhere && !hosts_ && !one_host_) return;
+    if (!works_in(algorithm.reach, mappable_ ? mapped_kind() : staged_kind())) return;
     if (needs_mapping(algorithm.reach) && choice_.first) return;
     // A payload is announced before anybody knows where the memory lies.
     if (choice_.first && algorithm.payload && algorithm.payload != choice_.first->payload) return;
-    const auto payload = payload_for(algorithm, call_, rank_, size_);
+    const auto payload = payload_for(algorithm, call_, rank_, size_, hosts_);
     if (!payload) return;
     if (choice_.first)
       choice_.otherwise = &algorithm;
@@ -108,11 +114,13 @@ class Chooser {
   void offer_all() {
     for (const Algorithm& algorithm : kAlgorithms) {
       if (done()) return;
-      if (algorithm.reach != Reach::across || bytes_ >= kLeastAcross) offer(algorithm);
+      offer(algorithm);
     }
   }
 
   bool mappable() const { return mappable_; }
+  MemoryKind mapped_kind() const { return hosts_ ? MemoryKind::mapped_across : MemoryKind::mapped; }
+  MemoryKind staged_kind() const { return hosts_ ? MemoryKind::staged_across : MemoryKind::staged; }
   bool done() const { return choice_.first && (!needs_mapping(choice_.first->reach) || choice_.otherwise); }
   const Choice& choice() const { return choice_; }
   std::size_t bytes() const { return bytes_; }
@@ -122,7 +130,8 @@ class Chooser {
 
   const Call& call_;
   const int rank_, size_;
-  const bool one_host_, mappable_, across_;
+  const HostRing* const hosts_;  // null on one host
+  const bool one_host_, mappable_;
   const std::size_t bytes_;
   Choice choice_{};
 };
@@ -136,13 +145,13 @@ std::span<const TunedRange> tuned_table() noexcept {
 std::vector<std::string> capable_families(std::string_view collective, std::size_t bytes, int size,
                                           MemoryKind memory) {
   std::vector<std::string> names;
+  const bool across = memory == MemoryKind::mapped_across || memory == MemoryKind::staged_across;
   for (const Algorithm& algorithm : kAlgorithms) {
     if (to_string(algorithm.collective) != collective) continue;
-    if (algorithm.reach == Reach::across) continue;
-    if (memory != MemoryKind::mapped && algorithm.reach == Reach::mapped) continue;
+    if (!works_in(algorithm.reach, memory)) continue;
     Call call{algorithm.collective, Dtype::float32, ReduceOp::sum, 0, 1};
     if (const std::size_t element = longest_buffer(call, size); element > 0) call.count = bytes / element;
-    if (payload_for(algorithm, call, 0, size)) names.emplace_back(algorithm.name);
+    if (payload_for(algorithm, call, 0, size, across)) names.emplace_back(algorithm.name);
   }
   return names;
 }
@@ -158,14 +167,13 @@ std::uint32_t Choice::number() const {
 // comes the table (selection/tuned_table.hpp): of the rows for the collective, the kind of memory and the
 // number of ranks, the one with the smallest max_bytes that includes the longest buffer of the call, and the
 // rows behind it where that one's algorithm cannot do the call. What the table does not offer, the list of
-// all algorithms does, which has hierarchical ones before the ring: across hosts there is no table. A choice
-// has a second algorithm where the first one needs mapped memory: a rank's buffer may lie elsewhere, which is
-// known only when all ranks have announced theirs.
+// all algorithms does. A choice has a second algorithm where the first one needs mapped memory: a rank's
+// buffer may lie elsewhere, which is known only when all ranks have announced theirs.
 Choice choose_algorithms(Communicator& communicator, const Call& call) {
   Chooser chooser(communicator, call);
   chooser.offer(preferences(communicator.algorithm_choice()));
-  if (chooser.mappable() && !chooser.choice().first) chooser.offer(MemoryKind::mapped);
-  if (!chooser.done()) chooser.offer(MemoryKind::staged);
+  if (chooser.mappable() && !chooser.choice().first) chooser.offer(chooser.mapped_kind());
+  if (!chooser.done()) chooser.offer(chooser.staged_kind());
   if (!chooser.done()) chooser.offer_all();
   if (chooser.done()) return chooser.choice();
   throw Error(ErrorCode::unsupported,

@@ -36,15 +36,29 @@ class Setting:
     """Where the matrix is run."""
 
     device: str
-    hosts: int
+    layout: str  # the host of each rank: "AAB" has two ranks on one host and one on another
     algorithm: str
-    size: int
+
+    @property
+    def size(self) -> int:
+        return len(self.layout)
 
     def host_ids(self) -> list[str]:
-        return [f"host {rank * 2 // self.size}" for rank in range(self.size)] if self.hosts == 2 else []
+        return [f"host {host}" for host in self.layout] if self.spreads() else []
 
-    def place(self) -> tuple[str, int]:
-        return self.device, self.hosts
+    def spreads(self) -> bool:
+        """Whether there are several hosts."""
+        return len(set(self.layout)) > 1
+
+    def place(self) -> tuple[str, bool]:
+        return self.device, self.spreads()
+
+    def world(self) -> str:
+        """ "4" for ranks of one host, "2x2" or "3+1" for those of several."""
+        ranks = [self.layout.count(host) for host in sorted(set(self.layout))]
+        if not self.spreads():
+            return str(self.size)
+        return f"{len(ranks)}x{ranks[0]}" if len(set(ranks)) == 1 else "+".join(map(str, ranks))
 
     def collectives(self) -> set[str]:
         """Those that the algorithm is for."""
@@ -52,31 +66,32 @@ class Setting:
 
     def layouts(self) -> list[str]:
         """A collective always gets contiguous memory: one algorithm and one world size show that it does."""
-        return LAYOUTS if self.algorithm == "ring" and self.size == 3 else LAYOUTS[:1]
+        return LAYOUTS if self.algorithm == "ring" and self.layout in ("AAA", "AABA") else LAYOUTS[:1]
 
 
 PLACES = {
-    ("vdev", 1): "vdev, one host (mapped memory)",
-    ("cpu", 1): "cpu, one host (shared slots)",
-    ("vdev", 2): "vdev, two hosts (ZeroMQ)",
-    ("cpu", 2): "cpu, two hosts (ZeroMQ)",
+    ("vdev", False): "vdev, one host (mapped memory)",
+    ("cpu", False): "cpu, one host (shared slots)",
+    ("vdev", True): "vdev, several hosts (ZeroMQ)",
+    ("cpu", True): "cpu, several hosts (ZeroMQ)",
 }
 # Where they work.
-ALGORITHMS: dict[str, list[tuple[str, int]]] = {
+ALGORITHMS: dict[str, list[tuple[str, bool]]] = {
     "ring": list(PLACES),
-    "direct": [("vdev", 1)],
-    "oneshot": [("vdev", 1), ("cpu", 1)],
-    "staged": [("cpu", 1)],
-    "hierarchical": [("vdev", 2)],
+    "direct": [("vdev", False)],
+    "oneshot": list(PLACES),
+    "staged": [("cpu", False)],
+    "hierarchical": [("vdev", True)],
 }
+# Ranks of a host follow each other or do not, and hosts have equally many or do not.
+HOSTS = ["A", "AA", "AAA", "AAAA", "AAAAA", "AB", "ABAB", "AABA", "ABBC", "ABCD"]
 SETTINGS = [
-    Setting(*place, algorithm, size)
-    for size in range(1, 6)
+    setting
+    for layout in HOSTS
     for place in PLACES
     for algorithm in ALGORITHMS
-    if place in ALGORITHMS[algorithm] and size >= place[1]
-    # It needs two hosts with equally many ranks, and more than one. Otherwise the ring would do the call.
-    if algorithm != "hierarchical" or size == 4
+    if (setting := Setting(place[0], layout, algorithm)).place() in ALGORITHMS[algorithm]
+    if setting.place() == place
 ]
 Reports = Mapping[Setting, list[Report]]
 
@@ -139,8 +154,9 @@ def worlds(settings: set[Setting]) -> str:
     """ "ring: 1 2 3"."""
     texts = []
     for algorithm in ALGORITHMS:
-        sizes = sorted(setting.size for setting in settings if setting.algorithm == algorithm)
-        texts += [f"{algorithm}: {' '.join(map(str, sizes))}"] if sizes else []
+        here = sorted(settings, key=lambda setting: HOSTS.index(setting.layout))
+        names = [setting.world() for setting in here if setting.algorithm == algorithm]
+        texts += [f"{algorithm}: {' '.join(names)}"] if names else []
     return "; ".join(texts) or "-"
 
 

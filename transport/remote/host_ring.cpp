@@ -1,32 +1,29 @@
 #include "transport/remote/host_ring.hpp"
 
-#include <algorithm>
-
 namespace vccl {
 
-bool RemoteHostRing::fits(const RingOrder& order) {
-  const std::size_t ranks = order.ranks_of_host(0).size();
-  if (order.host_count() == 1 || ranks == 1) return false;
-  for (int host = 1; host < order.host_count(); ++host) {
-    if (order.ranks_of_host(host).size() != ranks) return false;
+RemoteHostRing::RemoteHostRing(const Group& group, const CurrentOperation& operation,
+                               FailureChannel& failures, const RingOrder& order, bool mappable,
+                               RemoteLinks* ring)
+    : order_(order), mappable_(mappable), position_(order.host_of(group.rank)) {
+  if (order.ranks().size() == static_cast<std::size_t>(order.host_count())) {
+    links_ = ring;
+  } else if (order.place_of(group.rank) < order.least_ranks()) {
+    links_ = &own_.emplace(group, operation, failures, "across");
   }
-  return true;
 }
 
-RemoteHostRing::RemoteHostRing(const Group& group, const CurrentOperation& operation,
-                               FailureChannel& failures, RemoteLinks* ring)
-    : ring_(ring), links_(group, operation, failures, "across") {}
-
-void RemoteHostRing::connect(const RingOrder& order, Meeting& meeting, const LinkSettings& settings) {
-  const int own = links_.group().rank;
-  size_ = order.host_count();
-  position_ = order.host_of(own);
-  const std::vector<int>& here = order.ranks_of_host(position_);
-  const auto place = static_cast<std::size_t>(std::find(here.begin(), here.end(), own) - here.begin());
-  const auto neighbour = [&](int host) { return order.ranks_of_host((host + size_) % size_)[place]; };
-  links_.connect(meeting, neighbour(position_ - 1), neighbour(position_ + 1), settings);
-  right_.emplace(links_);
-  left_.emplace(links_);
+void RemoteHostRing::connect(Meeting& meeting, const LinkSettings& settings) {
+  if (own_) {
+    const auto place = static_cast<std::size_t>(order_.place_of(own_->group().rank));
+    const auto neighbour = [&](int step) {
+      return order_.ranks_of_host((position_ + step + size()) % size())[place];
+    };
+    own_->connect(meeting, neighbour(-1), neighbour(1), settings);
+  }
+  if (!links_) return;
+  right_.emplace(*links_);
+  left_.emplace(*links_);
 }
 
 bool RemoteHostRing::all(bool own) {
@@ -36,14 +33,12 @@ bool RemoteHostRing::all(bool own) {
   };
   pass_on(own);
   bool result = own;
-  for (int step = 1; step < size_; ++step) {
+  for (int step = 1; step < size(); ++step) {
     const bool theirs = *left_->take_committed(1) != std::byte{0};
     left_->release();
     result = result && theirs;
-    if (step < size_ - 1) pass_on(theirs);
+    if (step < size() - 1) pass_on(theirs);
   }
-  // The ring of all ranks compares the calls of neighbouring hosts.
-  if (ring_) ring_->match();
   return result;
 }
 

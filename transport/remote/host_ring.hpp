@@ -1,4 +1,4 @@
-// The ring of the ranks with the same place on each host, over links of its own.
+// The rings across the hosts: one for each place that every host has a rank for.
 #pragma once
 
 #include <memory>
@@ -11,28 +11,36 @@ namespace vccl {
 
 class RemoteHostRing final : public HostRing {
  public:
-  /// Returns whether the hosts of `order` have such rings beside the ring of all ranks: several hosts, with
-  /// equally many ranks each, and more than one.
-  static bool fits(const RingOrder& order);
-
-  /// `ring` are this rank's links on the ring of all ranks, and null if it has none.
+  /// `ring` are this rank's links on the ring of all ranks, and null if it has none. Where every host has one
+  /// rank, that ring is the one across the hosts. Otherwise the ranks that are on a ring get links of its
+  /// own.
   RemoteHostRing(const Group& group, const CurrentOperation& operation, FailureChannel& failures,
-                 RemoteLinks* ring);
+                 const RingOrder& order, bool mappable, RemoteLinks* ring);
 
-  /// Connects to the neighbours. Every rank must call this. Throws what RemoteLinks::connect() throws.
-  void connect(const RingOrder& order, Meeting& meeting, const LinkSettings& settings);
-  RemoteLinks& links() { return links_; }
+  /// Connects links of its own, if there are any. Every rank must call this. Throws what
+  /// RemoteLinks::connect() throws.
+  void connect(Meeting& meeting, const LinkSettings& settings);
+  /// Returns the links that this rank uses on a ring, and null if it is on none.
+  RemoteLinks* links() { return links_; }
+  /// Returns the same if they are not those of the ring of all ranks, and null otherwise.
+  RemoteLinks* own_links() { return own_ ? &*own_ : nullptr; }
 
-  int size() const override { return size_; }
+  int size() const override { return order_.host_count(); }
   int position() const override { return position_; }
+  std::span<const int> ranks(int position) const override { return order_.ranks_of_host(position); }
+  int rings() const override { return order_.least_ranks(); }
+  bool mappable() const override { return mappable_; }
   Outbox& right() override { return *right_; }
   Inbox& left() override { return *left_; }
+  void post(const std::byte* data, std::size_t bytes) override { right_->lend(data, bytes); }
   bool all(bool own) override;
 
  private:
-  RemoteLinks* const ring_;
-  RemoteLinks links_;
-  int size_ = 0, position_ = 0;
+  const RingOrder& order_;
+  const bool mappable_;
+  const int position_;
+  std::optional<RemoteLinks> own_;
+  RemoteLinks* links_ = nullptr;
   std::optional<RemoteOutbox> right_;
   std::optional<RemoteInbox> left_;
 };

@@ -33,8 +33,12 @@ void RemoteOutbox::send(const std::byte* data, std::size_t bytes) {
 
 void RemoteOutbox::post(std::size_t offset, std::size_t bytes) {
   check_block(links_.operation().window(), offset, bytes);
+  lend(links_.operation().window().bytes.data() + offset, bytes);
+}
+
+void RemoteOutbox::lend(const std::byte* data, std::size_t bytes) {
   await_credit();
-  send(links_.operation().window().bytes.data() + offset, bytes);
+  send(data, bytes);
 }
 
 std::byte* RemoteOutbox::reserve() {

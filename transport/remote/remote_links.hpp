@@ -126,6 +126,8 @@ class RemoteOutbox final : public Outbox {
  public:
   explicit RemoteOutbox(RemoteLinks& links) : links_(links), link_(*links.to_right()) {}
   void post(std::size_t offset, std::size_t bytes) override;
+  /// Does what post() does, from any memory.
+  void lend(const std::byte* data, std::size_t bytes);
   std::byte* reserve() override;
   void commit(std::size_t bytes) override;
   void drain() override;

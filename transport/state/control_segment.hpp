@@ -101,7 +101,7 @@ struct alignas(128) RankLine {
   LeaveReason leave_reason;
 };
 static_assert(offsetof(RankLine, process) == 640);
-static_assert(Peers::kDone >> RankLine::kPhaseBits == 0);
+static_assert(Peers::kDeclined >> RankLine::kPhaseBits == 0);
 
 /// The first failure on this host. A rank that records a failure claims the record (none -> writing), fills
 /// it in and publishes it with the store of `set`. That store pairs with the acquire load of every rank that

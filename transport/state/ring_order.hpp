@@ -18,6 +18,11 @@ class RingOrder {
   int host_of(int rank) const { return host_of_.at(static_cast<std::size_t>(rank)); }
   const std::vector<int>& ranks_of_host(int host) const { return hosts_.at(static_cast<std::size_t>(host)); }
 
+  /// Returns the index of `rank` among the ranks of its host.
+  int place_of(int rank) const;
+  /// Returns how many ranks the smallest host has.
+  int least_ranks() const;
+
   const std::vector<int>& ranks() const { return ranks_; }  // by position
   int rank_at(int position) const { return ranks_.at(static_cast<std::size_t>(position)); }
   /// Returns this rank's position.

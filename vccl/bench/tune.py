@@ -3,12 +3,14 @@
     python -m vccl.bench tune --write      # everything, into docs/bench/tune.json, and from it the table
     python -m vccl.bench tune --add --write                                     # more passes, at another time
     python -m vccl.bench tune --ranks 4 --collectives all_reduce,broadcast      # a part
+    python -m vccl.bench tune --hosts 2 --ranks 2,4 --write     # what is chosen across hosts
     python -m vccl.bench tune --rewrite    # the table, from what was measured
 
-The command starts the ranks itself. Card memory is "mapped", and CPU memory is "staged". Each family of
-algorithms has a group, which is made with a VCCL_ALGO that asks for it. At every size the groups take turns
-within one run. Sizes come in steps of 4, and in steps of 2 where the best algorithm changes. Everything is
-measured in several passes, so that other activity on the machine affects only one of them.
+The command starts the ranks itself. Card memory is "mapped", and CPU memory is "staged". With --hosts, the
+ranks are divided among that many pretended hosts, which talk over ZeroMQ on the loopback interface. Each
+family of algorithms has a group, which is made with a VCCL_ALGO that asks for it. At every size the groups
+take turns within one run. Sizes come in steps of 4, and in steps of 2 where the best algorithm changes.
+Everything is measured in several passes, so that other activity on the machine affects only one of them.
 
 A virtual machine moves between states, in which its cores share a cache or do not, and some algorithms suffer
 from that more than others. So a table should come from runs at several times, with --add.
@@ -34,7 +36,6 @@ from vccl.bench.report import machine
 from vccl.bench.sizes import format_size, parse_size, series
 from vccl.bench.tuned_table import (
     COLLECTIVES,
-    MEMORIES,
     Measured,
     Section,
     cheapest,
@@ -50,6 +51,7 @@ except ImportError:
     tqdm = None  # type: ignore[assignment, misc]
 
 SMALLEST, STEP = 16, 4
+DEVICES = {"mapped": "vdev", "staged": "cpu"}
 HOPELESS = 2.0  # an algorithm that takes so many times the best time is measured in the first pass only
 CHECKED = 1 << 18  # bytes up to which results are compared with the known answer
 FACTS = ("cpu", "cores")  # one table is made of measurements that agree in these
@@ -60,8 +62,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         prog="vccl.bench tune", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--ranks", type=numbers, default="2,4,8", help="default: 2,4,8")
+    parser.add_argument(
+        "--hosts", type=int, default=1, help="pretended hosts that the ranks are on (default: 1)"
+    )
     parser.add_argument("--collectives", type=names(COLLECTIVES), default=",".join(COLLECTIVES))
-    parser.add_argument("--memories", type=names(MEMORIES), default=",".join(MEMORIES))
+    parser.add_argument("--memories", type=names(tuple(DEVICES)), default=",".join(DEVICES))
     parser.add_argument("--max", type=parse_size, default="16M", metavar="SIZE", help="default: 16M")
     parser.add_argument("--passes", type=int, default=3, help="default: 3")
     parser.add_argument(
@@ -91,9 +96,16 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if min(args.ranks) < 2 or args.passes < 1 or args.max < SMALLEST:
         parser.error(f"there is nothing to choose below 2 ranks, 1 pass and {SMALLEST} bytes")
+    if args.hosts < 1 or min(args.ranks) < args.hosts:
+        parser.error(f"every host needs a rank: --hosts {args.hosts} is not 1 to {min(args.ranks)}")
     if args.rewrite and not args.json.is_file():
         parser.error(f"there is no {args.json}: measure first")
     return args
+
+
+def kinds(args: argparse.Namespace) -> list[str]:
+    """Returns the rows of the table that are measured, by the kind of memory."""
+    return [memory if args.hosts == 1 else f"{memory}_across" for memory in args.memories]
 
 
 def numbers(text: str) -> list[int]:
@@ -151,7 +163,7 @@ def keep(args: argparse.Namespace) -> dict[tuple, Measured]:
     before, measured = read_measured(args.json)
     if before == facts():
         return {one.key: one for one in measured}
-    asked = itertools.product(args.collectives, args.memories, args.ranks)
+    asked = itertools.product(args.collectives, kinds(args), args.ranks)
     replaced = set() if args.add else {Measured(*one, {}).key for one in asked}
     if any(one.key not in replaced for one in measured):
         raise SystemExit(
@@ -182,6 +194,8 @@ def run(args: argparse.Namespace, ranks: int) -> list[Measured]:
         options = {
             "--collectives": ",".join(args.collectives),
             "--memories": ",".join(args.memories),
+            "--hosts": args.hosts,
+            "--ranks": ranks,
             "--max": args.max,
             "--passes": args.passes,
             "--seconds": args.seconds,
@@ -197,6 +211,8 @@ def run(args: argparse.Namespace, ranks: int) -> list[Measured]:
 
 def measure_as_rank(args: argparse.Namespace) -> int:
     dist.init_process_group("gloo")  # facts about the run go there
+    if args.hosts > 1:
+        os.environ["VCCL_HOSTID"] = str(dist.get_rank() * args.hosts // dist.get_world_size())
     try:
         contest = Contest(args, world())
         found = contest.run()
@@ -216,12 +232,12 @@ class Contest:
         self.gate = Gate(control)
         card = torch.device("vdev", int(os.environ.get("LOCAL_RANK", "0")))
         torch.accelerator.set_device_index(card.index)
-        self.devices = {"mapped": card, "staged": torch.device("cpu")}
+        self.devices = {"vdev": card, "cpu": torch.device("cpu")}
         self.groups = {family: self._make_group(family, card) for family in families()}
         self.found = {
             (collective, memory): Measured(collective, memory, control.size(), {})
             for collective in args.collectives
-            for memory in args.memories
+            for memory in kinds(args)
         }
 
     def _make_group(self, family: str, card: torch.device) -> dist.ProcessGroup:
@@ -275,14 +291,16 @@ class Contest:
         return times[name][0] <= HOPELESS * min(series[0] for series in times.values())
 
     def make_case(self, one: Measured, family: str, size: int) -> Case:
-        device = self.devices[one.memory]
+        device = self.devices[DEVICES[one.memory.removesuffix("_across")]]
         rank = self.control.rank()
         setting = Setting(rank, one.ranks, self.groups[family], device, torch.float32)
         return CASES[one.collective](setting, size)
 
     def capable(self, one: Measured, size: int) -> list[str]:
         """Returns the families that have an algorithm for it. Others would leave the call to these."""
-        return _C._capable_families(one.collective, size, one.ranks, one.memory == "mapped")
+        return _C._capable_families(
+            one.collective, size, one.ranks, one.memory.startswith("mapped"), one.memory.endswith("_across")
+        )
 
 
 def families() -> dict[str, list[str]]:

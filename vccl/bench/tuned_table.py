@@ -31,7 +31,7 @@ COLLECTIVES = (
     "all_to_all",
     "barrier",
 )
-MEMORIES = ("mapped", "staged")
+MEMORIES = ("mapped", "staged", "mapped_across", "staged_across")  # the last two: with several hosts
 WIDTH = 110  # the columns that a line of C++ may have
 
 Costs = dict[int, dict[str, float]]  # by size and algorithm
@@ -173,10 +173,10 @@ def sections(measured: Sequence[Measured]) -> Iterator[Section]:
     Raises:
         ValueError: some collective was measured in no memory, or with other numbers of ranks than the others.
     """
-    counts = sorted({one.ranks for one in measured})
     by_key = {one.key: one for one in measured}
     for number, collective in enumerate(COLLECTIVES):
         for where, memory in enumerate(MEMORIES):
+            counts = numbers_of_ranks(measured, across=memory.endswith("_across"))
             missing = [ranks for ranks in counts if (number, where, ranks) not in by_key]
             if missing or not counts:
                 raise ValueError(
@@ -187,6 +187,11 @@ def sections(measured: Sequence[Measured]) -> Iterator[Section]:
             sizes = sorted(set().union(*costs))
             costs = [{size: at(one, size) for size in sizes} for one in costs]
             yield from _sections_of(collective, memory, counts, costs)
+
+
+def numbers_of_ranks(measured: Sequence[Measured], across: bool) -> list[int]:
+    """Returns the numbers of ranks that were measured on one host, or on several."""
+    return sorted({one.ranks for one in measured if one.memory.endswith("_across") == across})
 
 
 def _sections_of(
@@ -207,10 +212,11 @@ def _sections_of(
 
 def header_text(machine: Mapping[str, Any], measured: Sequence[Measured]) -> str:
     """Returns the text of tuned_table.hpp, as clang-format leaves it."""
-    ranks = listed(sorted({one.ranks for one in measured}))
+    here, across = (listed(numbers_of_ranks(measured, across=far)) for far in (False, True))
     title = (
         "Which algorithm is the best one where. Written by `python -m vccl.bench tune` and not by hand: "
-        f"measured with {ranks} ranks on {machine['cores']} cores of {machine['cpu']}."
+        f"measured with {here} ranks of one host, and {across} of several, on {machine['cores']} cores of "
+        f"{machine['cpu']}."
     )
     lines = textwrap.wrap(title, WIDTH, initial_indent="// ", subsequent_indent="// ")
     lines += [

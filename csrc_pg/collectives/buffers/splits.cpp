@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/text.hpp"
+#include "csrc_pg/collectives/buffers/payloads.hpp"
 
 namespace vccl {
 
@@ -16,12 +17,14 @@ Splits::Splits(Communicator& communicator, const Call& call)
   compare(communicator);
 }
 
-Splits::Splits(Peers& peers, Communicator& communicator, const Call& call)
+Splits::Splits(Announced, Communicator& communicator, const Call& call)
     : size_(communicator.size()), equal_(call.count) {
   if (call.input_counts.empty()) return;
   table_.resize(at(size_, 0));
+  Payloads payloads(communicator, at(1, 0) * sizeof(std::uint64_t), {});
   for (int rank = 0; rank < size_; ++rank)
-    std::memcpy(&sent(rank, 0), peers.payload(rank), at(1, 0) * sizeof(std::uint64_t));
+    std::memcpy(&sent(rank, 0), payloads[rank], at(1, 0) * sizeof(std::uint64_t));
+  payloads.finish();
   compare(communicator);
 }
 

@@ -23,7 +23,8 @@ class Splits {
   /// counts.
   Splits(Communicator& communicator, const Call& call);
   /// Takes the counts from what the ranks announced with split_payload().
-  Splits(Peers& peers, Communicator& communicator, const Call& call);
+  struct Announced {};
+  Splits(Announced, Communicator& communicator, const Call& call);
 
   std::size_t count(int from, int to) const;
   std::size_t longest() const;

@@ -4,7 +4,7 @@
 
 #include "csrc_pg/collectives/buffers/chunks.hpp"
 #include "csrc_pg/collectives/kernels/many_reduction.hpp"
-#include "csrc_pg/collectives/oneshot/oneshot.hpp"
+#include "csrc_pg/collectives/oneshot/oneshot_payloads.hpp"
 
 namespace vccl {
 
@@ -18,36 +18,41 @@ constexpr std::size_t kLongestAllReduce = 32 * 1024;
 // With PREMUL_SUM, a rank's factor comes before its elements.
 constexpr std::size_t kFactorBytes = sizeof(double);
 
-void reduce_payloads(Communicator& communicator, const Call& call, std::size_t begin, std::size_t count) {
-  if (count == 0) return;
-  Peers& peers = *communicator.all_peers();
+void reduce_payloads(Communicator& communicator, const Call& call, const Payloads& payloads, Chunk chunk) {
+  if (chunk.count == 0) return;
   const int size = communicator.size();
   const bool premul = call.op == ReduceOp::premul_sum;
-  const std::size_t offset = begin * size_of(call.dtype) + (premul ? kFactorBytes : 0);
+  const std::size_t offset = chunk.begin * size_of(call.dtype) + (premul ? kFactorBytes : 0);
   ManyReduction reduce(call, size);
   PerRank<const std::byte*> inputs(size);
   for (int rank = 0; rank < size; ++rank) {
-    const std::byte* payload = peers.payload(rank);
-    inputs.add(payload + offset);
+    inputs.add(payloads[rank] + offset);
     double factor = 0;
-    if (premul) std::memcpy(&factor, payload, sizeof factor), reduce.set_factor(rank, factor);
+    if (premul) std::memcpy(&factor, payloads[rank], sizeof factor), reduce.set_factor(rank, factor);
   }
-  reduce(static_cast<std::byte*>(call.output), inputs.data(), count);
+  reduce(static_cast<std::byte*>(call.output), inputs.data(), chunk.count);
 }
 
 }  // namespace
 
 void oneshot_all_reduce(Communicator& communicator, const Call& call) {
-  reduce_payloads(communicator, call, 0, call.count);
+  Payloads payloads = oneshot_payloads(communicator, call, {});
+  reduce_payloads(communicator, call, payloads, {0, call.count});
+  payloads.finish();
 }
 
 void oneshot_reduce(Communicator& communicator, const Call& call) {
-  if (communicator.rank() == call.root) reduce_payloads(communicator, call, 0, call.count);
+  Payloads payloads = oneshot_payloads(communicator, call, {.to = call.root});
+  if (communicator.rank() == call.root) reduce_payloads(communicator, call, payloads, {0, call.count});
+  payloads.finish();
 }
 
 void oneshot_reduce_scatter(Communicator& communicator, const Call& call) {
+  Payloads payloads = oneshot_payloads(communicator, call, {});
   const Chunks chunks(call.input_counts, call.count, communicator.size());
-  reduce_payloads(communicator, call, chunks.begin(communicator.rank()), chunks.count(communicator.rank()));
+  const int rank = communicator.rank();
+  reduce_payloads(communicator, call, payloads, {chunks.begin(rank), chunks.count(rank)});
+  payloads.finish();
 }
 
 std::optional<Payload> oneshot_payload(const Call& call, int rank, int size) {

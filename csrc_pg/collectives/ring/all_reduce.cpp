@@ -98,9 +98,7 @@ class RingAllReduce {
 
 void ring_all_reduce(Communicator& communicator, const Call& call) {
   if (call.count == 0) return;
-  if (ring_gathers(communicator, call))
-    ring_gathered_all_reduce(communicator, call);
-  else if (communicator.size() > 1)
+  if (communicator.size() > 1)
     RingAllReduce(communicator, call).run();
   else
     reduce_alone(call, call.count, call.input, call.output);

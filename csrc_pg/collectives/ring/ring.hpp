@@ -6,9 +6,6 @@
 namespace vccl {
 
 void ring_all_reduce(Communicator& communicator, const Call& call);
-/// Returns whether ring_all_reduce() does a call as ring_gathered_all_reduce() does.
-bool ring_gathers(const Communicator& communicator, const Call& call);
-void ring_gathered_all_reduce(Communicator& communicator, const Call& call);
 void ring_all_gather(Communicator& communicator, const Call& call);
 void ring_broadcast(Communicator& communicator, const Call& call);
 void ring_reduce_scatter(Communicator& communicator, const Call& call);

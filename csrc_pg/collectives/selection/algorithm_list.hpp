@@ -15,15 +15,15 @@ namespace vccl {
 // here that can. A new algorithm needs a line here and its declaration in its family's header. `vccl.bench
 // tune` finds it by itself.
 inline constexpr Algorithm kAlgorithms[] = {
-    {"oneshot", Collective::all_reduce, Reach::one_host, oneshot_all_reduce, oneshot_payload},
-    {"oneshot", Collective::all_gather, Reach::one_host, oneshot_all_gather, oneshot_payload},
-    {"oneshot", Collective::broadcast, Reach::one_host, oneshot_broadcast, oneshot_payload},
-    {"oneshot", Collective::reduce_scatter, Reach::one_host, oneshot_reduce_scatter, oneshot_payload},
-    {"oneshot", Collective::reduce, Reach::one_host, oneshot_reduce, oneshot_payload},
-    {"oneshot", Collective::gather, Reach::one_host, oneshot_gather, oneshot_payload},
-    {"oneshot", Collective::scatter, Reach::one_host, oneshot_scatter, oneshot_payload},
-    {"oneshot", Collective::all_to_all, Reach::one_host, oneshot_all_to_all, oneshot_payload},
-    {"oneshot", Collective::barrier, Reach::one_host, oneshot_barrier, oneshot_payload},
+    {"oneshot", Collective::all_reduce, Reach::announced, oneshot_all_reduce, oneshot_payload},
+    {"oneshot", Collective::all_gather, Reach::announced, oneshot_all_gather, oneshot_payload},
+    {"oneshot", Collective::broadcast, Reach::announced, oneshot_broadcast, oneshot_payload},
+    {"oneshot", Collective::reduce_scatter, Reach::announced, oneshot_reduce_scatter, oneshot_payload},
+    {"oneshot", Collective::reduce, Reach::announced, oneshot_reduce, oneshot_payload},
+    {"oneshot", Collective::gather, Reach::announced, oneshot_gather, oneshot_payload},
+    {"oneshot", Collective::scatter, Reach::announced, oneshot_scatter, oneshot_payload},
+    {"oneshot", Collective::all_to_all, Reach::announced, oneshot_all_to_all, oneshot_payload},
+    {"oneshot", Collective::barrier, Reach::announced, oneshot_barrier, oneshot_payload},
 
     {"direct", Collective::all_reduce, Reach::mapped, direct_all_reduce},
     {"direct", Collective::all_gather, Reach::mapped, direct_all_gather},
@@ -44,6 +44,13 @@ inline constexpr Algorithm kAlgorithms[] = {
     {"staged", Collective::all_to_all, Reach::one_host, staged_all_to_all, split_payload},
 
     {"hierarchical", Collective::all_reduce, Reach::across, hierarchical_all_reduce},
+    {"hierarchical", Collective::all_gather, Reach::across, hierarchical_all_gather},
+    {"hierarchical", Collective::broadcast, Reach::across, hierarchical_broadcast},
+    {"hierarchical", Collective::reduce_scatter, Reach::across, hierarchical_reduce_scatter},
+    {"hierarchical", Collective::reduce, Reach::across, hierarchical_reduce},
+    {"hierarchical", Collective::gather, Reach::across, hierarchical_gather},
+    {"hierarchical", Collective::scatter, Reach::across, hierarchical_scatter},
+    {"hierarchical", Collective::all_to_all, Reach::across, hierarchical_all_to_all, split_payload},
 
     {"ring", Collective::all_reduce, Reach::anywhere, ring_all_reduce},
     {"ring", Collective::all_gather, Reach::anywhere, ring_all_gather},

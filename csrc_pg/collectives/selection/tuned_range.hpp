@@ -9,9 +9,11 @@
 
 namespace vccl {
 
-/// Says in which memory a communicator's calls on one host lie: in memory that every rank has handed over to
-/// the others, or in other memory, which has to be staged.
-enum class MemoryKind : std::uint8_t { mapped, staged };
+/// Says in which memory a communicator's calls lie: in memory that every rank has handed over to the others
+/// of its host, or in other memory, which has to be staged. Calls across several hosts have rows of their
+/// own.
+enum class MemoryKind : std::uint8_t { mapped, staged, mapped_across, staged_across };
+inline constexpr std::size_t kMemoryKinds = 4;
 
 inline constexpr std::size_t kAnyLength = std::numeric_limits<std::size_t>::max();
 inline constexpr int kAnyRanks = std::numeric_limits<int>::max();

@@ -143,7 +143,7 @@ void staged_scatter(Communicator& communicator, const Call& call) {
 
 void staged_all_to_all(Communicator& communicator, const Call& call) {
   StagedMove move(communicator, call);
-  const Splits splits(*communicator.all_peers(), communicator, call);
+  const Splits splits(Splits::Announced{}, communicator, call);
   move.run(SlotHolds::block_per_reader, kEverybody, kEverybody, splits.longest(), [&](int from, int to) {
     return MovedChunk{splits.input_offset(from, to), splits.count(from, to), splits.output_offset(from, to)};
   });

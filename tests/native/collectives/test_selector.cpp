@@ -17,6 +17,22 @@ namespace {
 
 using Names = std::vector<std::string>;
 
+// Under the thread sanitizer no memory is mapped where there are several hosts (world.hpp).
+const std::vector<MemoryKind> kMemories =
+    kMapAcrossHosts ? std::vector{MemoryKind::mapped, MemoryKind::staged, MemoryKind::mapped_across,
+                                  MemoryKind::staged_across}
+                    : std::vector{MemoryKind::mapped, MemoryKind::staged, MemoryKind::staged_across};
+
+bool is_across(MemoryKind memory) {
+  return memory == MemoryKind::mapped_across || memory == MemoryKind::staged_across;
+}
+
+// Returns a group with such memory, on one host or two.
+World world_with(MemoryKind memory, int ranks) {
+  const bool mapped = memory == MemoryKind::mapped || memory == MemoryKind::mapped_across;
+  return {ranks, mapped ? ~0 : 0, is_across(memory) ? 2 : 1};
+}
+
 std::string choice_of(Communicator& communicator, const Call& call) {
   const Choice choice = choose_algorithms(communicator, call);
   return choice.first->name + std::string(choice.otherwise ? std::string(", ") + choice.otherwise->name : "");
@@ -94,7 +110,7 @@ std::string why_not(const std::string& text) {
 
 TEST(the_table_has_one_algorithm_for_every_call) {
   for (const Collective collective : collectives())
-    for (const MemoryKind memory : {MemoryKind::mapped, MemoryKind::staged})
+    for (const MemoryKind memory : kMemories)
       for (const int ranks : {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 100, kAnyRanks}) {
         const auto rows = rows_for(collective, memory, ranks);
         CHECK(!rows.empty() && rows.back().max_bytes == kAnyLength);
@@ -111,14 +127,15 @@ TEST(the_table_has_one_algorithm_for_every_call) {
 
 TEST(the_table_names_only_what_can_be_done) {
   for (const TunedRange& row : tuned_table()) {
-    const int ranks = std::min(row.max_ranks, 16);
+    // Between hosts, the payloads of all ranks together are bounded.
+    const int ranks = std::min(row.max_ranks, is_across(row.memory) ? 4 : 16);
     CHECK(can_do(row.algorithm, longest_call(row.collective, row.max_bytes, ranks), ranks, row.memory));
   }
 }
 
 // With the numbers of ranks that were measured, every row's algorithm can do the row's calls.
 TEST(a_call_has_the_algorithm_of_the_row_whose_limits_it_is_between) {
-  for (const MemoryKind memory : {MemoryKind::mapped, MemoryKind::staged})
+  for (const MemoryKind memory : kMemories)
     for (const int ranks : {2, 4, 8}) {
       std::vector<Call> calls;
       Names wanted;
@@ -134,7 +151,7 @@ TEST(a_call_has_the_algorithm_of_the_row_whose_limits_it_is_between) {
           wanted.push_back(rows[i].algorithm);
         }
       }
-      const auto found = choices({ranks, memory == MemoryKind::mapped ? ~0 : 0}, calls);
+      const auto found = choices(world_with(memory, ranks), calls);
       for (std::size_t i = 0; i < calls.size(); ++i)
         CHECK_EQ(found[i].substr(0, found[i].find(',')), wanted[i]);
     }
@@ -143,15 +160,17 @@ TEST(a_call_has_the_algorithm_of_the_row_whose_limits_it_is_between) {
 // The payload of a rank's chunk may be too long for the row's algorithm where there are fewer ranks than were
 // measured.
 TEST(what_is_chosen_can_do_the_call_whatever_the_number_of_ranks) {
-  for (const MemoryKind memory : {MemoryKind::mapped, MemoryKind::staged})
+  for (const MemoryKind memory : kMemories)
     for (const int ranks : {1, 2, 3, 4, 5}) {
+      if (is_across(memory) && ranks == 1) continue;
       const auto calls = calls_at_limits(memory, ranks);
-      const auto found = choices({ranks, memory == MemoryKind::mapped ? ~0 : 0}, calls);
+      const auto found = choices(world_with(memory, ranks), calls);
       for (std::size_t i = 0; i < calls.size(); ++i) {
         // What needs mapped memory comes with another algorithm, which does not.
         const auto comma = found[i].find(", ");
         const std::string last = comma == std::string::npos ? found[i] : found[i].substr(comma + 2);
-        CHECK(can_do(last, calls[i], ranks, MemoryKind::staged));
+        CHECK(can_do(last, calls[i], ranks,
+                     is_across(memory) ? MemoryKind::staged_across : MemoryKind::staged));
         CHECK(can_do(found[i].substr(0, comma), calls[i], ranks, memory));
       }
     }
@@ -198,8 +217,14 @@ TEST(families_that_can_do_a_call) {
   check_contains(able("all_gather", 4 * kMost, 4, staged), "oneshot");
   check_absent(able("all_gather", 4 * kMost + 16, 4, staged), "oneshot");
   for (const Collective collective : collectives())
-    for (const MemoryKind memory : {mapped, staged})
+    for (const MemoryKind memory : {mapped, staged, mapped_across, staged_across})
       check_contains(able(to_string(collective), std::size_t(1) << 40, 3, memory), "ring");
+  check_contains(able("reduce", kMost, 4, mapped_across), "oneshot hierarchical ring");
+  // A rank on no ring of hosts gets all payloads by way of another one's slots.
+  check_contains(able("reduce", kMost, 8, staged_across), "oneshot ring");
+  check_absent(able("reduce", kMost, 9, staged_across), "oneshot");
+  check_absent(able("reduce", 4, 2, mapped_across), "direct");
+  check_absent(able("reduce", 4, 2, staged_across), "staged");
   CHECK_EQ(able("all_reduce_all", 4, 2, mapped), std::string());
 }
 
@@ -216,15 +241,12 @@ TEST(the_choice_follows_what_was_asked_for) {
                  {small, middle, large, other}) == Names{"direct, ring", "ring", "ring", "direct, ring"}));
   CHECK((choices({2, ~0, 1, "all_reduce:oneshot,ring"}, {small, middle, large}) ==
          Names{"oneshot", "oneshot", "ring"}));
+  CHECK(
+      (choices({2, ~0, 2, "all_reduce:oneshot[-1K],hierarchical;barrier:ring"}, {small, large, {barrier}}) ==
+       Names{"oneshot", kMapAcrossHosts ? "hierarchical, ring" : "ring", "ring"}));
   CHECK((choices({3, 0, 1, "all_reduce:direct,staged,ring"}, {small, large}) == Names{"staged", "staged"}));
   // What works on one host only is not chosen where there are more.
-  CHECK(
-      (choices({2, 0, 2, "all_reduce:direct"}, {small, large, {barrier}}) == Names{"ring", "ring", "ring"}));
-}
-
-TEST(across_hosts_the_ring_does_everything) {
-  for (const std::string& name : choices({2, ~0, 2}, calls_at_limits(MemoryKind::mapped, 2)))
-    CHECK_EQ(name, std::string("ring"));
+  CHECK((choices({2, 0, 2, "all_reduce:direct"}, {small, large}) == choices({2, 0, 2}, {small, large})));
 }
 
 TEST(a_choice_that_cannot_be_understood_says_why) {

@@ -18,28 +18,35 @@ namespace vccl {
 
 using reference::Case;
 
-struct World {
-  int size = 2;
-  int mapped = 0;               // bit r: rank r's memory can be mapped
-  int hosts = 1;                // rank r pretends to be on host r % hosts
-  std::string algorithms = {};  // VCCL_ALGO
-  std::vector<int> cores = {};  // that all ranks are bound to; empty: as they are
-};
-
-constexpr Milliseconds kLimit{300'000};
-
-// The thread sanitizer does not see that a message over a socket orders what came before it: the right
-// neighbour has read a block before the block's result comes back by way of another host. So under that
-// sanitizer peers' memory is read in place on one host only.
+// The thread sanitizer does not see that a message over a socket orders what came before it: in the ring of
+// all ranks, the right neighbour has read a block before the block's result comes back by way of another
+// host. So under that sanitizer peers' memory is read in place on one host only, unless a test says
+// otherwise.
 #if defined(__SANITIZE_THREAD__)
 constexpr bool kMapAcrossHosts = false;
 #else
 constexpr bool kMapAcrossHosts = true;
 #endif
 
+struct World {
+  int size = 2;
+  int mapped = 0;               // bit r: rank r's memory can be mapped
+  int hosts = 1;                // rank r pretends to be on host r % hosts, or on the one that `layout` says
+  std::string algorithms = {};  // VCCL_ALGO
+  std::vector<int> cores = {};  // that all ranks are bound to; empty: as they are
+  bool maps_across = kMapAcrossHosts;  // whether memory is mapped where there are several hosts
+  std::string layout = {};             // "AAB": ranks 0 and 1 are on one host, and rank 2 on another
+
+  std::string host_of(int rank) const {
+    return layout.empty() ? std::to_string(rank % hosts) : std::string(1, layout.at(std::size_t(rank)));
+  }
+};
+
+constexpr Milliseconds kLimit{300'000};
+
 // Returns whether a rank's memory is to be mapped.
 inline bool is_mapped(const World& world, int rank) {
-  return ((world.mapped >> rank) & 1) && (kMapAcrossHosts || world.hosts == 1);
+  return ((world.mapped >> rank) & 1) && (world.maps_across || world.hosts == 1);
 }
 
 // Joins the group, whose peers may map `regions`, and runs the body; the body's failure becomes everybody's.
@@ -51,7 +58,7 @@ inline void as_member(Store& store, const World& world, int rank, const std::vec
   config.algorithms = world.algorithms;
   if (!world.cores.empty()) bind_to(world.cores);
   find_zmq_for_tests();
-  if (world.hosts > 1) config.host_id = "host" + std::to_string(rank % world.hosts);
+  if (world.hosts > 1) config.host_id = "host" + world.host_of(rank);
   const auto communicator = Communicator::create(store, config);
   try {
     body(*communicator);
@@ -69,7 +76,7 @@ inline void as_member(Store& store, const World& world, int rank, const std::vec
 inline void as_rank(Store& store, const World& world, int rank, std::size_t bytes,
                     const std::function<void(Communicator&, std::byte*)>& body) {
   RankMemory memory(is_mapped(world, rank), std::max<std::size_t>(bytes, 4096));
-  const bool hands_over = world.mapped != 0 && (kMapAcrossHosts || world.hosts == 1);
+  const bool hands_over = world.mapped != 0 && (world.maps_across || world.hosts == 1);
   const RankMemory other(hands_over, 4096);
   as_member(store, world, rank, is_mapped(world, rank) ? memory.regions() : other.regions(),
             [&](Communicator& communicator) { body(communicator, memory.base()); });

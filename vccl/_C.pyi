@@ -165,6 +165,34 @@ def register_graphs() -> None:
 def set_memory_limit(index: int, bytes: int, /) -> None:
     """Lets the allocator of a card reserve no more than `bytes` bytes from now on."""
 
+def _record_memory_history(
+    enabled: str | None,
+    context: str | None,
+    stacks: str,
+    max_entries: int,
+    clear_history: bool,
+    skip_actions: list[str],
+) -> None:
+    """Records from now on what the allocators of all cards do. Raises RuntimeError for unknown words."""
+
+def _is_memory_history_recorded() -> bool:
+    """Returns whether anything is recorded."""
+
+def _memory_snapshot(pool: int | None, traces: bool) -> dict[str, Any]:
+    """Returns {"segments": [...], "device_traces": [...]} of all cards, as torch.cuda does."""
+
+def _allocation_traceback(address: int) -> list[dict[str, Any]] | None:
+    """Returns the frames of the allocation of the block at an address, and None if they are not known."""
+
+def _attach_out_of_memory_observer(observer: Callable[[int, int, int, int], object]) -> None:
+    """Has `observer(card, asked, total, free)` called before OutOfMemoryError is raised, sizes in bytes."""
+
+def _set_memory_metadata(metadata: str) -> None:
+    """Sets a text that events of the history carry from now on."""
+
+def _get_memory_metadata() -> str:
+    """Returns that text."""
+
 def _pinned_memory_stats() -> dict[str, Any]:
     """Returns figures of pinned host memory: {name: {current, peak, allocated, freed}}, and two counts."""
 

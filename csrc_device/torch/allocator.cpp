@@ -2,6 +2,9 @@
 
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/queue.hpp"
@@ -137,6 +140,30 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   }
 };
 
+struct Observers {
+  std::mutex mutex;
+  std::vector<OutOfMemoryObserver> all;
+};
+
+Observers& out_of_memory_observers() {
+  static auto* observers = new Observers;  // outlives every thread
+  return *observers;
+}
+
+void tell_observers(Card& card, std::size_t asked) {
+  // A thread that runs a task may hold up one that holds the GIL, which an observer needs.
+  if (Queue::inside_task()) return;
+  std::vector<OutOfMemoryObserver> all;
+  {
+    Observers& observers = out_of_memory_observers();
+    const std::lock_guard lock(observers.mutex);
+    all = observers.all;
+  }
+  if (all.empty()) return;
+  const auto [free, total] = device_allocator()->getMemoryInfo(static_cast<c10::DeviceIndex>(card.index()));
+  for (const auto& observer : all) observer(card.index(), asked, total, free);
+}
+
 // The allocator is leaked, because storages outlive static destruction.
 DeviceAllocator& the_allocator() {
   static auto& allocator = *new DeviceAllocator;
@@ -154,6 +181,12 @@ c10::DeviceAllocator* device_allocator() {
   return &the_allocator();
 }
 
+void attach_out_of_memory_observer(OutOfMemoryObserver observer) {
+  Observers& observers = out_of_memory_observers();
+  const std::lock_guard lock(observers.mutex);
+  observers.all.push_back(std::move(observer));
+}
+
 c10::DataPtr allocate_on(int index, std::size_t bytes) {
   if (bytes != 0) warn_of_allocator_settings();
   return allocate_for(index, bytes, current_stream(index)->queue(), kProgramPool);
@@ -167,7 +200,13 @@ c10::DataPtr allocate_for(int index, std::size_t bytes, const std::shared_ptr<Qu
   }
   WithoutGil no_gil;
   return with_torch_errors([&]() -> c10::DataPtr {
-    auto* block = owner.allocator().allocate(bytes, queue, pool);
+    std::byte* block = nullptr;
+    try {
+      block = owner.allocator().allocate(bytes, queue, pool);
+    } catch (const OutOfMemory&) {
+      tell_observers(owner, bytes);
+      throw;
+    }
     if (c10::memoryProfilingEnabled()) {
       report_to_profiler(owner, block, static_cast<std::int64_t>(owner.allocator().size_of(block)));
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 
 #include <c10/core/Allocator.h>
@@ -19,6 +20,14 @@ c10::DeviceAllocator* device_allocator();
 /// Returns `bytes` of `card`'s memory for its current stream, or an empty pointer on that device for 0 bytes.
 /// Raises torch.OutOfMemoryError.
 c10::DataPtr allocate_on(int card, std::size_t bytes);
+
+/// Is told of a request that found no memory: the card, the bytes asked for, the card's capacity, and what of
+/// it is free, in bytes.
+using OutOfMemoryObserver =
+    std::function<void(int card, std::size_t asked, std::size_t total, std::size_t free)>;
+/// Calls `observer` from now on before torch.OutOfMemoryError is raised for a call of the program. Tasks that
+/// run out of memory are not observed. Thread-safe.
+void attach_out_of_memory_observer(OutOfMemoryObserver observer);
 
 /// Does the same for `queue`, and takes the memory from one of its pools. Makes the card if needed.
 c10::DataPtr allocate_for(int card, std::size_t bytes, const std::shared_ptr<Queue>& queue, PoolNumber pool);

@@ -6,6 +6,7 @@
 
 void init_device_bindings(pybind11::module_& module);
 void init_graph_bindings(pybind11::module_& module);
+void init_history_bindings(pybind11::module_& module);
 void init_pose_bindings(pybind11::module_& module);
 void init_process_group_bindings(pybind11::module_& module);
 
@@ -14,6 +15,7 @@ PYBIND11_MODULE(_C, module) {
   vdev::register_hooks();
   init_device_bindings(module);
   init_graph_bindings(module);
+  init_history_bindings(module);
   init_pose_bindings(module);
   init_process_group_bindings(module);
 }

@@ -22,6 +22,7 @@
 // one.
 // - <torch/csrc/jit/serialization/pickler_helper.h>: the registry of what torch.save writes beside a tensor.
 // - <libkineto.h>, <output_base.h>: the profiler of a device as a plug-in of Kineto, and the form of traces.
+// - <torch/csrc/profiler/combined_traceback.h>: where the program stood when it allocated memory.
 // - <torch/csrc/profiler/stubs/base.h>: ProfilerStubs, for events of the card in the legacy profiler.
 //
 // Tensors and operators:

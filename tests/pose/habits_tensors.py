@@ -344,13 +344,38 @@ def probe_handles_of_cuda_graphs_are_refused():
     raises(NoGpuError, torch.cuda.MemPool, "one pool for each stream")
 
 
-def probe_history_is_off_and_cannot_be_switched_on():
+def probe_running_out_of_memory_is_observed():
+    seen = []
+    torch._C._cuda_attach_out_of_memory_observer(lambda *figures: seen.append(figures))
+    raises(
+        torch.OutOfMemoryError, lambda: torch.empty(2**40, dtype=torch.uint8, device="cuda"), "out of memory"
+    )
+    free, total = torch.cuda.mem_get_info()
+    assert seen == [(0, 2**40, total, free)]
+
+
+def probe_history_is_recorded():
     assert not torch._C._cuda_isHistoryEnabled()
-    torch.cuda.memory._record_memory_history(enabled=None)
-    torch.cuda.memory._record_memory_history(False)
-    raises(NoGpuError, torch.cuda.memory._record_memory_history, "memory_summary")
-    raises(NoGpuError, lambda: torch.cuda.memory._record_memory_history(True), "memory_summary")
-    raises(NoGpuError, torch.cuda.memory._snapshot, "memory_summary")
+    for switch in (
+        torch.cuda.memory._record_memory_history,
+        lambda: torch.cuda.memory._record_memory_history(True),
+    ):
+        switch()
+        assert torch._C._cuda_isHistoryEnabled()
+        x = torch.empty(1000, device="cuda")
+        address = x.data_ptr()
+        frames = torch.cuda.memory._allocation_traceback(address)
+        assert "probe_history_is_recorded" in [frame["name"] for frame in frames]
+        snapshot = torch.cuda.memory._snapshot()
+        blocks = [block for segment in snapshot["segments"] for block in segment["blocks"]]
+        assert address in [block["address"] for block in blocks if block["state"] == "active_allocated"]
+        assert address in [
+            event["addr"] for event in snapshot["device_traces"][0] if event["action"] == "alloc"
+        ]
+        assert torch.cuda.memory_snapshot(include_traces=False) == snapshot["segments"]
+        del x
+        torch.cuda.memory._record_memory_history(enabled=None)
+        assert not torch._C._cuda_isHistoryEnabled()
 
 
 def probe_sensors_are_refused():

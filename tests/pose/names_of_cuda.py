@@ -21,7 +21,6 @@ REFUSED = {
         "caching_allocator_alloc": "cuda.caching_allocator_alloc(8)",
         "caching_allocator_delete": "cuda.caching_allocator_delete(8)",
         "change_current_allocator": "cuda.change_current_allocator(cuda.memory._CUDAAllocator(None))",
-        "memory_snapshot": "cuda.memory_snapshot()",
         "use_mem_pool": "cuda.use_mem_pool(cuda.MemPool())",
     },
     "tunable": {
@@ -60,7 +59,7 @@ CALLED = {
         initial_seed ipc_collect
         is_available is_bf16_supported is_current_stream_capturing is_initialized is_tf32_supported
         max_memory_allocated max_memory_cached max_memory_reserved mem_get_info memory_allocated memory_cached
-        memory_reserved memory_stats memory_stats_as_nested_dict memory_summary
+        memory_reserved memory_snapshot memory_stats memory_stats_as_nested_dict memory_summary
         reset_accumulated_host_memory_stats reset_accumulated_memory_stats reset_max_memory_allocated
         reset_max_memory_cached reset_peak_host_memory_stats reset_peak_memory_stats seed seed_all
         synchronize""",

@@ -1,22 +1,26 @@
 """The functions of ``torch._C`` about the memory of the cards."""
 
+import sys
 from typing import Any
 
 import torch
 
 from vccl import _C
-from vccl._no_gpu import NoGpuError
-from vccl.cuda import refused
+from vccl.vdev import memory, memory_history
 
 __all__ = [
+    "_cuda_allocationTraceback",
+    "_cuda_attach_out_of_memory_observer",
     "_cuda_cudaCachingAllocator_enable",
     "_cuda_cudaCachingAllocator_is_enabled",
     "_cuda_emptyCache",
     "_cuda_getAllocatorBackend",
     "_cuda_getMemoryFraction",
+    "_cuda_getMemoryMetadata",
     "_cuda_hostMemoryStats",
     "_cuda_ipc_collect",
     "_cuda_isHistoryEnabled",
+    "_cuda_memorySnapshot",
     "_cuda_memoryStats",
     "_cuda_record_memory_history",
     "_cuda_record_memory_history_legacy",
@@ -25,6 +29,7 @@ __all__ = [
     "_cuda_resetPeakHostMemoryStats",
     "_cuda_resetPeakMemoryStats",
     "_cuda_setMemoryFraction",
+    "_cuda_setMemoryMetadata",
 ]
 
 
@@ -45,17 +50,12 @@ def _cuda_resetPeakMemoryStats(index: int) -> None:
     torch._C._accelerator_resetPeakStats(index)
 
 
-_fractions: dict[int, float] = {}
-
-
 def _cuda_setMemoryFraction(fraction: float, index: int) -> None:
-    _C.set_memory_limit(index, int(_C.device_properties(index).total_memory * fraction))
-    _fractions[index] = fraction
+    memory.set_per_process_memory_fraction(fraction, index)
 
 
 def _cuda_getMemoryFraction(index: int) -> float:
-    _C.check_device(index)
-    return _fractions.get(index, 1.0)
+    return memory.get_per_process_memory_fraction(index)
 
 
 def _cuda_getAllocatorBackend() -> str:
@@ -89,16 +89,51 @@ def _cuda_resetPeakHostMemoryStats() -> None:
     _C._reset_peak_pinned_memory_stats()
 
 
-# Nobody records the history of allocations. torch asks whether somebody does, and programs switch it off in
-# passing.
 def _cuda_isHistoryEnabled() -> bool:
-    return False
+    return _C._is_memory_history_recorded()
 
 
-def _cuda_record_memory_history(enabled: str | None, *args: object) -> None:
-    if enabled is not None:
-        raise NoGpuError("torch.cuda.memory._record_memory_history()", refused.HISTORY)
+def _cuda_record_memory_history(
+    enabled: str | None,
+    context: str | None = "all",
+    stacks: str = "all",
+    max_entries: int = sys.maxsize,
+    clear_history: bool = False,
+    compile_context: bool = False,
+    global_record_annotations: bool = False,
+    skip_actions: list[str] | None = None,
+) -> None:
+    memory_history._record_memory_history(
+        enabled,
+        context,
+        stacks,
+        max_entries,
+        None,
+        clear_history,
+        compile_context,
+        global_record_annotations,
+        skip_actions,
+    )
 
 
-def _cuda_record_memory_history_legacy(enabled: bool, *args: object) -> None:
-    _cuda_record_memory_history("all" if enabled else None)
+def _cuda_record_memory_history_legacy(
+    enabled: bool,
+    record_context: bool = True,
+    max_entries: int = 1,
+    record_context_of_events: bool = False,
+    record_context_cpp: bool = False,
+    *others: Any,
+) -> None:
+    context = "alloc" if record_context_of_events else "state" if record_context else None
+    stacks = "all" if record_context_cpp else "python"
+    _cuda_record_memory_history("all" if enabled else None, context, stacks, max_entries, *others)
+
+
+def _cuda_memorySnapshot(pool: tuple[int, int] | tuple[int, int, bool] | None) -> dict[str, Any]:
+    return memory_history.take_snapshot(pool and pool[:2], pool is None or len(pool) == 2 or pool[2])
+
+
+_cuda_allocationTraceback = _C._allocation_traceback
+_cuda_attach_out_of_memory_observer = _C._attach_out_of_memory_observer
+_cuda_getMemoryMetadata = _C._get_memory_metadata
+_cuda_setMemoryMetadata = _C._set_memory_metadata

@@ -13,7 +13,6 @@ _POOLS = "Use the cards' allocator: it has one pool for each stream."
 _ALLOCATORS = (
     "The allocator of the cards cannot be replaced. VDEV_MEMORY and set_per_process_memory_fraction limit it."
 )
-HISTORY = "Use torch.cuda.memory_stats() and memory_summary()."
 _KERNELS = "Write the operator with PyTorch's operators."
 TUNING = "The cards run the CPU's kernels, which cannot be tuned."
 _NCCL = "Leave out the communicators, or use torch.distributed with the backend nccl."
@@ -22,8 +21,6 @@ _SENSORS = "Use torch.cuda.memory_stats() for what the program itself uses."
 
 # The names of torch._C that torch's Python mentions, with what to do instead.
 NAMES: dict[str, str] = {
-    "_cuda_allocationTraceback": HISTORY,
-    "_cuda_attach_out_of_memory_observer": HISTORY,
     "_cuda_beginAllocateCurrentStreamToPool": _POOLS,
     "_cuda_beginAllocateCurrentThreadToPool": _POOLS,
     "_cuda_beginAllocateToPool": _POOLS,
@@ -40,12 +37,9 @@ NAMES: dict[str, str] = {
     "_cuda_getCurrentBlasHandle": _KERNELS,
     "_cuda_getCurrentSolverHandle": _KERNELS,
     "_cuda_getHipblasltVersion": _KERNELS,
-    "_cuda_getMemoryMetadata": HISTORY,
     "_cuda_jiterator_compile_and_launch_kernel": _KERNELS,
-    "_cuda_memorySnapshot": HISTORY,
     "_cuda_releasePool": _POOLS,
     "_cuda_setCheckpointPoolState": _GRAPHS,
-    "_cuda_setMemoryMetadata": HISTORY,
     "_cuda_tunableop_get_filename": TUNING,
     "_cuda_tunableop_get_max_tuning_duration": TUNING,
     "_cuda_tunableop_get_max_tuning_iterations": TUNING,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -9,6 +10,47 @@ import torch
 from vccl import _C
 
 from ._device import DeviceLike, index_of
+from .memory_history import (
+    _allocation_traceback,
+    _attach_out_of_memory_observer,
+    _dump_snapshot,
+    _get_memory_metadata,
+    _record_memory_history,
+    _set_memory_metadata,
+    _snapshot,
+    memory_snapshot,
+)
+
+__all__ = [
+    "_allocation_traceback",
+    "_attach_out_of_memory_observer",
+    "_dump_snapshot",
+    "_get_memory_metadata",
+    "_record_memory_history",
+    "_set_memory_metadata",
+    "_snapshot",
+    "empty_cache",
+    "get_allocator_backend",
+    "get_per_process_memory_fraction",
+    "host_memory_stats",
+    "host_memory_stats_as_nested_dict",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "reset_accumulated_host_memory_stats",
+    "reset_accumulated_memory_stats",
+    "reset_peak_host_memory_stats",
+    "reset_peak_memory_stats",
+    "set_per_process_memory_fraction",
+]
+
+_fractions: dict[int, float] = {}  # of the cards whose memory was limited
 
 
 def empty_cache() -> None:
@@ -19,6 +61,49 @@ def empty_cache() -> None:
 def memory_stats(device: DeviceLike = None) -> dict[str, Any]:
     """Returns the figures of torch.accelerator.memory_stats, and {} before any card was used."""
     return torch.accelerator.memory_stats(index_of(device))
+
+
+def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
+    """Returns the same figures nested: ``{"allocated_bytes": {"all": {"current": ...}}}``."""
+    if not torch._C._accelerator_isAllocatorInitialized():
+        return {}
+    return torch._C._accelerator_getDeviceStats(index_of(device))
+
+
+def host_memory_stats() -> dict[str, Any]:
+    """Returns the figures of pinned host memory: ``{"allocated_bytes.current": ...}`` and others.
+
+    ``torch.cuda.host_memory_stats`` says what they mean.
+    """
+
+    def flat(prefix: str, figures: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+        for name, value in figures.items():
+            if isinstance(value, dict):
+                yield from flat(f"{prefix}{name}.", value)
+            else:
+                yield prefix + name, value
+
+    return dict(sorted(flat("", host_memory_stats_as_nested_dict())))
+
+
+def host_memory_stats_as_nested_dict() -> dict[str, Any]:
+    """Returns the figures of host_memory_stats() nested: ``{"allocated_bytes": {"current": ...}}``."""
+    return _C._pinned_memory_stats()
+
+
+def reset_peak_host_memory_stats() -> None:
+    """Sets the peaks of pinned host memory to the current values."""
+    _C._reset_peak_pinned_memory_stats()
+
+
+def reset_accumulated_host_memory_stats() -> None:
+    """Sets the totals of pinned host memory (allocated, freed) and the counts to zero."""
+    _C._reset_accumulated_pinned_memory_stats()
+
+
+def get_allocator_backend() -> str:
+    """Returns ``"native"``: the cards have an allocator of their own."""
+    return "native"
 
 
 def memory_allocated(device: DeviceLike = None) -> int:
@@ -75,6 +160,14 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) 
         raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
     index = index_of(device)
     _C.set_memory_limit(index, int(_C.device_properties(index).total_memory * fraction))
+    _fractions[index] = fraction
+
+
+def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
+    """Returns the fraction that set_per_process_memory_fraction() has set, or 1.0."""
+    index = index_of(device)
+    _C.check_device(index)
+    return _fractions.get(index, 1.0)
 
 
 def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:

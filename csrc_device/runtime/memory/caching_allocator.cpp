@@ -76,17 +76,18 @@ Block* CachingAllocator::Impl::find_free(Pool& pool, std::size_t size, bool smal
   return block;
 }
 
-Block* CachingAllocator::Impl::find_or_reserve(Pool& pool, std::size_t size, bool small, Queues& users) {
-  if (Block* block = find_free(pool, size, small)) return block;
+Block* CachingAllocator::Impl::find_or_reserve(Pool& pool, const Request& request, Queues& users) {
+  const auto find = [&] { return find_free(pool, request.size, request.small); };
+  if (Block* block = find()) return block;
   if (!limbo.empty()) {
     collect_lent(limbo.size(), users);
-    if (Block* block = find_free(pool, size, small)) return block;
+    if (Block* block = find()) return block;
   }
   if (pools.size() > 1) {
     adopt_orphans(pool);
-    if (Block* block = find_free(pool, size, small)) return block;
+    if (Block* block = find()) return block;
   }
-  return reserve_segment(pool, size, small);
+  return reserve_segment(pool, request);
 }
 
 bool CachingAllocator::Impl::reserve_is_allowed(std::size_t size) const {
@@ -94,12 +95,13 @@ bool CachingAllocator::Impl::reserve_is_allowed(std::size_t size) const {
   return reserved <= limit && size <= limit - reserved;
 }
 
-Block* CachingAllocator::Impl::reserve_segment(Pool& pool, std::size_t size, bool small) {
-  const std::size_t exact = round_up(size, kSegmentUnit);
+Block* CachingAllocator::Impl::reserve_segment(Pool& pool, const Request& request) {
+  const bool small = request.small;
+  const std::size_t exact = round_up(request.size, kSegmentUnit);
   std::vector<std::size_t> sizes;
   if (small) {
     sizes = {kSmallSegment};
-  } else if (size < kSharedLimit) {
+  } else if (request.size < kSharedLimit) {
     sizes = {kSharedSegment, exact};  // if there is no room for the shared size, there may be for the exact
                                       // one
   } else {
@@ -111,6 +113,7 @@ Block* CachingAllocator::Impl::reserve_segment(Pool& pool, std::size_t size, boo
     if (!offset) continue;
     note_first_use();
     auto segment = std::make_unique<Segment>(*offset, wanted, small);
+    segment->site = request.site;
     auto* block = new Block;
     block->offset = *offset;
     block->size = wanted;
@@ -120,6 +123,7 @@ Block* CachingAllocator::Impl::reserve_segment(Pool& pool, std::size_t size, boo
     ++pool.segments;
     add(stats.reserved_bytes, small, wanted);
     add(stats.segment, small, 1);
+    note(AllocatorEvent::Action::segment_alloc, *block, request.site);
     return block;
   }
   return nullptr;
@@ -178,6 +182,8 @@ void CachingAllocator::Impl::merge(Block* block, Block* neighbour) {
 /// Makes the block free. Call this when no stream but the block's own uses it any more.
 void CachingAllocator::Impl::release_block(Block* block) {
   const bool small = block->segment->small;
+  note(AllocatorEvent::Action::free_completed, *block, block->site);
+  if (block->site) gone.push_back(std::exchange(block->site, nullptr));
   take(stats.active, small, 1);
   take(stats.active_bytes, small, block->size);
   block->in_use = false;
@@ -193,7 +199,8 @@ void CachingAllocator::Impl::release_block(Block* block) {
 /// Books the block and backs its first `size` bytes with pages. The pages are taken without the lock, because
 /// that takes long and no other thread uses the block.
 std::byte* CachingAllocator::Impl::hand_out(std::unique_lock<std::mutex>& lock, Block* block,
-                                            std::size_t bytes, std::size_t size) {
+                                            const Request& request) {
+  const std::size_t bytes = request.bytes, size = request.size;
   std::byte* at = arena.base() + block->offset;
   const bool small = block->segment->small;
   block->in_use = true;
@@ -204,6 +211,8 @@ std::byte* CachingAllocator::Impl::hand_out(std::unique_lock<std::mutex>& lock, 
   add(stats.active_bytes, small, block->size);
   add(stats.allocation, small, 1);
   add(stats.active, small, 1);
+  block->site = request.site;
+  note(AllocatorEvent::Action::alloc, *block, request.site);
   if (size <= block->backed) return at;
   const auto missing = block->segment->back(block->offset + block->backed, size - block->backed);
   const std::size_t backed_before = std::exchange(block->backed, size);
@@ -218,7 +227,7 @@ std::byte* CachingAllocator::Impl::hand_out(std::unique_lock<std::mutex>& lock, 
   block->segment->forget(missing);
   unbook(block);
   release_block(block);
-  throw_out_of_memory(bytes, " The machine itself has no memory left to back the block.");
+  throw_out_of_memory(request, " The machine itself has no memory left to back the block.");
 }
 
 /// Removes the block from the live ones. The block stays active until release_block().
@@ -231,8 +240,9 @@ void CachingAllocator::Impl::unbook(Block* block) {
 }
 
 /// Frees the block, which becomes free for use again when the streams that use it have passed this point.
-void CachingAllocator::Impl::free_block(Block* block, Queues& users) {
+void CachingAllocator::Impl::free_block(Block* block, Queues& users, const CallSite& site) {
   unbook(block);
+  note(AllocatorEvent::Action::free_requested, *block, site ? site : block->site);
   for (const auto& queue : block->users) {
     // Blocks of a captured queue are used in the order of the host when the graph is replayed (graph.cpp).
     Event point(queue->record_uncaptured());
@@ -265,21 +275,21 @@ std::byte* CachingAllocator::allocate(std::size_t bytes, const std::shared_ptr<Q
   if (number == kProgramPool) {
     if (const auto capture = queue->capture()) number = capture->pool_in(*this);
   }
-  std::vector<Event> reached;  // destroyed without the lock, like the next
-  Queues users;
-  std::unique_lock lock(impl_->mutex);
-  if (bytes > impl_->arena.capacity()) impl_->throw_out_of_memory(bytes);
   const bool small = bytes <= kSmallLimit;
-  const std::size_t size = round_up(bytes, small ? kUnit : kLargeUnit);
-  reached = impl_->collect_pending();
+  const bool possible = bytes <= impl_->arena.capacity();
+  const Request request{bytes, possible ? round_up(bytes, small ? kUnit : kLargeUnit) : bytes, small,
+                        call_site(HistorySettings::Sites::blocks)};
+  Locked locked(*impl_);
+  if (!possible) impl_->throw_out_of_memory(request);
+  locked.reached = impl_->collect_pending();
   if (number >= kFirstPrivatePool && !impl_->private_pools.contains(number))
     throw InvalidArgument("allocate: the private pool has no users");
   Pool& pool = impl_->pool_of(queue, number);
-  Block* block = impl_->find_or_reserve(pool, size, small, users);
-  if (!block) block = impl_->retry(lock, pool, size, small, users);
-  if (!block) impl_->throw_out_of_memory(bytes);
-  impl_->split(block, size, small);
-  return impl_->hand_out(lock, block, bytes, size);
+  Block* block = impl_->find_or_reserve(pool, request, locked.users);
+  if (!block) block = impl_->retry(locked.lock, pool, request, locked.users);
+  if (!block) impl_->throw_out_of_memory(request);
+  impl_->split(block, request.size, small);
+  return impl_->hand_out(locked.lock, block, request);
 }
 
 void CachingAllocator::free(std::byte* p) {
@@ -287,14 +297,14 @@ void CachingAllocator::free(std::byte* p) {
     return;  // a forked child destroys its copies of tensors, but the memory is the parent's
   // The next owner of the block must not get this one's failure.
   if (SpoiledMemory::any()) spoiled_memory().renew(p, size_of(p));
-  Queues users;  // destroyed without the lock
-  std::lock_guard lock(impl_->mutex);
+  const CallSite site = call_site(HistorySettings::Sites::all);
+  Locked locked(*impl_);
   const auto found = impl_->live.find(p);
   if (found == impl_->live.end() || found->second->freed_while_lent)
     throw InvalidArgument("free: not the start of a live block");
   Block* block = found->second;
   if (impl_->end_lease(block)) {
-    impl_->free_block(block, users);
+    impl_->free_block(block, locked.users, site);
   } else {
     block->freed_while_lent = true;
     impl_->limbo.push_back(block);
@@ -322,12 +332,10 @@ std::size_t CachingAllocator::size_of(const std::byte* p) const {
 
 void CachingAllocator::empty_cache() {
   if (impl_->made.inherited()) throw BadFork();
-  std::vector<Event> reached;  // destroyed without the lock, like the next
-  Queues users;
-  std::unique_lock lock(impl_->mutex);
-  impl_->collect_lent(impl_->limbo.size(), users);
-  reached = impl_->collect_pending();
-  impl_->return_segments(lock);
+  Locked locked(*impl_);
+  impl_->collect_lent(impl_->limbo.size(), locked.users);
+  locked.reached = impl_->collect_pending();
+  impl_->return_segments(locked.lock);
 }
 
 AllocatorStats CachingAllocator::stats() const {

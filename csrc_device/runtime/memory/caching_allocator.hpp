@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "csrc_device/runtime/memory/allocator_history.hpp"
 #include "csrc_device/runtime/memory/arena.hpp"
 #include "csrc_device/runtime/sharing/ledger.hpp"
 #include "csrc_device/runtime/stream.hpp"
@@ -43,6 +45,35 @@ struct AllocatorStats {
   Figures inactive_split_bytes;
   Figures allocation, segment, active, inactive_split;  // counts
   std::int64_t num_alloc_retries = 0, num_ooms = 0;
+};
+
+/// Describes a block for memory_snapshot().
+struct BlockInfo {
+  enum class State : std::uint8_t {
+    allocated,
+    awaiting_free,  // the program has freed it, but another stream or process may still use it
+    inactive,
+  };
+  std::uintptr_t address;
+  std::size_t size, requested;
+  State state;
+  CallSite site;  // of the allocation; null if it was not noted, or the block is free
+};
+
+/// Describes a segment for memory_snapshot(). The blocks follow each other and fill the segment.
+struct SegmentInfo {
+  std::uintptr_t address;
+  std::size_t size;
+  std::int64_t stream;
+  PoolNumber pool;
+  bool small;
+  CallSite site;
+  std::vector<BlockInfo> blocks;
+};
+
+struct AllocatorSnapshot {
+  std::vector<SegmentInfo> segments;  // in the order of their addresses
+  std::vector<AllocatorEvent> events;
 };
 
 /// Allocates with streams in mind, like CUDA's allocator. The stream for which a block was allocated may
@@ -106,12 +137,19 @@ class CachingAllocator {
   AllocatorStats stats() const;
   void reset_accumulated_stats();
   void reset_peak_stats();
+  /// Returns all segments, and what record_history() had recorded. With `notes_event` the snapshot is an
+  /// event, too.
+  AllocatorSnapshot snapshot(bool notes_event);
+  /// Returns where the live block at `p` was allocated, or null if that is not known.
+  CallSite site_of(const std::byte* p) const;
+  void clear_history();
   /// Limits the reserved bytes (torch.vdev.set_per_process_memory_fraction). Without a call, the limit is the
   /// capacity.
   void set_limit(std::size_t bytes);
 
  private:
   struct Impl;
+  struct Locked;
   std::unique_ptr<Impl> impl_;
 };
 

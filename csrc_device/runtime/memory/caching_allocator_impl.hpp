@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/fork.hpp"
+#include "csrc_device/runtime/memory/allocator_history.hpp"
 #include "csrc_device/runtime/memory/caching_allocator.hpp"
 #include "csrc_device/runtime/memory/segments.hpp"
 #include "csrc_device/runtime/queue.hpp"
@@ -61,6 +62,7 @@ struct Block {
   Lease lease;                                // generation 0: not lent
   std::size_t holds = 0;                      // of this process on its own lent block
   bool freed_while_lent = false;
+  CallSite site;  // of the allocation, while the block is in use
 
   bool whole_segment() const { return !previous && !next; }
 };
@@ -78,6 +80,8 @@ struct Pool {
   PoolNumber number = kProgramPool;
   std::set<Block*, BySize> small, large;
   std::size_t segments = 0;
+
+  std::int64_t stream() const { return queue->lane()->stream; }
 
   std::set<Block*, BySize>& free_blocks(bool is_small) { return is_small ? small : large; }
 };
@@ -110,6 +114,14 @@ struct PendingFree {
 /// Holds queues for the caller to destroy without the lock.
 using Queues = std::vector<std::shared_ptr<Queue>>;
 
+/// Describes what is asked of allocate().
+struct Request {
+  std::size_t bytes;
+  std::size_t size;  // `bytes`, rounded up
+  bool small;
+  CallSite site;
+};
+
 /// The caller of every member function holds the mutex. A function that takes the lock as an argument may
 /// release it in between.
 struct CachingAllocator::Impl {
@@ -118,14 +130,14 @@ struct CachingAllocator::Impl {
   ~Impl();
 
   Block* find_free(Pool& pool, std::size_t size, bool small);
-  Block* find_or_reserve(Pool& pool, std::size_t size, bool small, Queues& users);
-  Block* reserve_segment(Pool& pool, std::size_t size, bool small);
+  Block* find_or_reserve(Pool& pool, const Request& request, Queues& users);
+  Block* reserve_segment(Pool& pool, const Request& request);
   bool reserve_is_allowed(std::size_t size) const;
-  Block* retry(std::unique_lock<std::mutex>& lock, Pool& pool, std::size_t size, bool small, Queues& users);
+  Block* retry(std::unique_lock<std::mutex>& lock, Pool& pool, const Request& request, Queues& users);
   void split(Block* block, std::size_t size, bool small);
   void merge(Block* block, Block* neighbour);
   void release_block(Block* block);
-  void free_block(Block* block, Queues& users);
+  void free_block(Block* block, Queues& users, const CallSite& site = nullptr);
   Block* find_live(const std::byte* p, std::size_t bytes) const;
   bool end_lease(Block* block);
   void collect_lent(std::size_t most, Queues& users);
@@ -138,9 +150,11 @@ struct CachingAllocator::Impl {
   bool may_lose_segments(const Pool& pool, Queues& busy) const;
   void forget_private_pools();
   Pool& pool_of(const std::shared_ptr<Queue>& queue, PoolNumber number);
-  [[noreturn]] void throw_out_of_memory(std::size_t bytes, const char* why = "");
+  [[noreturn]] void throw_out_of_memory(const Request& request, const char* why = "");
   void unbook(Block* block);
-  std::byte* hand_out(std::unique_lock<std::mutex>& lock, Block* block, std::size_t bytes, std::size_t size);
+  std::byte* hand_out(std::unique_lock<std::mutex>& lock, Block* block, const Request& request);
+  void note(AllocatorEvent::Action action, const Block& block, const CallSite& site);
+  AllocatorSnapshot snapshot() const;
 
   Arena& arena;
   const int card;
@@ -159,6 +173,24 @@ struct CachingAllocator::Impl {
   std::unordered_map<std::uint32_t, Block*> lent;  // by the slot of the lease
   std::deque<Block*> limbo;                        // the lent blocks that the program has freed
   AllocatorStats stats;
+  AllocatorHistory history;
+  std::vector<CallSite> gone;  // call sites that Locked destroys without the lock
+};
+
+/// Holds the lock of the allocator. What is given up meanwhile is destroyed when the lock has been released.
+struct CachingAllocator::Locked {
+  explicit Locked(Impl& allocator) : impl(allocator), lock(allocator.mutex) {}
+  ~Locked() {
+    if (lock.owns_lock()) gone.swap(impl.gone);
+  }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+  Impl& impl;
+  std::vector<CallSite> gone;
+  std::vector<Event> reached;
+  Queues users;
+  std::unique_lock<std::mutex> lock;
 };
 
 }  // namespace vdev

@@ -47,9 +47,8 @@ Lease CachingAllocator::lend(const std::byte* p, std::size_t bytes) {
   if (impl_->made.inherited()) throw BadFork();
   // A program that lends all the time frees its blocks in time, and does not look at all of them every time.
   constexpr std::size_t kAtATime = 4;
-  Queues users;  // destroyed without the lock
-  std::lock_guard lock(impl_->mutex);
-  impl_->collect_lent(kAtATime, users);
+  Locked locked(*impl_);
+  impl_->collect_lent(kAtATime, locked.users);
   Block* block = impl_->find_live(p, bytes);
   if (!block) throw InvalidArgument("lend: the range lies in no live block");
   auto& ledger = process_ledger();
@@ -77,25 +76,23 @@ std::byte* CachingAllocator::hold(Lease lease, std::size_t offset, std::size_t b
 
 void CachingAllocator::let_go(Lease lease) {
   if (impl_->made.inherited()) return;
-  Queues users;  // destroyed without the lock
-  std::unique_lock lock(impl_->mutex);
+  Locked locked(*impl_);
   Block* block = impl_->lent.at(lease.slot);
   if (SpoiledMemory::any() && block->holds == 1 && block->freed_while_lent) {
     // As in free(). The block is still held meanwhile.
     const std::byte* at = impl_->arena.base() + block->offset;
     const std::size_t size = block->size;
-    lock.unlock();
+    locked.lock.unlock();
     spoiled_memory().renew(at, size);
-    lock.lock();
+    locked.lock.lock();
   }
-  if (--block->holds == 0 && block->freed_while_lent) impl_->collect_lent(impl_->limbo.size(), users);
+  if (--block->holds == 0 && block->freed_while_lent) impl_->collect_lent(impl_->limbo.size(), locked.users);
 }
 
 void CachingAllocator::collect_lent() {
   if (impl_->made.inherited()) return;
-  Queues users;  // destroyed without the lock
-  std::lock_guard lock(impl_->mutex);
-  impl_->collect_lent(impl_->limbo.size(), users);
+  Locked locked(*impl_);
+  impl_->collect_lent(impl_->limbo.size(), locked.users);
 }
 
 }  // namespace vdev

@@ -97,6 +97,8 @@ void CachingAllocator::Impl::return_segment(Block* block) {
   const std::size_t offset = block->offset, size = block->size;
   const bool small = block->segment->small;
   arena.discard(offset, size);  // comes first, because it may throw
+  note(AllocatorEvent::Action::segment_free, *block, block->segment->site);
+  if (block->segment->site) gone.push_back(std::exchange(block->segment->site, nullptr));
   block->pool->free_blocks(small).erase(block);
   ranges.give_back(offset, size);
   segments.erase(offset);
@@ -168,21 +170,33 @@ void CachingAllocator::Impl::return_segments(std::unique_lock<std::mutex>& lock)
   return_idle_segments();
 }
 
-Block* CachingAllocator::Impl::retry(std::unique_lock<std::mutex>& lock, Pool& pool, std::size_t size,
-                                     bool small, Queues& users) {
-  if (size > limit || size > arena.capacity()) return nullptr;  // freeing other blocks does not help
+Block* CachingAllocator::Impl::retry(std::unique_lock<std::mutex>& lock, Pool& pool, const Request& request,
+                                     Queues& users) {
+  // Freeing other blocks does not help.
+  if (request.size > limit || request.size > arena.capacity()) return nullptr;
   ++stats.num_alloc_retries;
   wait_for_pending(lock);
-  if (Block* block = find_or_reserve(pool, size, small, users)) return block;
+  if (Block* block = find_or_reserve(pool, request, users)) return block;
   return_segments(lock);
-  return find_or_reserve(pool, size, small, users);
+  return find_or_reserve(pool, request, users);
 }
 
-void CachingAllocator::Impl::throw_out_of_memory(std::size_t bytes, const char* why) {
+void CachingAllocator::Impl::throw_out_of_memory(const Request& request, const char* why) {
   ++stats.num_ooms;
   const auto allocated = static_cast<std::size_t>(stats.allocated_bytes.current);
   const auto reserved = static_cast<std::size_t>(stats.reserved_bytes.current);
-  std::string text = base::text(device_title(), " out of memory. Tried to allocate ", in_units(bytes),
+  if (AllocatorHistory::recording()) {
+    history.add({.action = AllocatorEvent::Action::out_of_memory,
+                 .address = arena.capacity() - reserved,
+                 .size = request.bytes,
+                 .stream = 0,
+                 .pool = kProgramPool,
+                 .time = 0,
+                 .site = request.site,
+                 .label = nullptr},
+                gone);
+  }
+  std::string text = base::text(device_title(), " out of memory. Tried to allocate ", in_units(request.bytes),
                                 ". Card ", card, " has a total capacity of ", in_units(arena.capacity()),
                                 " of which ", in_units(arena.capacity() - reserved), " is free. ");
   if (limit < arena.capacity()) text += base::text(in_units(limit), " allowed; ");

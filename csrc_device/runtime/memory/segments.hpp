@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "csrc_device/runtime/memory/allocator_history.hpp"
+
 namespace vdev {
 
 /// Holds the ranges of [0, capacity) that belong to no segment. Takes the first fit, and merges ranges that
@@ -35,6 +37,7 @@ class Segment {
   const std::size_t offset;
   const std::size_t size;
   const bool small;
+  CallSite site;  // of the allocation for which the segment was taken
 
   /// Marks the granules that [from, from + length) touches as backed; `from` is an offset in the arena.
   /// Returns the ranges, as (offset, size), that were not backed before.

@@ -210,4 +210,4 @@ def test_recording_changes_no_result(history):
     z = x.detach().cpu().requires_grad_()
     (z @ z).relu().sum().backward()
     assert torch.equal(x.grad.cpu(), z.grad)
-    history._snapshot()
+    assert history._snapshot(augment_with_fx_traces=True)["segments"] == history._snapshot()["segments"]

@@ -10,7 +10,7 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, cast
 
 import torch
 
@@ -23,9 +23,9 @@ PoolId = tuple[int, int]
 
 
 def _record_memory_history(
-    enabled: Literal["state", "all"] | None = "all",
-    context: Literal["state", "alloc", "all"] | None = "all",
-    stacks: Literal["python", "all"] = "all",
+    enabled: str | None = "all",
+    context: str | None = "all",
+    stacks: str = "all",
     max_entries: int = sys.maxsize,
     device: DeviceLike = None,
     clear_history: bool = False,
@@ -77,8 +77,8 @@ def memory_snapshot(mempool_id: PoolId | None = None, include_traces: bool = Tru
 
 def take_snapshot(mempool_id: PoolId | None, include_traces: bool) -> dict[str, Any]:
     """Returns the whole snapshot, of one pool or, for None and (0, 0), of all."""
-    whole = mempool_id is None or tuple(mempool_id) == (0, 0)
-    snapshot = _C._memory_snapshot(None if whole else mempool_id[1], include_traces)
+    pool = None if mempool_id is None or tuple(mempool_id) == (0, 0) else mempool_id[1]
+    snapshot = _C._memory_snapshot(pool, include_traces)
     snapshot["external_annotations"] = []
     snapshot["allocator_settings"] = {
         "PYTORCH_ALLOC_CONF": os.environ.get("PYTORCH_ALLOC_CONF", ""),
@@ -96,7 +96,7 @@ def _snapshot(device: DeviceLike = None, augment_with_fx_traces: bool = False) -
     """
     snapshot = take_snapshot(None, True)
     if augment_with_fx_traces:
-        snapshot = torch._utils._augment_memory_snapshot_stack_traces(snapshot)
+        torch._utils._augment_memory_snapshot_stack_traces(cast(Any, snapshot))  # changes it in place
     return snapshot
 
 

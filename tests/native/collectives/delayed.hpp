@@ -117,6 +117,7 @@ class DelayedPeers final : public Peers {
   void await_all(std::uint32_t phase) override {
     delays_.around([&] { inner_.await_all(phase); });
   }
+  bool declined(int peer) override { return inner_.declined(peer); }
   bool oversubscribed() const override { return inner_.oversubscribed(); }
   int claim_work_item() override {
     return delays_.around([&] { return inner_.claim_work_item(); });
@@ -133,6 +134,34 @@ class DelayedPeers final : public Peers {
   Delays& delays_;
 };
 
+class DelayedHostRing final : public HostRing {
+ public:
+  DelayedHostRing(HostRing& inner, bool is_on_ring, Delays& delays) : inner_(inner), delays_(delays) {
+    if (!is_on_ring) return;
+    right_.emplace(inner.right(), delays);
+    left_.emplace(inner.left(), delays);
+  }
+  int size() const override { return inner_.size(); }
+  int position() const override { return inner_.position(); }
+  std::span<const int> ranks(int position) const override { return inner_.ranks(position); }
+  int rings() const override { return inner_.rings(); }
+  bool mappable() const override { return inner_.mappable(); }
+  Outbox& right() override { return *right_; }
+  Inbox& left() override { return *left_; }
+  void post(const std::byte* data, std::size_t bytes) override {
+    delays_.around([&] { inner_.post(data, bytes); });
+  }
+  bool all(bool own) override {
+    return delays_.around([&] { return inner_.all(own); });
+  }
+
+ private:
+  HostRing& inner_;
+  Delays& delays_;
+  std::optional<DelayedOutbox> right_;
+  std::optional<DelayedInbox> left_;
+};
+
 /// Does everything through `inner`, which has to outlive it. Only the operation's thread is delayed; messages
 /// are not.
 class DelayedCommunicator final : public Communicator {
@@ -141,8 +170,10 @@ class DelayedCommunicator final : public Communicator {
       : inner_(inner),
         delays_(seed * 1009 + std::uint64_t(inner.rank())),
         right_(inner.right(), delays_),
-        left_(inner.left(), delays_) {
-    if (inner.all_peers()) peers_.emplace(*inner.all_peers(), delays_);
+        left_(inner.left(), delays_),
+        peers_(inner.host_peers(), delays_) {
+    if (HostRing* const hosts = inner.host_ring())
+      hosts_.emplace(*hosts, peers_.own() < hosts->rings(), delays_);
   }
 
   int rank() const override { return inner_.rank(); }
@@ -154,8 +185,9 @@ class DelayedCommunicator final : public Communicator {
   int host_of(int rank) const override { return inner_.host_of(rank); }
   Outbox& right() override { return right_; }
   Inbox& left() override { return left_; }
-  Peers* all_peers() override { return peers_ ? &*peers_ : nullptr; }
-  Peers& host_peers() override { return peers_ ? *peers_ : inner_.host_peers(); }
+  Peers* all_peers() override { return inner_.all_peers() ? &peers_ : nullptr; }
+  Peers& host_peers() override { return peers_; }
+  HostRing* host_ring() override { return hosts_ ? &*hosts_ : nullptr; }
   const std::string& algorithm_choice() const override { return inner_.algorithm_choice(); }
   Messages& messages() override { return inner_.messages(); }
   void add_region(const Region& region) override { inner_.add_region(region); }
@@ -181,7 +213,8 @@ class DelayedCommunicator final : public Communicator {
   Delays delays_;
   DelayedOutbox right_;
   DelayedInbox left_;
-  std::optional<DelayedPeers> peers_;
+  DelayedPeers peers_;
+  std::optional<DelayedHostRing> hosts_;
   std::unique_ptr<Operation> operation_;  // on `inner_`
 };
 

@@ -89,7 +89,26 @@ void every_algorithm(std::uint64_t seed, int mapped) {
       const auto cases = cases_of(++seed * 1000, size, collectives_of(family), each);
       play_delayed(seed, world, cases);
       if (family == "direct" && !mapped) continue;  // another one steps in
-      if (family == "hierarchical") continue;       // the ranks are on one host
+      if (family == "hierarchical") continue;       // the ranks are on one host; see every_algorithm_across()
+      const auto names = algorithms_run(world, cases);
+      for (const auto collective : collectives_of(family)) CHECK(names.contains({collective, family}));
+    }
+}
+
+// Does the same with two hosts, whose ranks do not follow each other.
+void every_algorithm_across(std::uint64_t seed, int mapped) {
+  const int each = is_short() ? 5 : 6;
+  for (const std::string family : {"oneshot", "hierarchical", "ring"})
+    for (const std::string layout : {"AB", "ABAB", "ABBA", "AABA"}) {
+      const World world{.size = int(layout.size()),
+                        .mapped = mapped,
+                        .hosts = 2,
+                        .algorithms = ask_for(family),
+                        .maps_across = kMapAcrossHosts || family == "hierarchical",
+                        .layout = layout};
+      const auto cases = cases_of(++seed * 1000, world.size, collectives_of(family), each);
+      play_delayed(seed, world, cases);
+      if (family == "hierarchical" && !mapped) continue;  // the ring steps in
       const auto names = algorithms_run(world, cases);
       for (const auto collective : collectives_of(family)) CHECK(names.contains({collective, family}));
     }
@@ -165,6 +184,11 @@ TEST(every_algorithm_in_mapped_memory) {
 
 TEST(every_algorithm_in_staged_memory) {
   every_algorithm(200, 0);
+}
+
+TEST(every_algorithm_across_hosts) {
+  every_algorithm_across(300, ~0);
+  every_algorithm_across(400, 0);
 }
 
 // Where ranks outnumber cores, work items go to whichever rank is not delayed.

@@ -48,7 +48,6 @@ const CryptoApi* find_functions(void* handle, const std::string& path) {
   get(api->decrypt_final, "EVP_DecryptFinal_ex");
   get(api->sha256, "EVP_sha256");
   get(api->hmac, "HMAC");
-  get(api->cleanse, "OPENSSL_cleanse");
   int (*init)(std::uint64_t, const void*) = nullptr;
   get(init, "OPENSSL_init_crypto");
   if (!missing.empty()) {

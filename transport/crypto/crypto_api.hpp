@@ -29,7 +29,6 @@ struct CryptoApi {
   const void* (*sha256)();
   unsigned char* (*hmac)(const void* hash, const void* key, int key_bytes, const unsigned char* data,
                          std::size_t data_bytes, unsigned char* out, unsigned int* out_bytes);
-  void (*cleanse)(void* memory, std::size_t bytes);
 
   std::string path;  // the path of the loaded library
 };

@@ -6,6 +6,7 @@
 
 #include "base/text.hpp"
 #include "transport/crypto/crypto_api.hpp"
+#include "transport/crypto/wipe.hpp"
 #include "transport/error.hpp"
 
 namespace vccl {
@@ -34,7 +35,7 @@ class FrameCipher {
     salt_ = key.salt;
     const auto init = seals ? api_.encrypt_init : api_.decrypt_init;
     const bool ready = context_ && init(context_, api_.aes_256_gcm(), nullptr, key.key.data(), nullptr) == 1;
-    api_.cleanse(&key, sizeof key);
+    explicit_bzero(&key, sizeof key);
     if (ready) return;
     api_.context_free(context_);
     throw failed();

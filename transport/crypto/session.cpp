@@ -4,6 +4,7 @@
 
 #include "base/text.hpp"
 #include "transport/crypto/crypto_api.hpp"
+#include "transport/crypto/wipe.hpp"
 #include "transport/error.hpp"
 
 namespace vccl {
@@ -11,17 +12,16 @@ namespace {
 
 using Digest = std::array<unsigned char, 32>;
 
-Digest hmac(const void* key, std::size_t key_bytes, const std::string& data) {
+/// Writes the digest to its place, so that no other copy of a key stays behind.
+void hmac(const void* key, std::size_t key_bytes, const std::string& data, Digest& digest) {
   const CryptoApi* api = crypto_api();
   if (!api) throw Error(ErrorCode::system, "the keys of a link need libcrypto");
-  Digest digest;
   unsigned int bytes = 0;
   if (!api->hmac(api->sha256(), key, static_cast<int>(key_bytes),
                  reinterpret_cast<const unsigned char*>(data.data()), data.size(), digest.data(), &bytes) ||
       bytes != digest.size()) {
     throw Error(ErrorCode::system, base::text("HMAC of ", api->path, " failed"));
   }
-  return digest;
 }
 
 }  // namespace
@@ -36,21 +36,28 @@ Session::Session(const std::string& connecting, const std::string& listening, co
                            " bytes to a key, instead of ", kContribution));
   }
   static const std::string kSalt = "vccl link 1";
-  secret_ = hmac(kSalt.data(), kSalt.size(), connecting + listening);
+  std::string both;
+  both.reserve(2 * kContribution);  // a string that grows leaves copies behind
+  both += connecting;
+  both += listening;
+  hmac(kSalt.data(), kSalt.size(), both, secret_);
+  wipe(both);
 }
 
 Session::~Session() {
-  if (const CryptoApi* api = crypto_api()) api->cleanse(secret_.data(), secret_.size());
+  explicit_bzero(secret_.data(), secret_.size());
 }
 
 FrameKey Session::key(std::uint64_t epoch) const {
-  const auto expand = [&](const char* part) {
-    return hmac(secret_.data(), secret_.size(), base::text(purpose_, "|", part, "|", epoch, '\x01'));
+  const auto expand = [&](const char* part, Digest& to) {
+    hmac(secret_.data(), secret_.size(), base::text(purpose_, "|", part, "|", epoch, '\x01'), to);
   };
   FrameKey result;
-  result.key = expand("key");
-  const Digest salt = expand("salt");
+  expand("key", result.key);
+  Digest salt;
+  expand("salt", salt);
   std::memcpy(result.salt.data(), salt.data(), result.salt.size());
+  explicit_bzero(salt.data(), salt.size());
   return result;
 }
 

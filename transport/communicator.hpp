@@ -167,7 +167,8 @@ class Outbox {
   virtual std::byte* reserve() = 0;
   /// Sends the block that was written to the slot from reserve().
   virtual void commit(std::size_t bytes) = 0;
-  /// Blocks until the neighbour has read all blocks. The window may be overwritten afterwards.
+  /// Blocks until nobody reads the window any more: it may be overwritten afterwards. The neighbour may not
+  /// have read the last short blocks yet, which were copied.
   virtual void drain() = 0;
 };
 

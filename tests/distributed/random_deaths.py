@@ -47,7 +47,7 @@ import torch.distributed as dist
 import vccl  # noqa: F401
 
 NOTICED = 5.0  # seconds from a death to the survivors' errors, on one host
-HEARTBEAT = 10.0  # seconds that a peer on another host may be silent (transport/remote/zmq_socket.cpp)
+HEARTBEAT = 5.0  # seconds that a peer on another host may be silent (VCCL_LINK_TIMEOUT)
 TIMEOUT = 1800.0  # seconds; of the groups, where it is not to expire
 SHORT_TIMEOUT = 4.0  # where it is
 STARTED = 300.0  # seconds that ranks get to come to the death's point

@@ -16,8 +16,8 @@ std::string text_of_header(const FrameHeader::Bytes& header) {
 
 }  // namespace
 
-BlockSender::BlockSender(const std::string& endpoint, FrameProtection protection)
-    : sealer_(std::move(protection)) {
+BlockSender::BlockSender(const std::string& endpoint, FrameProtection protection, Milliseconds silence)
+    : socket_(ZmqSocket::Kind::push, silence), sealer_(std::move(protection)) {
   socket_.connect(endpoint, "");
   socket_.send(text_of_header(sealer_.seal(FrameKind::greeting, 0, {}, nullptr)));
 }
@@ -38,7 +38,9 @@ bool BlockSender::is_broken() {
 }
 
 BlockReceiver::BlockReceiver(const LinkSettings& settings, const Log& log)
-    : endpoint_(socket_.bind(settings.address, settings.ports, 1, log)), log_(log) {}
+    : socket_(ZmqSocket::Kind::pull, settings.silence),
+      endpoint_(socket_.bind(settings.address, settings.ports, 1, log)),
+      log_(log) {}
 
 std::optional<RemoteBlock> BlockReceiver::receive() {
   if (!opener_) return std::nullopt;

@@ -29,7 +29,8 @@ class BlockSender {
   };
 
   /// Connects to where a BlockReceiver with the same protection listens.
-  BlockSender(const std::string& endpoint, FrameProtection protection);
+  BlockSender(const std::string& endpoint, FrameProtection protection,
+              Milliseconds silence = LinkSettings().silence);
 
   /// Protects a block. If the stream encrypts, writes what is to be sent to `slot`, which is as long as the
   /// block and may be the block's own memory. Blocks are sent in the order in which they are prepared.
@@ -45,7 +46,7 @@ class BlockSender {
   ZmqSocket& socket() { return socket_; }
 
  private:
-  ZmqSocket socket_{ZmqSocket::Kind::push};
+  ZmqSocket socket_;
   FrameSealer sealer_;
   std::optional<Clock::time_point> ended_;
 };
@@ -69,7 +70,7 @@ class BlockReceiver {
  private:
   void tell_of(const ZmqMessage& header, FrameOpener::Verdict verdict);
 
-  ZmqSocket socket_{ZmqSocket::Kind::pull};
+  ZmqSocket socket_;
   std::string endpoint_;
   const Log log_;
   std::optional<FrameOpener> opener_;

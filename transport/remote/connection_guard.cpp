@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -50,6 +51,12 @@ std::optional<std::pair<std::string, std::string>> other_end(int connection) {
   return std::pair<std::string, std::string>(host, port);
 }
 
+/// Returns whether the descriptor is still that connection's.
+bool is_open(const std::pair<const int, WatchedListener::Connection>& entry) {
+  const auto end = other_end(entry.first);
+  return end && end->first == entry.second.address && end->second == entry.second.port;
+}
+
 int descriptor_of(void* socket) {
   int number = -1;
   std::size_t size = sizeof number;
@@ -72,16 +79,16 @@ FileDescriptor listen_at_port(addrinfo& place, int port) {
     errno = wrong;
     return socket;
   }
-  repeat_often(socket.get());
   return socket;
 }
 
 }  // namespace
 
-void repeat_often(int socket) noexcept {
-  constexpr int kMostPause = 44;  // TCP_RTO_MAX_MS, which the C library's headers do not have yet
-  const int milliseconds = 1'000;
-  setsockopt(socket, IPPROTO_TCP, kMostPause, &milliseconds, sizeof milliseconds);
+void tune_connection(int socket, int milliseconds) noexcept {
+  constexpr int kLongestPause = 44;  // TCP_RTO_MAX_MS, which the C library's headers do not have yet
+  const int pause = 1'000;
+  setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
+  setsockopt(socket, IPPROTO_TCP, kLongestPause, &pause, sizeof pause);
 }
 
 FileDescriptor listen_at(const std::string& address, const PortRange& ports) {
@@ -182,7 +189,8 @@ void ConnectionGuard::read_events(WatchedListener& listener) {
 void ConnectionGuard::understand(WatchedListener& listener, int event, int value) {
   if (event == kEventAccepted) {
     auto end = other_end(value).value_or(std::pair<std::string, std::string>());
-    listener.connections[value] = {std::move(end.first), std::move(end.second), listener.greeted};
+    listener.connections[value] = {std::move(end.first), std::move(end.second), listener.greeted,
+                                   ++listener.accepted};
   } else if (event == kEventHandshakeSucceeded) {
     ++listener.greeted;
   } else if (event == kEventDisconnected) {
@@ -203,12 +211,20 @@ void ConnectionGuard::understand(WatchedListener& listener, int event, int value
   if (listener.connections.size() >= listener.limit && !listener.shut) {
     // libzmq does not report the ends of some connections that it ended itself. Those connections are removed
     // here.
-    std::erase_if(listener.connections, [](const auto& entry) {
-      const auto end = other_end(entry.first);
-      return !end || end->first != entry.second.address || end->second != entry.second.port;
-    });
+    std::erase_if(listener.connections, [](const auto& entry) { return !is_open(entry); });
+    if (listener.makes_room && listener.connections.size() >= listener.limit) make_room(listener);
   }
   turn_away(listener, listener.connections.size() >= listener.limit);
+}
+
+/// Ends the connection that is open for longest: the rank that this listener waits for says at once who it
+/// is, and then nobody else is let in. So those who connect and say nothing cannot keep the rank out.
+void ConnectionGuard::make_room(WatchedListener& listener) {
+  const auto oldest = std::ranges::min_element(listener.connections, {},
+                                               [](const auto& entry) { return entry.second.number; });
+  if (oldest == listener.connections.end() || !is_open(*oldest)) return;
+  tell_of_stranger(listener, oldest->second);
+  ::shutdown(oldest->first, SHUT_RDWR);  // libzmq then ends the connection, which is the next event
 }
 
 /// The address is empty if the connection ended before the guard could read it.

@@ -24,17 +24,18 @@ namespace vccl {
 /// descriptor for that. Throws Error(system), also if no port of the range is free.
 FileDescriptor listen_at(const std::string& address, const PortRange& ports);
 
-/// Makes the kernel repeat what was lost on a connection at least once a second, so that a link that was cut
-/// works again soon after the cut. Otherwise the pauses double, and the connection can stay silent for as
-/// long again as the cut lasted. Connections that a listening socket accepts inherit this. Linux has this
-/// since 6.15; older kernels ignore the call.
-void repeat_often(int socket) noexcept;
+/// Makes the kernel end a TCP connection if what was sent on it stays unconfirmed for so long, and repeat
+/// what was lost at least once a second until then. So a link that was cut works again soon after the cut.
+/// Otherwise the pauses double, and the connection can stay silent for as long again as the cut lasted; this
+/// is so before Linux 6.15. Connections that a listening socket accepts inherit both.
+void tune_connection(int socket, int milliseconds) noexcept;
 
 /// One listening socket. The guard's mutex guards all members but `ends` and `endpoint`.
 struct WatchedListener {
   struct Connection {
     std::string address, port;  // of the other end
     std::size_t greeted;        // the value of WatchedListener::greeted when this connection was accepted
+    std::uint64_t number = 0;   // of all connections to this listener, in the order in which they came
   };
 
   FileDescriptor ends;  // an eventfd that counts connections that have ended
@@ -42,8 +43,10 @@ struct WatchedListener {
   int listening = -1;       // libzmq's descriptor, which libzmq closes with its socket
   void* monitor = nullptr;  // the socket of the guard that receives libzmq's events
   std::size_t limit = 0;    // the largest number of connections at a time
+  bool makes_room = false;  // the connection that is open for longest ends where there are too many
   Log log;
   std::map<int, Connection> connections;  // by their descriptors
+  std::uint64_t accepted = 0;             // how many connections there were
   std::size_t greeted = 0;                // how many handshakes have succeeded
   bool failed = false;                    // a handshake has failed, and its connection is about to end
   bool shut = false;                      // the kernel refuses all further connections
@@ -72,6 +75,7 @@ class ConnectionGuard {
   void read_events(WatchedListener& listener);
   void understand(WatchedListener& listener, int event, int value);
   void tell_of_stranger(WatchedListener& listener, const WatchedListener::Connection& connection);
+  void make_room(WatchedListener& listener);
   void turn_away(WatchedListener& listener, bool everybody);
 
   std::mutex mutex_;

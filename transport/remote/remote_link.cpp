@@ -2,6 +2,7 @@
 
 #include "base/text.hpp"
 #include "transport/crypto/crypto_api.hpp"
+#include "transport/crypto/wipe.hpp"
 #include "transport/host/machine.hpp"
 #include "transport/support/error_text.hpp"
 
@@ -28,7 +29,7 @@ void RemoteLink::offer_stream(Map& record) {
 Map RemoteLink::accept_stream(const Value& record) {
   const std::string& theirs = record.at("security").as_string();
   if (theirs != name_of(settings.security)) {
-    // The lower rank is named first, so that both ranks throw the same text.
+    // The lower rank is named first, so that the text is the same whichever of the two finds the difference.
     const auto says = [](int who, std::string_view what) { return base::text(what, " for rank ", who); };
     const std::string ours = says(group_.rank, name_of(settings.security)),
                       other = says(rank, cut_text(theirs, 32));
@@ -40,10 +41,16 @@ Map RemoteLink::accept_stream(const Value& record) {
   stream_endpoint_ = record.at("stream").as_string();
   if (!stream_endpoint_.empty() && can_protect(settings.security))
     contribution_ = random_bytes(Session::kContribution);
-  return answer();
+  return contribution();
 }
 
-Map RemoteLink::answer() const {
+Map RemoteLink::take_answer() {
+  Map result = contribution();
+  wipe(contribution_);
+  return result;
+}
+
+Map RemoteLink::contribution() const {
   return contribution_.empty() ? Map() : Map{{"secret", Binary{contribution_}}};
 }
 
@@ -57,7 +64,9 @@ void RemoteLink::open_stream(const Value& hello) {
   } else if (theirs == contribution_.empty()) {
     throw Error(ErrorCode::protocol, "another answer than fits the question for a stream");
   } else if (theirs) {
-    sender = std::make_unique<BlockSender>(stream_endpoint_, agree(hello.at("secret").as_binary()));
+    sender = std::make_unique<BlockSender>(stream_endpoint_, agree(hello.at("secret").as_binary()),
+                                           settings.silence);
+    wipe(contribution_);
   }
   group_.log.info(base::text("blocks ", side == Side::left ? "from" : "to", " rank ", rank, ": ",
                              !theirs ? "CURVE of libzmq" : name_of(settings.security),

@@ -48,8 +48,8 @@ struct RemoteLink : PeerConnection {
   msgpack::Map accept_stream(const msgpack::Value& record);
   /// Reads the rest of the neighbour's hello, and opens this rank's end of the stream.
   void open_stream(const msgpack::Value& hello);
-  /// Returns the fields of this rank's answer to hello.
-  msgpack::Map answer() const;
+  /// Returns the fields of this rank's answer to hello, once: forgets what it contributed to the keys.
+  msgpack::Map take_answer();
   /// Returns whether a block of so many bytes goes over the stream. Both ends come to the same answer.
   bool streams(std::size_t bytes) const { return (sender || receiver) && bytes > ZmqSocket::kCopied; }
 
@@ -101,10 +101,11 @@ struct RemoteLink : PeerConnection {
   std::uint64_t released = 0;               // the number of blocks that the right neighbour has released
 
  private:
+  msgpack::Map contribution() const;
   FrameProtection agree(const std::string& theirs) const;
 
   std::string stream_endpoint_;  // of the right neighbour
-  std::string contribution_;     // of this rank to the keys; empty if there is no stream
+  std::string contribution_;     // of this rank to the keys, until it is used; empty if there is no stream
 };
 
 }  // namespace vccl

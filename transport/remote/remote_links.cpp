@@ -20,7 +20,7 @@ using msgpack::Value;
 
 constexpr int kYields = 50;  // about the time that a small message takes on one machine
 constexpr Milliseconds kSlice{50};
-constexpr Milliseconds kLongGone{1'000};
+constexpr Milliseconds kLongGone{500};
 const char kWhyGone[] = ": the process or its host died, or the network failed";
 
 Error breach(const std::string& what) {
@@ -61,7 +61,7 @@ void RemoteLinks::connect(Meeting& meeting, int left, int right, const LinkSetti
   if (left_) {
     until(greeted(left_), *left_, "to connect in");
     left_->socket->shut();
-    send(*left_, left_->hello(left_->answer()));
+    send(*left_, left_->hello(left_->take_answer()));
     if (left_->receiver) await_stream(*left_);
   }
   if (right_) until(greeted(right_), *right_, "to answer in");
@@ -282,7 +282,7 @@ void RemoteLinks::compare_begins(RemoteLink& link) {
                             ", after that of ", link.compared));
   }
   link.compared = number;
-  // The lower rank is named first, so that both ranks throw the same text.
+  // The lower rank is named first, so that the text is the same whichever of the two finds the difference.
   const bool first = group_.rank < link.rank;
   if (theirs != operation_.signature()) {
     throw Error(ErrorCode::mismatch,

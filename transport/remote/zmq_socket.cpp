@@ -18,10 +18,13 @@ using namespace zmq_constant;
 // If a peer's process ends, its connection ends at once. The heartbeats are for a host that lost power or
 // network, and for a process that was stopped. A ping goes out kPings times within the silence that is
 // allowed, and the connection ends if nothing has come for kPatience of these periods after one. This adds up
-// to 0.8 of the silence, and leaves the rest to those who pass the news on.
-constexpr int kPings = 20, kPatience = 15;
-// A connection for blocks has none: a ping would wait behind the blocks on a slow link. The connection for
-// control messages beside it notices silence. The system's own probes only keep firewalls and routers from
+// to 0.9 of the silence, and leaves the rest to those who pass the news on. It leaves room for a cut of 0.6
+// of the silence, after which TCP needs up to a second to repeat what was lost. A heartbeat cannot go out
+// while the system takes no more data. So a connection also ends if what was sent stays unconfirmed for as
+// long.
+constexpr int kPings = 20, kPatience = 17;
+// A connection for blocks has no heartbeats: one would wait behind the blocks on a slow link. The connection
+// for control messages beside it has them. The system's own probes only keep firewalls and routers from
 // forgetting the connection.
 constexpr int kKeepaliveSeconds = 60;
 constexpr std::int64_t kLargestMessage = Communicator::kBlockBytes + 64 * 1024;
@@ -72,7 +75,8 @@ void ZmqSocket::set(int option, T value) {
   if (zmq_api().setsockopt(socket_, option, &value, sizeof value) != 0) throw_zmq("zmq_setsockopt");
 }
 
-ZmqSocket::ZmqSocket(Kind kind, Milliseconds silence) : kind_(kind), context_(ZmqContext::acquire()) {
+ZmqSocket::ZmqSocket(Kind kind, Milliseconds silence)
+    : kind_(kind), period_(static_cast<int>(silence.count()) / kPings), context_(ZmqContext::acquire()) {
   const ZmqApi& api = zmq_api();
   require_descriptors(kListeningDescriptors + 1, "a link between hosts and its connection");
   socket_ = api.socket(context_->get(), type_of(kind));
@@ -80,13 +84,12 @@ ZmqSocket::ZmqSocket(Kind kind, Milliseconds silence) : kind_(kind), context_(Zm
   try {
     set(kLinger, 0);
     set(kMaxMessageSize, kLargestMessage);
-    const int period = static_cast<int>(silence.count()) / kPings;
     if (kind == Kind::push || kind == Kind::pull) {
       set(kKeepalive, 1);
       set(kKeepaliveIdle, kKeepaliveSeconds);
     } else {
-      set(kHeartbeatInterval, period);
-      set(kHeartbeatTimeout, kPatience * period);
+      set(kHeartbeatInterval, period_);
+      set(kHeartbeatTimeout, kPatience * period_);
     }
     // Without this, a router drops a message whose route leads nowhere, and reports no error.
     if (kind == Kind::router) set(kRouterMandatory, 1);
@@ -139,8 +142,10 @@ std::string ZmqSocket::bind(const std::string& address, const PortRange& ports, 
   listener->ends = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!listener->ends) throw_system("eventfd");
   listener->limit = ranks + kStrangers;
+  listener->makes_room = kind_ == Kind::pull;  // others have to pass a handshake within a time
   listener->log = log;
   FileDescriptor listening = listen_at(address, ports);
+  tune_connection(listening.get(), kPatience * period_);
   set(kUseDescriptor, listening.get());
   listener->monitor =
       make_monitor(kEventAccepted | kEventDisconnected | kEventHandshakeFailed | kEventHandshakeSucceeded);
@@ -288,7 +293,7 @@ bool ZmqSocket::hung_up() {
 bool ZmqSocket::read_event(int event, int value) {
   if (event == kEventConnected) {
     connected_ = true;
-    repeat_often(value);
+    tune_connection(value, kPatience * period_);
     return false;
   }
   if (event == kEventClosed && !connected_) refused_ = true;

@@ -58,7 +58,8 @@ class ZmqSocket {
   static constexpr std::size_t kCopied = 1024;
 
   /// If nothing was heard of a peer for `silence`, or a little less, its connection ends. A push and a pull
-  /// notice no silence. Throws Error(system), also if libzmq would run out of descriptors.
+  /// notice this only while something is under way. Throws Error(system), also if libzmq would run out of
+  /// descriptors.
   explicit ZmqSocket(Kind kind = Kind::pair, Milliseconds silence = LinkSettings().silence);
   ~ZmqSocket() { close(Milliseconds(0)); }
   ZmqSocket(const ZmqSocket&) = delete;
@@ -67,7 +68,8 @@ class ZmqSocket {
   /// Listens at `address` on a free port of `ports`, and returns the endpoint. Peers need public_key(), which
   /// is empty for a pull and if this libzmq has no CURVE. `ranks` peers may connect, and at most kStrangers
   /// others at a time. `log` reports others when they have been turned away. While there are more
-  /// connections, further ones are refused.
+  /// connections, further ones are refused. A pull, which has no handshake that tells who is
+  /// a rank, then also ends the connection that is open for longest.
   std::string bind(const std::string& address, const PortRange& ports, std::size_t ranks, const Log& log);
   /// Refuses all further connections. Existing connections stay.
   void shut();
@@ -128,6 +130,7 @@ class ZmqSocket {
   int events();
 
   const Kind kind_;
+  const int period_;  // of heartbeats, in milliseconds
   std::shared_ptr<ZmqContext> context_;
   void* socket_ = nullptr;
   void* monitor_ = nullptr;                    // set if this socket connects

@@ -14,6 +14,7 @@
 #include "tests/native/transport/captured.hpp"
 #include "tests/native/transport/harness.hpp"
 #include "tests/native/transport/zmq_library.hpp"
+#include "transport/remote/block_stream.hpp"
 #include "transport/remote/zmq_socket.hpp"
 #include "transport/support/rate_limit.hpp"
 
@@ -149,6 +150,55 @@ TEST(strangers_hold_so_many_connections_and_no_more) {
   rank.connect(endpoint, listener.public_key());
   CHECK(rank.send("hello"));
   wait_until([&] { return listener.receive().has_value(); });
+}
+
+/// Connects as somebody who passes the handshake of a connection without encryption, and says nothing more.
+FileDescriptor greet_as_stranger(const std::string& endpoint) {
+  FileDescriptor socket = connect_to(endpoint);
+  CHECK(socket);
+  std::string greeting(64, '\0');
+  greeting.replace(0, 1, "\xff").replace(9, 2, "\x7f\x03").replace(12, 4, "NULL");
+  const std::string ready("\x04\x1a\x05READY\x0bSocket-Type\0\0\0\x04PUSH", 28);
+  const std::string all = greeting + ready;
+  CHECK_EQ(write(socket.get(), all.data(), all.size()), static_cast<ssize_t>(all.size()));
+  return socket;
+}
+
+// The port of a stream has no handshake that a stranger could fail. Strangers who connect and say nothing do
+// not keep the rank out.
+TEST(a_rank_reaches_its_stream_though_strangers_hold_all_places) {
+  find_zmq_for_tests();
+  const std::string contribution(Session::kContribution, 'c');
+  const auto shared = [&] {
+    return FrameProtection::agree(LinkSecurity::encrypt, contribution, contribution, "test");
+  };
+  BlockReceiver receiver({.address = "127.0.0.1"}, Log());
+  receiver.accept(shared());
+  std::vector<FileDescriptor> strangers;
+  const std::size_t before = open_files();
+  for (std::size_t i = 0; i < ZmqSocket::kStrangers; ++i) {
+    strangers.push_back(greet_as_stranger(receiver.endpoint()));
+    wait_until([&] { return open_files() >= before + 2 * (i + 1); });
+  }
+  strangers.push_back(greet_as_stranger(receiver.endpoint()));
+  // The first one has to go.
+  char byte;
+  wait_until([&] {
+    ssize_t got;
+    while ((got = recv(strangers.front().get(), &byte, 1, MSG_DONTWAIT)) > 0) {
+    }
+    return got == 0 || (errno != EAGAIN && errno != EINTR);
+  });
+  BlockSender sender(receiver.endpoint(), shared());
+  wait_until([&] {
+    CHECK(!receiver.receive());
+    return receiver.greeted();
+  });
+  // From then on nobody else is let in, and the rank stays.
+  wait_until([&] { return !connect_to(receiver.endpoint(), Milliseconds(100)); });
+  std::vector<std::byte> block(5'000, std::byte{1}), slot(block.size());
+  CHECK(sender.send(sender.prepare(1, block, slot.data())));
+  wait_until([&] { return receiver.receive().has_value(); });
 }
 
 TEST(a_listener_that_was_shut_keeps_its_connections) {

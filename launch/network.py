@@ -9,6 +9,8 @@ import contextlib
 import ctypes
 import os
 import shutil
+import subprocess
+from collections.abc import Sequence
 from typing import Any
 
 from .links import Link
@@ -157,7 +159,8 @@ def check_kernel(link: Link) -> None:
                 )
     with contextlib.ExitStack() as made:
         place = _new_namespace(made)
-        for command in shaping("lo", link.bandwidth, "root"):
+        # The kernel warns of a burst that is smaller than the packets of lo.
+        for command in shaping("lo", link.bandwidth and 10**9, "root"):
             if tried := _tried(place, command):
                 raise NetworkError(
                     f"--link-bandwidth needs the kernel's token bucket filter (CONFIG_NET_SCH_TBF), which "
@@ -176,7 +179,10 @@ def _new_namespace(made: contextlib.ExitStack) -> Namespace:
             "vrun ... A container needs --privileged. Without --netns, --hosts needs no rights."
         ) from error
     except OSError as error:
-        raise NetworkError(f"--netns makes network namespaces, which failed: {error.strerror}.") from error
+        raise NetworkError(
+            f"--netns makes network namespaces, which failed: {error.strerror}. The sysctl "
+            "user.max_net_namespaces limits their number."
+        ) from error
     made.callback(namespace.close)
     return namespace
 
@@ -188,9 +194,8 @@ def _program(name: str, package: str = "iproute2") -> str:
     return path
 
 
-def _run_ip(place: Namespace, commands: list[str], others: list[Namespace] | None = None) -> None:
-    text = "\n".join(commands)
-    ended = place.run([_program("ip"), "-batch", "-"], text, others or [])
+def _run_ip(place: Namespace, commands: list[str], others: Sequence[Namespace] = ()) -> None:
+    ended = _run(place, [_program("ip"), "-batch", "-"], "\n".join(commands), others)
     if ended.returncode != 0:
         raise NetworkError(
             f"--netns: the hosts' network cannot be made: {_one_line(ended.stderr)}. The kernel needs "
@@ -206,8 +211,17 @@ def _run_tc(place: Namespace, commands: list[str]) -> None:
 
 def _tried(place: Namespace, command: str) -> str:
     """Runs tc. Returns what it printed if it failed, or an empty text."""
-    ended = place.run([_program("tc"), *command.split()])
+    ended = _run(place, [_program("tc"), *command.split()])
     return _one_line(ended.stderr) or f"status {ended.returncode}" if ended.returncode != 0 else ""
+
+
+def _run(
+    place: Namespace, command: list[str], text: str = "", others: Sequence[Namespace] = ()
+) -> subprocess.CompletedProcess[str]:
+    try:
+        return place.run(command, text, others)
+    except subprocess.TimeoutExpired as error:
+        raise NetworkError(f"--netns: {error}. The kernel may be waiting for an interface.") from error
 
 
 def _one_line(text: str) -> str:

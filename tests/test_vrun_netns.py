@@ -249,6 +249,28 @@ def test_a_model_is_trained_on_four_ranks_of_two_hosts(vrun):
     assert len(losses) == 3 and losses[0] > losses[1] > losses[2], output
 
 
+REDUCE = """
+import torch.distributed as dist
+dist.init_process_group("vccl")
+while True:
+    dist.all_reduce(torch.ones(1000, device="vdev"))
+    torch.accelerator.synchronize()
+    if dist.get_rank() == 1 and not os.path.exists("reduced"): open("reduced", "w").close()
+"""
+
+
+def test_ranks_name_the_host_that_is_cut_off(netns, script, tmp_path):
+    child = netns("--prefix", script("import torch\n" + REDUCE))
+    seen = seen_by_ranks(tmp_path, child)
+    wait_until(lambda: (tmp_path / "reduced").exists() or child.poll() is not None)
+    target = f"--target={seen[1]['pids'][0]}"
+    subprocess.run(["nsenter", "--net", target, "ip", "link", "set", "eth0", "down"], check=True)
+    output = child.output(600)
+    assert child.returncode == 1, output
+    lines = [line for line in output.splitlines() if line.startswith("[host0 rank 0]")]
+    assert any("DistBackendError" in line and "rank 1" in line and "host1" in line for line in lines), output
+
+
 def test_in_a_user_namespace(start, script, tmp_path):
     """As who is not root of the machine, where the system permits user namespaces."""
     alone = ["unshare", "--user", "--map-root-user", "--net"]

@@ -21,8 +21,8 @@ def why_impossible() -> str | None:
     """Says why this machine cannot have network namespaces for a test, or returns nothing."""
     if os.geteuid() != 0:
         return "network namespaces need root"
-    if shutil.which("ip") is None:
-        return "network namespaces need the program ip (iproute2)"
+    if shutil.which("ip") is None or shutil.which("ss") is None:
+        return "network namespaces need the programs ip and ss (iproute2)"
     try:
         Network("x").close()
     except OSError as error:
@@ -75,6 +75,13 @@ class Network:
         """Cuts or mends the link of a host at one `end`: "hub" or "host"."""
         where = ("hub", f"to-{host}") if end == "hub" else (host, "eth0")
         ip("-n", self.name(where[0]), "link", "set", where[1], "up" if up else "down")
+
+    def reset_connections(self, host: str) -> None:
+        """Ends all TCP connections of a host, as a firewall does that has forgotten them."""
+        command = ["ip", "netns", "exec", self.name(host), "ss", "-K", "state", "established"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode != 0:
+            raise OSError(f"{' '.join(command)}: {done.stdout.strip()}")
 
     def remove_link(self, host: str) -> None:
         """Removes the link of a host for good."""

@@ -10,9 +10,9 @@ one of these happens:
 - "cut": the link of a host is down for up to 3 s; "pause": a rank is stopped for as long. Every result has to
   be right, and no rank may raise.
 - "kill": a rank is killed. "stop": a rank is stopped until the others have ended. "down": the link of a host
-  goes down for good. "remove": it is removed. Every other rank has to raise DistBackendError within
-  VCCL_LINK_TIMEOUT and one second, with the number of a lost rank and, unless it shares the host, the host's
-  name. The stopped rank has to raise, too, once it goes on.
+  goes down for good. "remove": it is removed. "reset": the connections of a host are reset. Every other rank
+  has to raise DistBackendError within VCCL_LINK_TIMEOUT and one second, with the number of a lost rank and,
+  unless it shares the host, the host's name. The stopped rank has to raise, too, once it goes on.
 
 Then every rank destroys its group and ends, and leaves nothing behind: no descriptor, no mapping, no process.
 On a machine that is busy with other things, --slack multiplies the seconds.
@@ -53,7 +53,7 @@ PATIENCE = 300.0  # seconds to come to the fault, or to end after it
 GROUP_TIMEOUT = 1800.0
 LAYOUTS = ("ab", "aab", "abb", "abc", "aabb", "abab", "abbc")
 HARMLESS = ("cut", "pause")
-FATAL = ("kill", "stop", "down", "remove")
+FATAL = ("kill", "stop", "down", "remove", "reset")
 SECURITIES = ("encrypt", "authenticate", "none")
 MOST_STEPS_PER_WAIT = 3  # that all ranks have to make after a harmless fault
 # Since Linux 6.15 the pauses of TCP can be bounded. Before, a connection that was cut may be silent for twice
@@ -335,6 +335,8 @@ class Attendant:
                 self.network.set_link(case.host, up=False, end=case.end)
             case "remove":
                 self.network.remove_link(case.host)
+            case "reset":
+                self.network.reset_connections(case.host)
         self.outcome.fault = begin
 
     def mend(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 import random_link_faults
 
 DRIVER = Path(random_link_faults.__file__)
-CASES = (1, 2, 4, 7, 9, 15, 16, 20)
+CASES = (1, 2, 4, 7, 10, 15, 16, 20, 36)
 
 
 def test_ranks_outlive_short_faults_and_name_what_long_ones_cut_off(run):

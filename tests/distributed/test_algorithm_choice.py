@@ -58,3 +58,23 @@ def test_another_group_is_not_made():
     dist.all_reduce(ones)
     dist.all_reduce(ones, group=dist.new_group())
     assert ones.tolist() == [4, 4, 4]
+
+
+def gather_with_another_choice(rank: int, size: int) -> str:
+    """What a rank raises if the hosts have chosen differently."""
+    os.environ["VCCL_ALGO"] = "all_gather:ring" if rank < 2 else "all_gather:hierarchical"
+    try:
+        group = dist.new_group()
+        ours, all_of_them = torch.ones(3, device="vdev"), torch.empty(3 * size, device="vdev")
+        with pytest.raises(dist.DistBackendError) as caught:
+            dist.all_gather_into_tensor(all_of_them, ours, group=group)
+            torch.accelerator.synchronize()
+        return str(caught.value)
+    finally:
+        del os.environ["VCCL_ALGO"]
+
+
+def test_hosts_that_choose_differently_are_told_so(rank_pool):
+    for text in rank_pool.run(4, gather_with_another_choice, hosts=["a", "a", "b", "b"]):
+        assert "chose different algorithms for all_gather(float32, 3 elements)" in text
+        assert "VCCL_ALGO must be the same on every rank" in text

@@ -165,6 +165,12 @@ def register_graphs() -> None:
 def set_memory_limit(index: int, bytes: int, /) -> None:
     """Lets the allocator of a card reserve no more than `bytes` bytes from now on."""
 
+def _set_sync_debug_mode(mode: int, /) -> None:
+    """Has calls that wait for a card allowed (0), warned of (1) or refused (2)."""
+
+def _get_sync_debug_mode() -> int:
+    """Returns the mode."""
+
 def _record_memory_history(
     enabled: str | None,
     context: str | None,

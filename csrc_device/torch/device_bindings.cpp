@@ -30,6 +30,7 @@
 #include "csrc_device/torch/operators/spoiled_tensors.hpp"
 #include "csrc_device/torch/process_sharing.hpp"
 #include "csrc_device/torch/streams.hpp"
+#include "csrc_device/torch/waiting_calls.hpp"
 
 namespace py = pybind11;
 
@@ -270,6 +271,14 @@ void end_kernel(int card, const py::str& name) {
   record_run({std::move(launch), kernel.begin, base::monotonic_ns()});
 }
 
+void bind_waiting_calls(py::module_& m) {
+  m.def("_set_sync_debug_mode", [](int mode) {
+    TORCH_CHECK(mode >= 0 && mode <= 2, "invalid value of debug_mode, expected 0, 1 or 2, got ", mode);
+    set_waiting_calls(static_cast<WaitingCalls>(mode));
+  });
+  m.def("_get_sync_debug_mode", [] { return static_cast<int>(waiting_calls()); });
+}
+
 void bind_kernels(py::module_& m) {
   m.def("begin_kernel", &begin_kernel);
   m.def("end_kernel", &end_kernel);
@@ -301,6 +310,7 @@ void init_device_bindings(py::module_& module) {
   vdev::bind_cpu_memory(module);
   vdev::bind_process_sharing(module);
   vdev::bind_streams(module);
+  vdev::bind_waiting_calls(module);
   vdev::bind_kernels(module);
   vdev::bind_random(module);
 }

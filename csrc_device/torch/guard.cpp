@@ -11,6 +11,7 @@
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/poisoned_cards.hpp"
 #include "csrc_device/torch/streams.hpp"
+#include "csrc_device/torch/waiting_calls.hpp"
 
 namespace vdev {
 
@@ -113,6 +114,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return card_used(card) && from_torch(stream)->queue()->capture() != nullptr;
   }
   void synchronizeStream(const c10::Stream& stream) const override {
+    before_waiting_call();
     with_torch_errors([&] { from_torch(stream)->synchronize(); });
   }
   void synchronizeDevice(const c10::DeviceIndex device) const override {

@@ -159,17 +159,8 @@ def _cuda_getCompiledVersion() -> int:
     return int(major) * 1000 + int(minor) * 10
 
 
-def _cuda_get_sync_debug_mode() -> int:
-    return 0
-
-
-def _cuda_set_sync_debug_mode(mode: int) -> None:
-    # The first call of an operator may wait for its stream, which it does not on a GPU.
-    if mode:
-        raise RuntimeError(
-            "torch.cuda.set_sync_debug_mode: the cards do not tell which calls wait. Leave the mode at "
-            "'default'."
-        )
+_cuda_get_sync_debug_mode = _C._get_sync_debug_mode
+_cuda_set_sync_debug_mode = _C._set_sync_debug_mode
 
 
 def install() -> None:

@@ -62,7 +62,9 @@ from .streams import (
     _sleep,
     current_stream,
     default_stream,
+    get_sync_debug_mode,
     set_stream,
+    set_sync_debug_mode,
     stream,
     synchronize,
 )
@@ -92,6 +94,7 @@ __all__ = [
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
+    "get_sync_debug_mode",
     "graph",
     "graph_pool_handle",
     "host_memory_stats",
@@ -126,6 +129,7 @@ __all__ = [
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
+    "set_sync_debug_mode",
     "stream",
     "synchronize",
 ]

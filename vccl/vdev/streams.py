@@ -103,6 +103,36 @@ def synchronize(device: DeviceLike = None) -> None:
     _C.synchronize(index_of(device))
 
 
+_SYNC_DEBUG_MODES = ("default", "warn", "error")
+
+
+def set_sync_debug_mode(debug_mode: int | str) -> None:
+    """Warns of calls that make the host wait for a card, or refuses them, on all threads from now on.
+
+    These are the calls that wait on a GPU as well: reading an element (``item()``), results whose shape
+    depends on elements (``nonzero()``, Boolean indices), copies to or from the host without
+    ``non_blocking``, and ``Stream.synchronize()``. As in torch.cuda, ``synchronize()`` and events do not
+    count. Nor do waits that a GPU does not have (docs/operators.md).
+
+    Args:
+        debug_mode: ``"default"`` or 0 allows these calls, ``"warn"`` or 1 gives a UserWarning, and
+            ``"error"`` or 2 raises a RuntimeError.
+
+    Raises:
+        RuntimeError: there is no such mode.
+    """
+    if isinstance(debug_mode, str):
+        if debug_mode not in _SYNC_DEBUG_MODES:
+            raise RuntimeError("invalid value of debug_mode, expected one of `default`, `warn`, `error`")
+        debug_mode = _SYNC_DEBUG_MODES.index(debug_mode)
+    _C._set_sync_debug_mode(debug_mode)
+
+
+def get_sync_debug_mode() -> int:
+    """Returns the mode of ``set_sync_debug_mode()`` as a number."""
+    return _C._get_sync_debug_mode()
+
+
 def _sleep(cycles: int) -> None:
     """Enqueues a task on the current stream that sleeps for ``cycles`` nanoseconds."""
     _C.sleep(int(cycles))

@@ -142,7 +142,10 @@ void CallSignature::add_slot(const c10::IValue& argument, const ArgumentSlot& sl
         add(*tensor, false);
         // Such an index takes as many elements as it has true ones.
         const auto type = tensor->defined() ? tensor->scalar_type() : at::kLong;
-        if (type == at::kBool || type == at::kByte) valid_ = false;
+        if (type == at::kBool || type == at::kByte) {
+          valid_ = false;
+          has_boolean_index_ = true;
+        }
       }
       return;
     case ArgumentKind::device:

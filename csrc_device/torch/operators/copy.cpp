@@ -20,6 +20,7 @@
 #include "csrc_device/torch/operators/launch.hpp"
 #include "csrc_device/torch/operators/spoiled_tensors.hpp"
 #include "csrc_device/torch/streams.hpp"
+#include "csrc_device/torch/waiting_calls.hpp"
 
 namespace vdev {
 namespace {
@@ -88,6 +89,7 @@ void copy_with_host(const at::Tensor& self, const at::Tensor& dst, bool non_bloc
   const at::Tensor& host = to_card ? self : dst;
   TORCH_CHECK(host.is_cpu(), device_name(), ": no copy from ", self.device(), " to ", dst.device(),
               "; go through the CPU");
+  if (!non_blocking) before_waiting_call();
   const When when = when_to_launch(card);
   CpuView view(card, CpuView::Memory::borrowed);
   const at::Tensor on_card = view.show(to_card ? dst : self);
@@ -179,6 +181,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
+  before_waiting_call();
   const int card = card_of_tensor(self);
   CpuView view(card);
   const at::Tensor shown = view.show(self);

@@ -26,6 +26,7 @@
 #include "csrc_device/torch/operators/operator_facts.hpp"
 #include "csrc_device/torch/operators/rehearsal.hpp"
 #include "csrc_device/torch/streams.hpp"
+#include "csrc_device/torch/waiting_calls.hpp"
 
 namespace vdev {
 namespace {
@@ -285,8 +286,10 @@ void run_on_card_memory(const c10::OperatorHandle& op, c10::DispatchKey key, Sta
   const c10::ArrayRef<IValue> arguments(stack.data() + (stack.size() - facts.arguments), facts.arguments);
   const int card = find_card(facts, arguments);
   const When when = when_to_launch(card);
+  if (facts.waits_everywhere) before_waiting_call();
   if (when == When::now || !facts.regular()) return run_now(op, facts, card, key, stack, nullptr);
   const CallSignature signature(op, facts, key, arguments);
+  if (signature.has_boolean_index()) before_waiting_call();
   if (!signature.valid()) return run_now(op, facts, card, key, stack, nullptr);
   KnownCallPtr known = find_known_call(signature);
   if (!known && when == When::later_if_at_all) known = rehearse(op, facts, key, arguments, signature);

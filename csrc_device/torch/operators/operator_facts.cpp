@@ -63,6 +63,13 @@ bool is_number(const c10::TypePtr& type) {
   }
 }
 
+// Returns whether torch says that results depend on elements. An index is looked at in each call: only one of
+// Booleans makes the result depend on elements.
+bool is_dynamic(const c10::OperatorHandle& op) {
+  const bool dynamic = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
+  return dynamic && op.operator_name().name != "aten::index";
+}
+
 // Returns why the results of equal calls may look different, or null if they do not. torch tags most
 // operators whose results depend on elements.
 const char* irregularity(const c10::OperatorHandle& op) {
@@ -84,10 +91,7 @@ const char* irregularity(const c10::OperatorHandle& op) {
   const bool known = name.name.rfind("aten::", 0) == 0 || name.name.rfind("vccl::", 0) == 0;
   if (!known) return "is of another library";
   if (reshaping.count(name.name) != 0 || op.hasTag(at::Tag::inplace_view)) return "reshapes an argument";
-  // An index is looked at in each call: only one of Booleans makes the result depend on elements.
-  const bool dynamic = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
-  if (untagged.count(name.name) != 0 || (dynamic && name.name != "aten::index"))
-    return "has results whose shape depends on elements";
+  if (untagged.count(name.name) != 0 || is_dynamic(op)) return "has results whose shape depends on elements";
   const auto& returns = op.schema().returns();
   const bool tensors = std::ranges::all_of(returns, [](const c10::Argument& result) {
     const auto kind = kind_of(result.type());
@@ -125,6 +129,7 @@ std::unique_ptr<OperatorFacts> read_schema(const c10::OperatorHandle& op) {
     facts->returned_argument.push_back(found);
   }
   facts->why_now = irregularity(op);
+  facts->waits_everywhere = is_dynamic(op);
   return facts;
 }
 

@@ -38,6 +38,7 @@ struct OperatorFacts {
   /// the reason why every call runs at once, as docs/operators.md writes it.
   const char* why_now = nullptr;
   bool regular() const { return why_now == nullptr; }
+  bool waits_everywhere = false;  // the host has to wait for the elements of arguments on a GPU, too
 
   /// How many calls have become tasks, and how many have run at once. Relaxed.
   mutable std::atomic<std::uint64_t> later{0}, now{0};

@@ -1,0 +1,28 @@
+#include "csrc_device/torch/waiting_calls.hpp"
+
+#include <c10/util/Exception.h>
+
+#include "csrc_device/runtime/environment.hpp"
+#include "csrc_device/runtime/queue.hpp"
+
+namespace vdev {
+
+std::atomic<WaitingCalls> waiting_calls_mode{WaitingCalls::allowed};
+
+void set_waiting_calls(WaitingCalls mode) noexcept {
+  // Threads take over the mode at some time, which is all that is promised.
+  waiting_calls_mode.store(mode, std::memory_order_relaxed);
+}
+
+WaitingCalls waiting_calls() noexcept {
+  return waiting_calls_mode.load(std::memory_order_relaxed);
+}
+
+void report_waiting_call() {
+  if (Queue::inside_task()) return;
+  TORCH_CHECK(waiting_calls() != WaitingCalls::refused, "called a synchronizing ", device_title(),
+              " operation");
+  TORCH_WARN("called a synchronizing ", device_title(), " operation");
+}
+
+}  // namespace vdev

@@ -83,7 +83,7 @@ std::unique_ptr<Communicator> make(Store& store, const std::string& hosts, int r
 Error error_with(const std::string& hosts, const std::string& key, const std::string& field,
                  const ClosedPort& port) {
   find_zmq_for_tests();
-  setenv("VCCL_LINK_TIMEOUT", "1", 1);
+  setenv("VCCL_LINK_TIMEOUT", "2", 1);
   RewritingStore store(key, field, port.endpoint());
   const Error error = same_error_of(static_cast<int>(hosts.size()), [&](int rank) {
     TestRegion region;
@@ -102,7 +102,7 @@ TEST(a_closed_port_of_a_link_is_told) {
     const ClosedPort port(firewall);
     const Error error = error_with("ab", "link/1", "endpoint", port);
     check_contains(error.what(),
-                   "rank 0 could not connect to rank 1 (" + port.endpoint() + ", host b) within 3 s (" + how);
+                   "rank 0 could not connect to rank 1 (" + port.endpoint() + ", host b) within 6 s (" + how);
   }
 }
 
@@ -112,7 +112,7 @@ TEST(a_closed_port_of_a_stream_is_told) {
     check_contains(error.what(),
                    "rank 0 (tcp://127.0.0.1, host a) has connected to rank 1 (tcp://127.0.0.1:");
     check_contains(error.what(), ", host b), but not to tcp://127.0.0.1:");
-    check_contains(error.what(), "within 3 s, where blocks from there have to come in");
+    check_contains(error.what(), "within 6 s, where blocks from there have to come in");
   }
 }
 
@@ -126,7 +126,7 @@ TEST(a_closed_port_of_the_ring_across_hosts_is_told) {
 
 TEST(a_closed_port_of_messages_is_told) {
   find_zmq_for_tests();
-  setenv("VCCL_LINK_TIMEOUT", "1", 1);
+  setenv("VCCL_LINK_TIMEOUT", "2", 1);
   const ClosedPort port(ClosedPort::Firewall::drops);
   RewritingStore store("messages/1", "endpoint", port.endpoint());
   std::atomic<bool> failed{false};
@@ -139,7 +139,7 @@ TEST(a_closed_port_of_messages_is_told) {
       const Error error = error_of([&] { receive(*c, 1, 7, {&byte, 1}).get(); });
       CHECK(error.code() == ErrorCode::peer_dead);
       check_contains(error.what(), "rank 0 could not connect to rank 1 (" + port.endpoint() +
-                                       ", host b) within 3 s (nobody answered; a firewall may be in the way");
+                                       ", host b) within 6 s (nobody answered; a firewall may be in the way");
       failed = true;
     }
     while (!failed) usleep(1000);

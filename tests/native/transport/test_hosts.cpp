@@ -87,6 +87,58 @@ TEST(a_killed_rank_on_another_host_is_reported) {
   }
 }
 
+/// Ranks on these hosts begin an operation while rank 1 is stopped. `body(rank, c)` runs it. Rank 1 goes on
+/// when `stopped()` returns.
+void with_rank_1_stopped(const std::string& hosts, const char* link_timeout, Store& store,
+                         const std::function<void(int, Communicator&)>& body,
+                         const std::function<void()>& stopped) {
+  const int size = static_cast<int>(hosts.size());
+  Processes processes(size, [&](int rank) {
+    setenv("VCCL_LINK_TIMEOUT", link_timeout, 1);
+    auto c =
+        Communicator::create(store, on_host(rank, size, hosts.substr(static_cast<std::size_t>(rank), 1)));
+    pass_committed(*c, 3);
+    store.set("ready/" + std::to_string(rank), "");
+    store.get("go", Deadline::in(kLong));
+    body(rank, *c);
+  });
+  for (int rank = 0; rank < size; ++rank) store.get("ready/" + std::to_string(rank), Deadline::in(kLong));
+  kill(processes.pid(1), SIGSTOP);
+  store.set("go", "");
+  stopped();
+  kill(processes.pid(1), SIGCONT);
+  processes.check_ends();
+}
+
+TEST(a_stopped_rank_on_another_host_is_lost) {
+  for (const std::string hosts : {"ab", "abc", "aabb", "abb"}) {
+    FileStore store;
+    const auto lost = [&](int rank, Communicator& c) {
+      const Error error = error_of([&] {
+        while (true) pass_committed(c, 3);
+      });
+      if (rank == 1) return;  // this one may also hear from the others that it is lost
+      CHECK(error.code() == ErrorCode::peer_dead);
+      check_contains(error.what(), "to rank 1 (tcp://");
+      check_contains(error.what(), ", host " + hosts.substr(1, 1) + ") ended");
+      store.set("failed/" + std::to_string(rank), "");
+    };
+    with_rank_1_stopped(hosts, "3", store, lost, [&] {
+      for (int rank = 0; rank < static_cast<int>(hosts.size()); ++rank) {
+        if (rank != 1) store.get("failed/" + std::to_string(rank), Deadline::in(kLong));
+      }
+    });
+  }
+}
+
+// As in a debugger: with the default of VCCL_LINK_TIMEOUT the rank would be lost.
+TEST(a_stopped_rank_is_waited_for_if_the_user_wants_it) {
+  FileStore store;
+  with_rank_1_stopped(
+      "ab", "3600", store, [](int, Communicator& c) { pass_committed(c, 3); },
+      [] { usleep(useconds_t{7} * 1000 * 1000); });
+}
+
 // Rank 0 waits for a rank that lives, but does not come: perhaps it waits for the dead one elsewhere.
 TEST(a_death_is_seen_while_another_rank_is_waited_for) {
   struct Case {

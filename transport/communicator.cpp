@@ -414,8 +414,9 @@ void GroupCommunicator::finish() {
 void GroupCommunicator::cut_short() noexcept {
   fail(ErrorCode::aborted,
        base::text("rank ", group_.rank, " gave up ", operation_.text(), " before its end"));
-  peers_->withdraw();
+  // The links come first: libzmq may read memory of other ranks of this host, which wait for the withdrawal.
   each_link(&RemoteLinks::close);
+  peers_->withdraw();
   operation_.end();
 }
 

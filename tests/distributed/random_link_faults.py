@@ -12,7 +12,8 @@ one of these happens:
 - "kill": a rank is killed. "stop": a rank is stopped until the others have ended. "down": the link of a host
   goes down for good. "remove": it is removed. "reset": the connections of a host are reset. Every other rank
   has to raise DistBackendError within VCCL_LINK_TIMEOUT and one second, with the number of a lost rank and,
-  unless it shares the host, the host's name. The stopped rank has to raise, too, once it goes on.
+  unless it shares the host, the host's name. The stopped rank has to raise, too, once it goes on. A rank on
+  its own host may need 5 s more, where the stopped one might still write to its memory.
 
 Then every rank destroys its group and ends, and leaves nothing behind: no descriptor, no mapping, no process.
 On a machine that is busy with other things, --slack multiplies the seconds.
@@ -48,6 +49,9 @@ from namespaces import Network, why_impossible
 from random_deaths import ended_children, footprint, with_ranks
 
 LINK_TIMEOUT = 5.0  # seconds, the default of VCCL_LINK_TIMEOUT
+# Seconds that a rank waits for one of its own host, which was stopped while it used the memory of both
+# (transport/host/mapped_peers.cpp).
+WITHDRAWAL = 5.0
 BEHIND = 1.0  # seconds that a rank may hear of it later than one that waits for the lost rank itself
 PATIENCE = 300.0  # seconds to come to the fault, or to end after it
 GROUP_TIMEOUT = 1800.0
@@ -421,7 +425,8 @@ def faults_of_error(case: Case, rank: int, raised: dict[str, Any], seconds: floa
     named = re.search(r"\(pid \d+\) died", text) or any(f", host {host})" in text for host in hosts)
     if case.layout[rank] not in hosts and not named:
         found.append(f"did not name any of the hosts {sorted(hosts)}")
-    if seconds > (LINK_TIMEOUT + BEHIND) * slack:
+    shares_host = case.kind == "stop" and rank != case.victim and case.layout[rank] == case.host
+    if seconds > (LINK_TIMEOUT + BEHIND + (WITHDRAWAL if shares_host else 0)) * slack:
         found.append(f"raised {seconds:.1f} s after the fault")
     return found
 

@@ -357,6 +357,7 @@ void GroupCommunicator::look_around() noexcept {
 
 std::optional<RankEnd> GroupCommunicator::end_of(int rank) const noexcept {
   auto end = group_.end_of(rank);
+  if (made_.inherited()) return end;
   if (!end && remote_) end = remote_->end_of_peer(rank);
   if (!end && across_ && across_->own_links()) end = across_->own_links()->end_of_peer(rank);
   return end;

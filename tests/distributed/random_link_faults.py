@@ -421,6 +421,8 @@ def faults_of_error(case: Case, rank: int, raised: dict[str, Any], seconds: floa
     if not any(re.search(rf"\brank {other}\b", text, re.IGNORECASE) for other in lost):
         found.append(f"did not name any of the ranks {lost}")
     hosts = {case.layout[other] for other in lost}
+    if case.kind == "reset":  # both ends notice at once, and the text of either may come first
+        hosts = set(case.layout)
     # The text of a rank that shares the host with the lost one has the number of a process instead.
     named = re.search(r"\(pid \d+\) died", text) or any(f", host {host})" in text for host in hosts)
     if case.layout[rank] not in hosts and not named:

@@ -160,8 +160,8 @@ bool MappedPeers::has_ended(int peer) const noexcept {
 
 void MappedPeers::withdraw() noexcept {
   // This is announced even if this rank showed no memory: the other ranks may have shown memory in an
-  // operation that this rank did not call.
-  arrive(kDone);
+  // operation that this rank did not call. A rank may have come to a later phase (kDeclined).
+  if (group_.own_line().phase.load(std::memory_order_relaxed) < number(kDone)) arrive(kDone);
   if (!shows_) return;
   const Deadline deadline = Deadline::in(kWithdrawal);
   for (int peer = 0; peer < count(); ++peer) {

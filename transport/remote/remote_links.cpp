@@ -165,13 +165,11 @@ std::optional<Error> RemoteLinks::end_of(const RemoteLink* link, const char* wha
   const RemoteLink* gone = link && (link->is(State::left) || link->end.over()) ? link : long_gone();
   if (!gone) return std::nullopt;
   const bool left = gone->is(State::left);
-  const std::string whom = !link          ? "a rank of its own host"
-                           : gone == link ? "it"
-                                          : base::text("rank ", link->rank);
+  const std::string whom = !link ? "" : gone == link ? "for it " : base::text("for rank ", link->rank, " ");
   const std::string us = left ? base::text("rank ", group_.rank) : "it";
   return Error(left ? ErrorCode::peer_left : ErrorCode::peer_dead,
-               base::text(gone->end_text(), " while ", us, " waited for ", whom, " ", what, " ",
-                          operation_.text(), left ? "" : kWhyGone));
+               base::text(gone->end_text(), " while ", us, " waited ", whom, what, " ", operation_.text(),
+                          left ? "" : kWhyGone));
 }
 
 void RemoteLinks::poll(Milliseconds time) {
@@ -276,10 +274,17 @@ void RemoteLinks::compare_begins(RemoteLink& link) {
   if (link.begins.empty() || link.begins.front().sequence > current) return;
   const auto [number, theirs, algorithm] = link.begins.front();
   link.begins.pop_front();
-  // Operations that went over other links are left out.
-  if (number != current || number <= link.compared) {
-    throw breach(base::text("the beginning of operation ", number, " in operation ", current,
-                            ", after that of ", link.compared));
+  if (number <= link.compared) throw breach(base::text("the beginning of operation ", number, " twice"));
+  // Operations that both ranks announced on other links are left out. This rank has done operation `number`
+  // without the link, so it was another call or another algorithm.
+  if (number != current) {
+    throw Error(
+        ErrorCode::mismatch,
+        base::text("rank ", link.rank, " called ", group_.describe_signature(theirs), " as operation ",
+                   number, " of group ", group_.name, ", but rank ", group_.rank,
+                   " called something else or chose another algorithm, and is in ", operation_.text(),
+                   " by now. Every rank must call the same collectives in the same order with the same "
+                   "arguments, and VCCL_ALGO must be the same on every rank."));
   }
   link.compared = number;
   // The lower rank is named first, so that the text is the same whichever of the two finds the difference.
@@ -301,10 +306,11 @@ void RemoteLinks::receive(bool in_operation) noexcept {
     std::lock_guard lock(mutex_);
     poll_locked(Milliseconds(0));
     wrong = receive_all();
-    const RemoteLink* gone = in_operation ? nullptr : long_gone();
-    end = gone ? Error(ErrorCode::peer_dead,
-                       base::text(gone->end_text(), " after ", operation_.text(), kWhyGone))
-               : end_of(nullptr, "in");
+    if (in_operation) {
+      end = end_of(nullptr, "in");
+    } else if (const RemoteLink* gone = long_gone()) {
+      end = Error(ErrorCode::peer_dead, base::text(gone->end_text(), " after ", operation_.text(), kWhyGone));
+    }
   }
   try {
     tell_releases();
@@ -320,9 +326,12 @@ void RemoteLinks::receive(bool in_operation) noexcept {
 }
 
 std::optional<RankEnd> RemoteLinks::end_of_peer(int rank) noexcept {
-  std::lock_guard lock(mutex_);
   for (const RemoteLink* link : {left_.get(), right_.get()}) {
     if (!link || link->rank != rank) continue;
+    // A thread that waits holds the mutex for long. It looks itself, and fails the group if the peer has
+    // gone.
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) return std::nullopt;
     const pid_t pid = group_.elsewhere.at(rank).pid();
     if (link->is(State::left)) return RankEnd{RankEnd::How::left, pid, false};
     if (link->is(State::open) && link->end.over()) return RankEnd{RankEnd::How::lost, pid};

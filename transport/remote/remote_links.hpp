@@ -43,10 +43,11 @@ class RemoteLinks {
   /// Receives what has arrived and sends a failure on. Never throws: a message that breaks the protocol fails
   /// the group.
   void pump() noexcept { receive(true); }
-  /// Does the same between two operations. The caller has borrowed the current operation.
+  /// Does the same between two operations, and fails the group if a neighbour has died. The caller has
+  /// borrowed the current operation.
   void look_around() noexcept { receive(false); }
-  /// Returns how the neighbour `rank` has ended, and nothing while it lives or if it is no neighbour. May be
-  /// called from any thread.
+  /// Returns how the neighbour `rank` has ended. Returns nothing while it lives, if it is no neighbour, or
+  /// while an operation waits, which then fails. Never waits. May be called from any thread.
   std::optional<RankEnd> end_of_peer(int rank) noexcept;
   /// Sends the group's failure to the neighbours, unless another thread uses the links at this moment. That
   /// thread is then woken, and sends the failure.

@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 #include "transport/communicator.hpp"
 #include "transport/host/machine.hpp"
+#include "transport/messages.hpp"
 #include "transport/support/descriptors.hpp"
 
 namespace vccl {
@@ -31,6 +32,10 @@ constexpr std::int64_t kLargestMessage = Communicator::kBlockBytes + 64 * 1024;
 // How many messages a pull keeps of each connection. A rank has no more blocks under way, and a stranger
 // shall not make memory grow.
 constexpr int kReceiveBound = Communicator::kSlots + 1;
+// The same for messages. The protocol bounds what a peer sends ahead (kMostUnreceived offers, and for each at
+// most one answer and some that give room), and this bound must never be reached: libzmq would then read
+// nothing more from the connection, hear no heartbeat, and take a peer for lost that only waits.
+constexpr int kMessagesBound = 4 * static_cast<int>(kMostUnreceived);
 
 // libzmq is not built with the thread sanitizer, so the sanitizer does not see how its threads order their
 // use of frames. These calls tell the sanitizer.
@@ -94,6 +99,7 @@ ZmqSocket::ZmqSocket(Kind kind, Milliseconds silence)
     // Without this, a router drops a message whose route leads nowhere, and reports no error.
     if (kind == Kind::router) set(kRouterMandatory, 1);
     if (kind == Kind::pull) set(kReceiveMark, kReceiveBound);
+    if (kind == Kind::router || kind == Kind::dealer) set(kReceiveMark, kMessagesBound);
     // A dealer's owner watches its monitor from the beginning.
     if (kind == Kind::dealer) monitor_ = make_monitor(kConnectionEvents);
   } catch (...) {
@@ -293,6 +299,7 @@ bool ZmqSocket::hung_up() {
 bool ZmqSocket::read_event(int event, int value) {
   if (event == kEventConnected) {
     connected_ = true;
+    refused_ = false;
     tune_connection(value, kPatience * period_);
     return false;
   }

@@ -110,13 +110,8 @@ class ZmqSocket {
   void close(Milliseconds linger) noexcept;
   bool closed() const { return socket_ == nullptr; }
   const std::shared_ptr<Borrowed>& borrowed() const { return borrowed_; }
-  /// Returns what becomes readable when there is something to receive or report.
-  ZmqPollItem data_item() const { return {socket_, 0, zmq_constant::kPollIn, 0}; }
-  ZmqPollItem monitor_item() const {
-    return {monitor_, listener_ ? listener_->ends.get() : 0, zmq_constant::kPollIn, 0};
-  }
-  /// Return the same for poll() and epoll: the descriptor is readable until receive(), or hung_up(), has
-  /// found nothing more.
+  /// Return what becomes readable when there is something to receive, or to report. The descriptor is
+  /// readable until receive(), or hung_up(), has found nothing more.
   int data_descriptor() const { return descriptor(socket_); }
   int monitor_descriptor() const { return listener_ ? listener_->ends.get() : descriptor(monitor_); }
 

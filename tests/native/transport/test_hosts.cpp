@@ -139,6 +139,40 @@ TEST(a_stopped_rank_is_waited_for_if_the_user_wants_it) {
       [] { usleep(useconds_t{7} * 1000 * 1000); });
 }
 
+// The hosts call differently, and the calls go over different links. Rank 1 has no link on the ring of all
+// ranks, so it may be in its next call when it hears of the other host's.
+TEST(hosts_that_call_differently_are_told_so_on_whatever_links) {
+  for (const std::string hosts : {"aaabbb", "aaab", "abbb"}) {
+    const int size = static_cast<int>(hosts.size());
+    FileStore store;
+    run_processes(size, [&](int rank) {
+      const char host = hosts[static_cast<std::size_t>(rank)];
+      auto c = Communicator::create(store, on_host(rank, size, std::string(1, host)));
+      const auto meet = [&](const std::string& where) {
+        store.set(where + std::to_string(rank), "");
+        for (int other = 0; other < size; ++other)
+          store.get(where + std::to_string(other), Deadline::in(kLong));
+      };
+      meet("made/");
+      const Error error = error_of([&] {
+        while (true) {
+          const Announcement announcement{
+              .signature = {.collective = static_cast<std::uint8_t>(host == 'a' ? 1 : 2)},
+              .across = host == 'b'};
+          Operation operation(*c, announcement, Deadline::in(kLong));
+          operation.finish();
+        }
+      });
+      CHECK(error.code() == ErrorCode::mismatch);
+      check_contains(error.what(), "Every rank must call the same collectives in the same order");
+      // Nobody leaves before all have their errors.
+      store.set("told/" + std::to_string(rank), "");
+      for (int other = 0; other < size; ++other)
+        store.get("told/" + std::to_string(other), Deadline::in(kLong));
+    });
+  }
+}
+
 // Rank 0 waits for a rank that lives, but does not come: perhaps it waits for the dead one elsewhere.
 TEST(a_death_is_seen_while_another_rank_is_waited_for) {
   struct Case {

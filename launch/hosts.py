@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from types import FrameType
 
 from . import addresses
-from .namespaces import Namespace, end_processes_around
+from .namespaces import Namespace, end_processes_around, is_namespace_of
 from .network import (
     INTERFACE,
     INTERFACE_VARIABLES,
@@ -91,6 +91,8 @@ def host_of(args: argparse.Namespace) -> Iterator[None]:
     signal_at_death_of_parent(signal.SIGTERM)
     if os.getppid() != args.parent:
         raise SystemExit("vrun: the process that has started this host's agent has ended")
+    if args.netns and is_namespace_of(args.parent):  # at the end, all its processes are killed
+        raise SystemExit("vrun: the agent of a host with --netns needs a network of its own")
     os.environ["VCCL_HOSTID"] = f"host{args.host}"
     args.nnodes = str(args.hosts)
     args.rdzv_backend = "c10d"

@@ -82,6 +82,11 @@ class Namespace:
         os.close(self._descriptor)
 
 
+def is_namespace_of(pid: int) -> bool:
+    """Returns whether the calling thread is in the same namespace as a process."""
+    return os.stat(_OWN).st_ino == os.stat(f"/proc/{pid}/ns/net").st_ino
+
+
 def end_processes_around() -> None:
     """Kills all other processes in the namespace of the calling one."""
     _end_processes(os.stat(_OWN).st_ino)

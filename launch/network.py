@@ -101,6 +101,7 @@ class Network:
             f"{address} {name}\n::ffff:{address} {name}\n" for address, name in addresses.items()
         )
         unshare = [_program("unshare", "util-linux"), "--mount", "--uts", "--"]
+        _program("hostname", "hostname")  # for _AS_HOST
         return [*unshare, "/bin/sh", "-c", _AS_HOST, "sh", names, f"host{number}", *command]
 
     def __enter__(self) -> "Network":

@@ -168,7 +168,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         if getattr(args, name) != parser.get_default(name) or f"PET_{name.upper()}" in os.environ
     ]
     if args.hosts > 1 and (chosen or args.standalone):
-        option = "--" + (chosen or ["standalone"])[0].replace("_", "-")
+        name = (chosen or ["standalone"])[0]
+        variable = f"PET_{name.upper()}"
+        option = variable if variable in os.environ else "--" + name.replace("_", "-")
         parser.error(f"{option} does not go with --hosts, which makes a rendezvous of its own")
     links.check(parser, args)
     args.own_rendezvous = not chosen  # a standalone one, or that of pretended hosts

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 CLONE_NEWNET = 0x40000000
+PREFIX = "vccl-test-"
 
 
 def ip(*arguments: object) -> None:
@@ -30,14 +31,23 @@ def why_impossible() -> str | None:
     return None
 
 
+def remove_leftovers() -> None:
+    """Removes the namespaces of makers that were killed."""
+    for space in Path("/run/netns").glob(f"{PREFIX}*"):
+        maker = space.name.removeprefix(PREFIX).partition("-")[0]
+        if not Path("/proc", maker).exists():
+            ip("netns", "delete", space.name)
+
+
 class Network:
     """One namespace a host, named by one letter each. All are removed by close()."""
 
     def __init__(self, hosts: str) -> None:
         self.hosts = hosts
-        self._name = f"vccl-test-{os.getpid()}"
+        self._name = f"{PREFIX}{os.getpid()}"
         self._owner = os.getpid()
         self._made: list[str] = []
+        remove_leftovers()
         try:
             self._make("hub")
             ip("-n", self.name("hub"), "link", "add", "bridge", "type", "bridge")

@@ -28,7 +28,7 @@ def job_with_free_port() -> int:
     """Returns the number of a job whose port, as the templates compute it, is free."""
     for job in range(1000, 20000):
         with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", 20000 + job))
+            probe.bind(("127.0.0.1", 10000 + job))
             return job
     raise AssertionError("no port is free")
 

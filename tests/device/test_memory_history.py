@@ -142,16 +142,16 @@ def test_running_out_of_memory_is_observed(history):
     assert seen == [(CARD, 2**40, total, free)]
 
 
-def test_a_block_that_another_stream_uses_awaits_its_end(history):
+def test_a_block_that_another_stream_uses_awaits_its_end(history, gate):
     x = allocate_here(1000)
     side = torch.vdev.Stream(CARD)
-    with torch.vdev.stream(side):
-        torch.vdev._sleep(10**8)
+    gate.close(side)
     x.record_stream(side)
     address = x.data_ptr()
     del x
     blocks = [b for s in of_card(history._snapshot()) for b in s["blocks"] if b["address"] == address]
     assert [b["state"] for b in blocks] == ["active_pending_free"]
+    gate.open()
     side.synchronize()
     blocks = [b for s in of_card(history._snapshot()) for b in s["blocks"] if b["address"] == address]
     assert all(b["state"] == "inactive" for b in blocks)

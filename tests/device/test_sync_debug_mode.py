@@ -24,22 +24,24 @@ WAITING = {
     "masked_select": lambda x: x.masked_select(x > 0),
     "unique": lambda x: x.unique(),
     "boolean_index": lambda x: x[x > 0],
+    "values_at_a_mask": lambda x: x.index_put_((x > 0,), x.clone()),
     "to_the_host": lambda x: x.cpu(),
     "from_the_host": lambda x: x.copy_(torch.ones(4)),
     "stream": lambda x: torch.vdev.current_stream().synchronize(),
 }
 NOT_WAITING = {
-    "arithmetic": lambda x: x + 1,
-    "slice": lambda x: x[1:],
-    "index_by_numbers": lambda x: x.index_select(0, INDEX),
-    "pinned": lambda x: x.copy_(PINNED, non_blocking=True),
-    "to_pinned": lambda x: PINNED.copy_(x, non_blocking=True),
-    "between_tensors": lambda x: x.clone(),
-    "event": lambda x: torch.vdev.current_stream().record_event().synchronize(),
-    "synchronize": lambda x: torch.vdev.synchronize(),
+    "arithmetic": lambda x, pinned: x + 1,
+    "slice": lambda x, pinned: x[1:],
+    "index_by_numbers": lambda x, pinned: x[x.argsort()],
+    "one_value_at_a_mask": lambda x, pinned: x.index_put_((x > 0,), x[0]),
+    "known_size": lambda x, pinned: x.repeat_interleave(x.long(), output_size=4),
+    "nothing_to_the_host": lambda x, pinned: x[:0].cpu(),
+    "pinned": lambda x, pinned: x.copy_(pinned, non_blocking=True),
+    "to_pinned": lambda x, pinned: pinned.copy_(x, non_blocking=True),
+    "between_tensors": lambda x, pinned: x.clone(),
+    "event": lambda x, pinned: torch.vdev.current_stream().record_event().synchronize(),
+    "synchronize": lambda x, pinned: torch.vdev.synchronize(),
 }
-PINNED = torch.ones(4).pin_memory()
-INDEX = torch.tensor([0, 1], device="vdev")
 
 
 @pytest.mark.parametrize("name", WAITING)
@@ -59,10 +61,10 @@ def test_calls_that_wait(name):
 
 @pytest.mark.parametrize("name", NOT_WAITING)
 def test_calls_that_do_not_wait(name):
-    x, call = on_card(4), NOT_WAITING[name]
+    x, pinned, call = on_card(4), torch.ones(4).pin_memory(), NOT_WAITING[name]
     torch.vdev.set_sync_debug_mode("error")
-    call(x)
-    call(x)
+    call(x, pinned)
+    call(x, pinned)
     assert torch.vdev.get_sync_debug_mode() == 2
 
 

@@ -142,10 +142,7 @@ void CallSignature::add_slot(const c10::IValue& argument, const ArgumentSlot& sl
         add(*tensor, false);
         // Such an index takes as many elements as it has true ones.
         const auto type = tensor->defined() ? tensor->scalar_type() : at::kLong;
-        if (type == at::kBool || type == at::kByte) {
-          valid_ = false;
-          has_boolean_index_ = true;
-        }
+        if (type == at::kBool || type == at::kByte) valid_ = false;
       }
       return;
     case ArgumentKind::device:

@@ -71,8 +71,6 @@ class CallSignature {
   /// Returns false if results of equal calls may differ, or if an argument is neither a plain strided tensor
   /// nor a plain value.
   bool valid() const { return valid_; }
-  /// Returns whether an argument makes the shape of a result depend on elements: a Boolean index.
-  bool has_boolean_index() const { return has_boolean_index_; }
   bool operator==(const CallSignature& other) const { return words_ == other.words_; }
   std::size_t hash() const { return hash_; }
   /// Returns whether equal signatures mean that all arguments overlap in the same way.
@@ -88,7 +86,7 @@ class CallSignature {
   c10::SmallVector<std::int64_t, 64> words_;
   c10::SmallVector<const c10::StorageImpl*, 8> storages_;  // of the first tensors
   std::size_t hash_ = 0;
-  bool valid_ = true, has_boolean_index_ = false;
+  bool valid_ = true;
   bool knows_overlaps_ = true;
 };
 

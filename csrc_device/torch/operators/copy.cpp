@@ -89,7 +89,7 @@ void copy_with_host(const at::Tensor& self, const at::Tensor& dst, bool non_bloc
   const at::Tensor& host = to_card ? self : dst;
   TORCH_CHECK(host.is_cpu(), device_name(), ": no copy from ", self.device(), " to ", dst.device(),
               "; go through the CPU");
-  if (!non_blocking) before_waiting_call();
+  if (!non_blocking && host.numel() != 0) before_waiting_call();
   const When when = when_to_launch(card);
   CpuView view(card, CpuView::Memory::borrowed);
   const at::Tensor on_card = view.show(to_card ? dst : self);

@@ -22,6 +22,7 @@
 #include "csrc_device/torch/operators/call_signature.hpp"
 #include "csrc_device/torch/operators/cpu_view.hpp"
 #include "csrc_device/torch/operators/deferred_call.hpp"
+#include "csrc_device/torch/operators/element_waits.hpp"
 #include "csrc_device/torch/operators/launch.hpp"
 #include "csrc_device/torch/operators/operator_facts.hpp"
 #include "csrc_device/torch/operators/rehearsal.hpp"
@@ -286,10 +287,10 @@ void run_on_card_memory(const c10::OperatorHandle& op, c10::DispatchKey key, Sta
   const c10::ArrayRef<IValue> arguments(stack.data() + (stack.size() - facts.arguments), facts.arguments);
   const int card = find_card(facts, arguments);
   const When when = when_to_launch(card);
-  if (facts.waits_everywhere) before_waiting_call();
+  if (reports_waiting_calls() && waits_for_elements(facts, arguments)) [[unlikely]]
+    report_waiting_call();
   if (when == When::now || !facts.regular()) return run_now(op, facts, card, key, stack, nullptr);
   const CallSignature signature(op, facts, key, arguments);
-  if (signature.has_boolean_index()) before_waiting_call();
   if (!signature.valid()) return run_now(op, facts, card, key, stack, nullptr);
   KnownCallPtr known = find_known_call(signature);
   if (!known && when == When::later_if_at_all) known = rehearse(op, facts, key, arguments, signature);

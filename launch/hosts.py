@@ -16,7 +16,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from types import FrameType
 
 from . import addresses
-from .namespaces import Namespace, end_processes_around, is_namespace_of
+from .namespaces import (
+    Namespace,
+    end_processes_after_this_one,
+    end_processes_around,
+    is_namespace_of,
+)
 from .network import (
     INTERFACE,
     INTERFACE_VARIABLES,
@@ -106,6 +111,7 @@ def host_of(args: argparse.Namespace) -> Iterator[None]:
         return
     args.local_addr = address_of_host(args.host)
     os.environ.update(dict.fromkeys(INTERFACE_VARIABLES, INTERFACE))
+    end_processes_after_this_one()
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ interfaces. The kernel removes one without a name when no process and no descrip
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import time
@@ -90,6 +91,30 @@ def is_namespace_of(pid: int) -> bool:
 def end_processes_around() -> None:
     """Kills all other processes in the namespace of the calling one."""
     _end_processes(os.stat(_OWN).st_ino)
+
+
+def end_processes_after_this_one() -> None:
+    """Lets another process kill those of this namespace once the calling one has ended, in whatever way.
+
+    A process that is killed, or crashes, kills nobody. Call ``end_processes_around`` at an orderly end, which
+    also ends that other process.
+    """
+    caller = os.getpid()
+    if os.fork() != 0:
+        return
+    try:
+        os.setsid()
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        end = os.pidfd_open(caller)
+        # Nobody who waits for the end of what the caller prints has to wait for this process.
+        os.closerange(0, end)
+        os.closerange(end + 1, os.sysconf("SC_OPEN_MAX"))
+        if os.getppid() == caller:
+            select.select([end], [], [])
+        end_processes_around()
+    finally:
+        os._exit(0)
 
 
 def _end_processes(inode: int) -> None:

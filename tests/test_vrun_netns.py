@@ -170,6 +170,29 @@ def test_nothing_is_left(netns, script, tmp_path, text, number, status):
         check_no_folder_is_left(tmp_path)
 
 
+AGENT = """
+import subprocess, time
+from vccl.launch.namespaces import end_processes_after_this_one
+end_processes_after_this_one()
+child = subprocess.Popen(["sleep", "3600"], start_new_session=True, stdout=subprocess.DEVNULL)
+print(child.pid, flush=True)
+time.sleep(3600)
+"""
+
+
+@needs_namespaces
+def test_nothing_is_left_of_an_agent_that_is_killed():
+    namespace = Namespace()
+    with namespace.entered():
+        agent = subprocess.Popen([sys.executable, "-c", AGENT], stdout=subprocess.PIPE, text=True)
+    namespace.close()
+    assert agent.stdout is not None
+    child = int(agent.stdout.readline())
+    agent.kill()
+    agent.communicate(timeout=300)
+    wait_until(lambda: gone(child))
+
+
 @needs_namespaces
 def test_nothing_is_left_of_a_failed_start(netns, script, tmp_path):
     child = netns("--preload", "no_such_module", script(), env={"TMPDIR": str(tmp_path)})

@@ -160,6 +160,9 @@ def test_wait_with_a_timeout(ranks, device):
 def aborts(rank, size, device):
     x = torch.ones(10, device=device)
     dist.all_reduce(x)
+    # A rank whose connection for messages is still being made hears that it was refused.
+    for tag in (10, 11):
+        dist.send(x, 1 - rank, tag=tag) if rank == tag - 10 else dist.recv(x, 1 - rank, tag=tag)
     sync(device)
     works = [dist.irecv(x.clone(), 1 - rank, tag=1), dist.irecv(x.clone(), tag=2)]
     if rank == 0:

@@ -234,6 +234,18 @@ void check_call(const Communicator& communicator, const Call& call) {
   if (buffers.input > 0 && buffers.output > 0) check_overlap(communicator, call, buffers);
 }
 
+void check_announced(Communicator& communicator, const Call& call, int rank, std::size_t input,
+                     std::size_t output) {
+  if (call.collective == Collective::all_to_all && !call.input_counts.empty()) return;
+  const Buffers wanted = buffers_of(call, rank, communicator.size());
+  const std::size_t element = size_of(call.dtype);
+  if (input == wanted.input * element && output == wanted.output * element) return;
+  communicator.fail(ErrorCode::protocol, base::text("rank ", rank, " of ", communicator.name(),
+                                                    " announced buffers of other lengths than ",
+                                                    describe(signature_of(call)), " has"));
+  communicator.check();
+}
+
 std::span<std::byte> window_of(const Call& call, int rank, int size) {
   const Buffers buffers = buffers_of(call, rank, size);
   switch (call.collective) {

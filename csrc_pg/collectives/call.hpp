@@ -58,6 +58,11 @@ struct Buffers {
 /// Returns the lengths of the buffers of `rank`. The call must be valid.
 Buffers buffers_of(const Call& call, int rank, int size);
 
+/// Fails the communicator and throws Error(protocol) if `rank` has announced buffers of other lengths, in
+/// bytes, than the call has. Those of an all_to_all with splits are checked where the splits are known.
+void check_announced(Communicator& communicator, const Call& call, int rank, std::size_t input,
+                     std::size_t output);
+
 /// Returns the memory that a rank's neighbours read: the output where results go round the ring, else the
 /// input.
 std::span<std::byte> window_of(const Call& call, int rank, int size);

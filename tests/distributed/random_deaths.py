@@ -18,11 +18,11 @@ way. What is required:
 On a machine that is busy with other things, --slack multiplies the seconds.
 """
 
-import argparse
 import collections
 import contextlib
 import ctypes
 import faulthandler
+import itertools
 import json
 import os
 import random
@@ -41,6 +41,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import random_cases
 import torch
 import torch.distributed as dist
 
@@ -524,81 +525,23 @@ def faults_of_error(case: Case, raised: dict[str, Any], death: float, slack: flo
     return found
 
 
-class Driver:
-    """Runs cases, one at a time. Made before this process has threads: it forks its server."""
+def main() -> int:
+    args = random_cases.arguments(__doc__, count=500)
+    server = random_cases.Server(serve)
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    runs = itertools.count(1)
 
-    def __init__(self) -> None:
-        theirs, self._commands = os.pipe()
-        self._answers, ours = os.pipe()
-        self._server = os.fork()
-        if self._server == 0:
-            os.close(self._commands)
-            os.close(self._answers)
-            rank = serve(theirs, ours)
-            sys.exit(rank.run() if rank else 0)
-        os.close(theirs)
-        os.close(ours)
-        self._lines = open(self._answers)  # noqa: SIM115
-        self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        self._runs = 0
-
-    def run(self, case: Case, slack: float = 1.0) -> tuple[Outcome, Verdict]:
-        self._runs += 1
-        order = {
-            "case": asdict(case),
-            "port": self._store.port,
-            "prefix": f"run {self._runs}",
-            "slack": slack,
-        }
-        os.write(self._commands, json.dumps(order).encode() + b"\n")
-        answer = json.loads(self._lines.readline(), object_hook=with_ranks)
-        outcome = Outcome(**answer)
+    def run(case: Case, slack: float) -> tuple[Outcome, Verdict]:
+        order = {"case": asdict(case), "port": store.port, "prefix": f"run {next(runs)}", "slack": slack}
+        outcome = Outcome(**server.ask(order))
         return outcome, judge(case, outcome, slack)
 
-    def close(self) -> None:
-        os.close(self._commands)
-        self._lines.close()
-        os.waitpid(self._server, 0)
+    def measured(case: Case) -> str | None:
+        return f"on {len(set(case.hosts))} host(s)" if case.timeout == TIMEOUT else None
 
-
-def with_ranks(table: dict[str, Any]) -> dict[Any, Any]:
-    """JSON's keys are texts; ranks are numbers."""
-    return {int(key) if key.isdigit() else key: value for key, value in table.items()}
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--count", type=int, default=500, help="of cases (default: 500)")
-    parser.add_argument("--seed", type=int, default=0, help="number of the first case (default: 0)")
-    parser.add_argument("--cases", help="these numbers only, separated by commas")
-    parser.add_argument("--show", action="store_true", help="what the ranks told and printed")
-    parser.add_argument("--slack", type=float, default=1.0, help="factor of the bounds, for a busy machine")
-    args = parser.parse_args()
-    numbers = range(args.seed, args.seed + args.count)
-    if args.cases:
-        numbers = [int(number) for number in args.cases.split(",")]
-    driver = Driver()
-    tally: collections.Counter = collections.Counter()
-    worst: dict[int, float] = {}
-    begin = time.monotonic()
-    for number in numbers:
-        case = make_case(number)
-        outcome, verdict = driver.run(case, args.slack)
-        result = "failed" if verdict.faults else "excused" if verdict.excused else "passed"
-        tally[result] += 1
-        hosts = len(set(case.hosts))
-        if result == "passed" and case.timeout == TIMEOUT:
-            worst[hosts] = max(worst.get(hosts, 0.0), verdict.latency)
-        if verdict.faults or args.show:
-            print(f"case {number} {result}: {case}", *verdict.faults, sep="\n    ", flush=True)
-        if args.show:
-            print(*outcome.events, outcome.printed, sep="\n", flush=True)
-    driver.close()
-    figures = ", ".join(f"{seconds:.2f} s on {hosts} host(s)" for hosts, seconds in sorted(worst.items()))
-    print(f"{dict(tally)} in {time.monotonic() - begin:.0f} s; slowest to notice: {figures}")
-    return 1 if tally["failed"] else 0
+    status = random_cases.run_all(args, make_case, run, measured)
+    server.close()
+    return status
 
 
 if __name__ == "__main__":

@@ -19,8 +19,6 @@ Then every rank destroys its group and ends, and leaves nothing behind: no descr
 On a machine that is busy with other things, --slack multiplies the seconds.
 """
 
-import argparse
-import collections
 import contextlib
 import ctypes
 import json
@@ -42,11 +40,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import random_cases
 import random_deaths
 import torch
 import torch.distributed as dist
 from namespaces import Network, why_impossible
-from random_deaths import ended_children, footprint, with_ranks
+from random_deaths import ended_children, footprint
 
 LINK_TIMEOUT = 5.0  # seconds, the default of VCCL_LINK_TIMEOUT
 # Seconds that a rank waits for one of its own host, which was stopped while it used the memory of both
@@ -433,67 +432,21 @@ def faults_of_error(case: Case, rank: int, raised: dict[str, Any], seconds: floa
     return found
 
 
-class Driver:
-    """Runs cases, one at a time. Made before this process has threads: it forks its server."""
-
-    def __init__(self) -> None:
-        theirs, self._commands = os.pipe()
-        self._answers, ours = os.pipe()
-        self._server = os.fork()
-        if self._server == 0:
-            os.close(self._commands)
-            os.close(self._answers)
-            rank = serve(theirs, ours)
-            sys.exit(rank.run() if rank else 0)
-        os.close(theirs)
-        os.close(ours)
-        self._lines = open(self._answers)  # noqa: SIM115
-
-    def run(self, case: Case, slack: float = 1.0) -> tuple[Outcome, Verdict]:
-        os.write(self._commands, json.dumps(asdict(case)).encode() + b"\n")
-        outcome = Outcome(**json.loads(self._lines.readline(), object_hook=with_ranks))
-        return outcome, judge(case, outcome, slack)
-
-    def close(self) -> None:
-        os.close(self._commands)
-        self._lines.close()
-        os.waitpid(self._server, 0)
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--count", type=int, default=200, help="of cases (default: 200)")
-    parser.add_argument("--seed", type=int, default=0, help="number of the first case (default: 0)")
-    parser.add_argument("--cases", help="these numbers only, separated by commas")
-    parser.add_argument("--show", action="store_true", help="what the ranks told and printed")
-    parser.add_argument("--slack", type=float, default=1.0, help="factor of the bounds, for a busy machine")
-    args = parser.parse_args()
+    args = random_cases.arguments(__doc__, count=200)
     if why := why_impossible():
         sys.exit(why)
-    numbers = range(args.seed, args.seed + args.count)
-    if args.cases:
-        numbers = [int(number) for number in args.cases.split(",")]
-    driver = Driver()
-    tally: collections.Counter = collections.Counter()
-    worst: dict[str, float] = {}
-    begin = time.monotonic()
-    for number in numbers:
-        case = make_case(number)
-        outcome, verdict = driver.run(case, args.slack)
-        result = "failed" if verdict.faults else "excused" if verdict.excused else "passed"
-        tally[result] += 1
-        if result == "passed" and case.kind in FATAL:
-            worst[case.kind] = max(worst.get(case.kind, 0.0), verdict.latency)
-        if verdict.faults or args.show:
-            print(f"case {number} {result}: {case}", *verdict.faults, sep="\n    ", flush=True)
-        if args.show:
-            print(*outcome.events, outcome.printed, sep="\n", flush=True)
-    driver.close()
-    figures = ", ".join(f"{kind} {seconds:.2f} s" for kind, seconds in sorted(worst.items()))
-    print(f"{dict(tally)} in {time.monotonic() - begin:.0f} s; slowest to notice: {figures}")
-    return 1 if tally["failed"] else 0
+    server = random_cases.Server(serve)
+
+    def run(case: Case, slack: float) -> tuple[Outcome, Verdict]:
+        outcome = Outcome(**server.ask(asdict(case)))
+        return outcome, judge(case, outcome, slack)
+
+    status = random_cases.run_all(
+        args, make_case, run, lambda case: case.kind if case.kind in FATAL else None
+    )
+    server.close()
+    return status
 
 
 if __name__ == "__main__":

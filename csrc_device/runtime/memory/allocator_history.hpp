@@ -29,11 +29,12 @@ struct AllocatorEvent {
   Action action;
   std::uintptr_t address;
   std::size_t size;
-  std::int64_t stream;
-  std::uint64_t pool;  // PoolNumber
-  std::int64_t time;   // microseconds since 1970
-  CallSite site;
-  std::shared_ptr<const std::string> label;  // may be null
+  CallSite site;  // may be null
+  std::int64_t stream = 0;
+  std::uint64_t pool = 0;  // PoolNumber
+  // AllocatorHistory::add() sets the next two.
+  std::int64_t time = 0;                               // microseconds since 1970
+  std::shared_ptr<const std::string> label = nullptr;  // may be null
 };
 
 /// Says what is recorded, for all cards of the process.

@@ -12,11 +12,9 @@ void CachingAllocator::Impl::note(AllocatorEvent::Action action, const Block& bl
   history.add({.action = action,
                .address = reinterpret_cast<std::uintptr_t>(arena.base() + block.offset),
                .size = block.size,
-               .stream = block.pool->stream(),
-               .pool = block.pool->number,
-               .time = 0,
                .site = site,
-               .label = nullptr},
+               .stream = block.pool->stream(),
+               .pool = block.pool->number},
               gone);
 }
 
@@ -69,11 +67,7 @@ AllocatorSnapshot CachingAllocator::snapshot(bool notes_event) {
     impl_->history.add({.action = AllocatorEvent::Action::snapshot,
                         .address = 0,
                         .size = static_cast<std::size_t>(impl_->stats.reserved_bytes.current),
-                        .stream = 0,
-                        .pool = kProgramPool,
-                        .time = 0,
-                        .site = site,
-                        .label = nullptr},
+                        .site = site},
                        impl_->gone);
   }
   return result;

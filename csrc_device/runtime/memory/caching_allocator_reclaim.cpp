@@ -189,11 +189,7 @@ void CachingAllocator::Impl::throw_out_of_memory(const Request& request, const c
     history.add({.action = AllocatorEvent::Action::out_of_memory,
                  .address = arena.capacity() - reserved,
                  .size = request.bytes,
-                 .stream = 0,
-                 .pool = kProgramPool,
-                 .time = 0,
-                 .site = request.site,
-                 .label = nullptr},
+                 .site = request.site},
                 gone);
   }
   std::string text = base::text(device_title(), " out of memory. Tried to allocate ", in_units(request.bytes),

@@ -4,8 +4,6 @@
 #include <bit>
 #include <string>
 
-#include "base/text.hpp"
-
 namespace vccl {
 
 std::uint64_t factor_bits(const Call& call) {
@@ -19,16 +17,9 @@ DirectCall::DirectCall(Communicator& communicator, const Call& call)
       peers_(*communicator.all_peers()),
       inputs_(size_),
       outputs_(size_) {
-  const bool agreed = call.collective != Collective::all_to_all || call.input_counts.empty();
   for (int rank = 0; rank < size_; ++rank) {
     const auto input = peers_.input(rank), output = peers_.output(rank);
-    const Buffers wanted = buffers_of(call, rank, size_);
-    if (agreed && (input.size() != wanted.input * element_ || output.size() != wanted.output * element_)) {
-      communicator.fail(ErrorCode::protocol, base::text("rank ", rank, " of ", communicator.name(),
-                                                        " announced buffers of other lengths than ",
-                                                        describe(signature_of(call)), " has"));
-      communicator.check();
-    }
+    check_announced(communicator, call, rank, input.size(), output.size());
     inputs_.add(input.data());
     outputs_.add(output.data());
   }

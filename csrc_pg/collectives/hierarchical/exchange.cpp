@@ -4,10 +4,8 @@
 // What a host sends is read from inputs, which nobody writes to, except that gather and scatter may have the
 // input and the output of one rank in the same place: then no byte moves there.
 #include <cstring>
-#include <utility>
 
 #include "csrc_pg/collectives/hierarchical/moves.hpp"
-#include "csrc_pg/collectives/ring/ring_schedule.hpp"
 
 namespace vccl {
 
@@ -30,16 +28,11 @@ class Exchange {
   }
 
   void run() {
-    if (!call_.is_on_ring()) return copy_inside();
-    const RingSchedule schedule(longest_, 1, 1, Communicator::kBlockBytes);
-    schedule.run(
-        int(steps_.size()), [&](RingSchedule::Transfer transfer) { send(schedule, transfer); },
-        [&](RingSchedule::Transfer transfer) {
-          // The first blocks are on their way now.
-          if (!std::exchange(copied_, true)) copy_inside();
-          receive(schedule, transfer);
-        });
-    if (!copied_) copy_inside();
+    move_round(
+        call_, int(steps_.size()), longest_,
+        [&](const RingSchedule& schedule, RingSchedule::Transfer transfer) { send(schedule, transfer); },
+        [&](const RingSchedule& schedule, RingSchedule::Transfer transfer) { receive(schedule, transfer); },
+        [&] { copy_inside(); });
   }
 
  private:
@@ -50,9 +43,7 @@ class Exchange {
   int own() const { return hosts_.position(); }
   Step step(RingSchedule::Transfer transfer) const { return steps_[std::size_t(transfer.step)]; }
   Chunk block(const RingSchedule& schedule, RingSchedule::Transfer transfer, int from, int to) const {
-    const Chunk share = call_.share(bytes_(from, to), 1);
-    const auto [begin, count] = schedule.block_of_chunk(transfer, share.count);
-    return {share.begin + begin, count};
+    return block_of(call_, schedule, transfer, bytes_(from, to));
   }
 
   void write(const HostMove& part, const std::byte* from) {
@@ -99,7 +90,6 @@ class Exchange {
   std::vector<Content> to_, from_;  // by host
   std::vector<Step> steps_;
   std::size_t longest_ = 0;  // share of a ring, in bytes
-  bool copied_ = false;      // inside the host
 };
 
 }  // namespace

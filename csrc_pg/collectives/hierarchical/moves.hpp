@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "csrc_pg/collectives/hierarchical/host_call.hpp"
+#include "csrc_pg/collectives/ring/ring_schedule.hpp"
 
 namespace vccl {
 
@@ -67,6 +69,33 @@ void send_block(HostRing& hosts, const Content& content, Chunk range, Address ad
     std::memcpy(slot + offset, address(part), part.bytes);
   });
   if (slot) hosts.right().commit(range.count);
+}
+
+/// Returns the block of what goes from one host to another that a transfer on this rank's ring is of. `bytes`
+/// is the length of all that goes there.
+inline Chunk block_of(const HostCall& call, const RingSchedule& schedule, RingSchedule::Transfer transfer,
+                      std::size_t bytes) {
+  const Chunk share = call.share(bytes, 1);
+  const auto [begin, count] = schedule.block_of_chunk(transfer, share.count);
+  return {share.begin + begin, count};
+}
+
+/// Calls send(schedule, transfer) and receive(schedule, transfer) for the blocks of `steps` steps on this
+/// rank's ring, and copy_inside() once, while the first blocks are on their way. `longest` is the longest
+/// share of a ring, in bytes.
+template <class Send, class Receive, class CopyInside>
+void move_round(const HostCall& call, int steps, std::size_t longest, Send send, Receive receive,
+                CopyInside copy_inside) {
+  if (!call.is_on_ring()) return copy_inside();
+  const RingSchedule schedule(longest, 1, 1, Communicator::kBlockBytes);
+  bool copied = false;
+  schedule.run(
+      steps, [&](RingSchedule::Transfer transfer) { send(schedule, transfer); },
+      [&](RingSchedule::Transfer transfer) {
+        if (!std::exchange(copied, true)) copy_inside();
+        receive(schedule, transfer);
+      });
+  if (!copied) copy_inside();
 }
 
 /// Copies what every host has to the outputs of all ranks of all hosts. `content(host)` is what the host at a

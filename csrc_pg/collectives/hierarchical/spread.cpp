@@ -5,10 +5,8 @@
 // rank's output where it belongs. Each byte of an output is written once, before it is passed on from there.
 // So nothing that was sent without a copy changes.
 #include <cstring>
-#include <utility>
 
 #include "csrc_pg/collectives/hierarchical/moves.hpp"
-#include "csrc_pg/collectives/ring/ring_schedule.hpp"
 
 namespace vccl {
 
@@ -18,35 +16,25 @@ class Spread {
  public:
   Spread(const HostCall& call, const std::function<Content(int)>& content)
       : call_(call), hosts_(call.hosts()) {
-    std::size_t longest = 0;
     for (int host = 0; host < hosts_.size(); ++host) {
       contents_.push_back(content(host));
-      longest = std::max(longest, call.longest_share(contents_.back().bytes(), 1));
+      longest_ = std::max(longest_, call.longest_share(contents_.back().bytes(), 1));
     }
-    longest_ = longest;
   }
 
   void run() {
-    if (!call_.is_on_ring()) return copy_inside();
-    const RingSchedule schedule(longest_, 1, 1, Communicator::kBlockBytes);
-    schedule.run(
-        hosts_.size() - 1, [&](RingSchedule::Transfer transfer) { send(schedule, transfer); },
-        [&](RingSchedule::Transfer transfer) {
-          // The first blocks are on their way now.
-          if (!std::exchange(copied_, true)) copy_inside();
-          receive(schedule, transfer);
-        });
-    if (!copied_) copy_inside();
+    move_round(
+        call_, hosts_.size() - 1, longest_,
+        [&](const RingSchedule& schedule, RingSchedule::Transfer transfer) { send(schedule, transfer); },
+        [&](const RingSchedule& schedule, RingSchedule::Transfer transfer) { receive(schedule, transfer); },
+        [&] { copy_inside(); });
   }
 
  private:
   const Content& content_of(int host) const { return contents_[std::size_t(host)]; }
 
-  /// Returns the block of a host's content that a transfer on this rank's ring is of.
   Chunk block(const RingSchedule& schedule, RingSchedule::Transfer transfer, int host) const {
-    const Chunk share = call_.share(content_of(host).bytes(), 1);
-    const auto [begin, count] = schedule.block_of_chunk(transfer, share.count);
-    return {share.begin + begin, count};
+    return block_of(call_, schedule, transfer, content_of(host).bytes());
   }
 
   void copy_to_outputs(const HostMove& part, const std::byte* from) {
@@ -89,7 +77,6 @@ class Spread {
   HostRing& hosts_;
   std::vector<Content> contents_;
   std::size_t longest_ = 0;  // share of a ring, in bytes
-  bool copied_ = false;      // inside the host
 };
 
 }  // namespace

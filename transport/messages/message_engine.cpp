@@ -194,6 +194,21 @@ bool MessageEngine::sleep(bool doze) {
   return news;
 }
 
+/// Runs the step, and fails the group with what it throws. The engine's thread must not end by an exception,
+/// and the operations that are under way end with the failure.
+template <class Step>
+void MessageEngine::guarded(Step step) {
+  try {
+    step();
+  } catch (const Error& error) {
+    failures_.fail(error.code(), error.what());
+  } catch (const std::exception& error) {
+    failures_.fail(ErrorCode::system,
+                   base::text("rank ", group_.rank, " could not go on with its messages in group ",
+                              group_.name, ": ", error.what()));
+  }
+}
+
 bool MessageEngine::step() {
   // The failure is checked on both sides of begin_calls(), because a call made after a failure must not
   // succeed.
@@ -203,12 +218,10 @@ bool MessageEngine::step() {
   look_for_failure();
   bool moved = begin_calls();
   if (stopped_) return moved;
-  try {
+  guarded([&] {
     moved |= mapped_.progress(*this);
     if (remote_) moved |= remote_->progress(*this);
-  } catch (const Error& error) {
-    failures_.fail(error.code(), error.what());
-  }
+  });
   look_at_deadlines();
   look_for_failure();
   return moved;
@@ -220,7 +233,9 @@ bool MessageEngine::begin_calls() {
     std::lock_guard lock(intake_mutex_);
     calls.swap(intake_);
   }
-  for (Call& call : calls) std::visit([this](auto& made) { begin(made); }, call);
+  for (Call& call : calls) {
+    guarded([&] { std::visit([this](auto& made) { begin(made); }, call); });
+  }
   return !calls.empty();
 }
 
@@ -401,37 +416,6 @@ void MessageEngine::look_at_deadlines() {
   };
   for (const auto& [number, receive] : receives_) look(receive, receive.from, unreceived_text(receive));
   for (const auto& [number, send] : sends_) look(send, send.to, "");
-}
-
-/// Returns "waited for rank 1 to receive message(float32, 4 elements) with tag 5 in group G".
-std::string MessageEngine::text_of(const Send& send) const {
-  return base::text("waited for rank ", send.to, " to receive ", group_.describe_signature(send.signature),
-                    " with tag ", send.tag, " in group ", group_.name);
-}
-
-std::string MessageEngine::text_of(const Receive& receive) const {
-  std::string from = base::text("rank ", receive.source >= 0 ? receive.source : receive.from);
-  if (receive.from == kAnySource && receive.source < 0) from = "any source";
-  return base::text("waited for ", from, receive.source >= 0 ? " to hand over " : " to send ",
-                    group_.describe_signature(receive.signature), " with tag ", receive.tag, " in group ",
-                    group_.name);
-}
-
-/// Returns "; it has sent 2 messages with tag 3, 1 with tag 9, which nobody receives".
-std::string MessageEngine::unreceived_text(const Receive& receive) const {
-  constexpr std::size_t kMost = 8;
-  const auto counts = matching_.unreceived(receive.from);
-  if (counts.empty() || receive.source >= 0) return "";
-  std::string text;
-  std::size_t named = 0;
-  for (const auto& [tag, count] : counts) {
-    if (named++ == kMost) {
-      text += ", and more";
-      break;
-    }
-    text += base::text(text.empty() ? "" : ", ", count, " with tag ", tag);
-  }
-  return base::text("; of what has come from there and not been received: ", text);
 }
 
 void MessageEngine::stop(const Error& error) {

@@ -82,6 +82,8 @@ class MessageEngine final : public Messages, private MessageSink {
   bool sleep(bool doze);
 
   // The next members must be called with mutex_ held.
+  template <class Step>
+  void guarded(Step step);
   bool step();
   bool begin_calls();
   void begin(Send& send);

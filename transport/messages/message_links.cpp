@@ -1,10 +1,9 @@
 #include "transport/messages/message_links.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "transport/remote/link_security.hpp"
 
 namespace vccl {
 
@@ -54,7 +53,9 @@ MessageLinks::~MessageLinks() {
   (void)watch_.release();
   (void)listener_.release();
   for (auto& link : links_) {
-    if (link) (void)link->socket.release();
+    if (!link) continue;
+    (void)link->socket.release();
+    link->peer.streams().abandon();
   }
 }
 
@@ -65,7 +66,7 @@ void MessageLinks::clean(Store& store) {
 void MessageLinks::meet(Meeting& meeting, const LinkSettings& settings) {
   const auto ranks = static_cast<std::size_t>(group_.size) - group_.host.ranks.size();
   listens_ = ListenerRecord::listen(*listener_, settings, ranks, group_.log);
-  meeting.set(listener_key(group_.rank), listens_.encode());
+  meeting.set(listener_key(group_.rank), listens_.encode({{"security", name_of(settings.security)}}));
   group_.log.info(base::text("listening for messages of other hosts on ", listens_.endpoint));
   if (group_.rank == 0) {
     // Rank 0 publishes all listeners under one key, so that every other rank needs one read.
@@ -84,7 +85,10 @@ void MessageLinks::meet(Meeting& meeting, const LinkSettings& settings) {
                            " listen for messages, which has ", links_.size()));
   }
   for (std::size_t rank = 0; rank < links_.size(); ++rank) {
-    if (links_[rank]) links_[rank]->learn(ListenerRecord::read(listeners[rank]));
+    if (!links_[rank]) continue;
+    check_same_security(group_, settings.security, static_cast<int>(rank),
+                        listeners[rank].at("security").as_string());
+    links_[rank]->learn(ListenerRecord::read(listeners[rank]));
   }
 }
 
@@ -117,12 +121,15 @@ bool MessageLinks::progress(MessageSink& sink) {
     if (owner == group_.rank) {
       listener_ready_ = true;
     } else {
-      links_[static_cast<std::size_t>(owner)]->socket_ready = true;
+      Link& link = *links_[static_cast<std::size_t>(owner)];
+      link.socket_ready = link.socket != nullptr;  // the descriptor may be that of a stream
+      link.stream_ready = true;
     }
   }
   read_listener(sink);
   for (auto& link : links_) {
     if (link && link->socket_ready) read_socket(*link, sink);
+    if (link && link->stream_ready && link->is(State::open)) read_stream(*link, sink);
   }
   bool more = false;
   for (auto& link : links_) {
@@ -131,6 +138,7 @@ bool MessageLinks::progress(MessageSink& sink) {
     // The message that a receive waits for may be behind all those that are kept.
     if (link->peer.is_full() && sink.awaits(link->rank)) link->peer.allow_more();
     flush(*link);
+    watch_streams(*link);
     more |= link->socket_ready;
   }
   more |= listener_ready_;
@@ -252,10 +260,14 @@ bool MessageLinks::expects_last_words() const {
   });
 }
 
-/// Returns whether this rank still tries to connect to a peer. An attempt that takes too long ends.
+/// Returns whether this rank still tries to connect to a peer, or a stream may have ended. An attempt that
+/// takes too long ends.
 bool MessageLinks::connecting() {
   bool any = false;
-  for (auto& link : links_) any |= link && !link->is(State::lost) && link->PeerConnection::connecting();
+  for (auto& link : links_) {
+    if (!link || link->is(State::lost)) continue;
+    any |= link->PeerConnection::connecting() || link->peer.streams().restless();
+  }
   return any;
 }
 
@@ -292,6 +304,32 @@ void MessageLinks::read_socket(Link& link, MessageSink& sink) {
   disconnect(link, Milliseconds(0));
   // There may be a second connection, on which the peer sends, and which shows when the peer has ended.
   if (!link.route.empty() && !link.route_end.noticed()) suspect(link);
+}
+
+/// Watches the streams that were made since the last call.
+void MessageLinks::watch_streams(Link& link) {
+  const std::vector<int>& descriptors = link.peer.streams().descriptors();
+  for (; link.watched < descriptors.size(); ++link.watched) {
+    watch_->add(descriptors[link.watched], link.rank);
+    link.stream_ready = true;  // as for `socket_ready` in connect()
+  }
+}
+
+void MessageLinks::read_stream(Link& link, MessageSink& sink) {
+  if (const auto problem = link.peer.streams().problem()) throw Error(*problem);
+  while (read_ < kCopyAtOnce) {
+    const std::size_t bytes = link.peer.read_stream(sink);
+    link.stream_ready = bytes > 0 || link.peer.streams().restless();
+    if (bytes == 0) return;
+    read_ += bytes;
+    moved_ = true;
+  }
+}
+
+void MessageLinks::close_streams(Link& link, Milliseconds linger) noexcept {
+  for (; link.watched > 0; --link.watched)
+    watch_->remove(link.peer.streams().descriptors()[link.watched - 1]);
+  link.peer.streams().visit_sockets([&](ZmqSocket& socket) { closed_.close(socket, linger); });
 }
 
 void MessageLinks::understand(Link& link, ZmqSocket::Received received, MessageSink& sink) {
@@ -334,62 +372,10 @@ void MessageLinks::report_ends(MessageSink& sink) {
     if (!left && !over) continue;
     const std::string how = link->end_text();
     link->lose();
+    close_streams(*link, Milliseconds(0));
     moved_ = true;
     sink.lost(link->rank, left ? ErrorCode::peer_left : ErrorCode::peer_dead, how);
   }
-}
-
-void MessageLinks::stop() noexcept {
-  if (std::exchange(stopped_, true)) return;
-  try {
-    // A peer that has connected, but whose hello was not read yet, is informed as well.
-    while (auto received = listener_->receive()) {
-      if (!routes_.contains(received->route)) greet(*received);
-    }
-    const bool failed = failures_.happened();
-    if (!failed) deliver_rest();
-    for (auto& link : links_) {
-      if (link) say_last(*link, failed);
-    }
-  } catch (const std::exception&) {
-    // The peers notice the ends of the connections instead.
-  }
-  for (auto& link : links_) {
-    if (link) disconnect(*link);
-  }
-  watch_.reset();
-  closed_.close(*listener_);
-  closed_.wait(Milliseconds(600), group_.log);
-}
-
-/// Sends the short messages that wait. They count as done once they are copied, so a rank that leaves has to
-/// send them.
-void MessageLinks::deliver_rest() {
-  const Deadline patience = Deadline::in(ClosedSockets::kLinger);
-  while (true) {
-    bool waiting = false;
-    for (auto& link : links_) {
-      if (!link || link->is(State::lost) || !link->peer.waiting()) continue;
-      if (!link->socket && link->route.empty()) connect(*link);
-      flush(*link);
-      waiting |= link->peer.waiting() && path_to(*link).has_value();
-    }
-    if (!waiting || patience.passed()) return;
-    usleep(200);
-  }
-}
-
-/// Sends the failure on every connection to the peer, because one of them may be broken. Otherwise sends that
-/// this rank leaves, after everything else that was sent.
-void MessageLinks::say_last(Link& link, bool failed) {
-  const auto last = link.take_last_words(failed);
-  if (!last) return;
-  if (!failed) {
-    if (const auto path = path_to(link)) path->socket->post(path->route, *last);
-    return;
-  }
-  if (link.socket && !link.socket->closed()) link.socket->post({}, *last);
-  if (!link.route.empty() && !link.route_end.over()) listener_->post(link.route, *last);
 }
 
 }  // namespace vccl

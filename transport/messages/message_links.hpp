@@ -1,10 +1,10 @@
 // Messages to and from ranks on other hosts.
 //
 // Every rank has one listener: a router to which any rank may connect. When the communicator is made, all
-// ranks learn each listener's endpoint and the token that it accepts. When one rank first has to send to
-// another, or to watch it, it connects to that rank's listener. Both ranks then use that connection. If two
-// ranks connect to each other at the same time, there are two connections, and each rank sends on the one
-// that it made. So everything that one rank sends to another goes one way.
+// ranks learn each listener's endpoint, the token that it accepts, and how its rank protects blocks. When one
+// rank first has to send to another, or to watch it, it connects to that rank's listener. Both ranks then use
+// that connection. If two ranks connect to each other at the same time, there are two connections, and each
+// rank sends on the one that it made. So everything that one rank sends to another goes one way.
 #pragma once
 
 #include <sys/types.h>
@@ -25,7 +25,8 @@ namespace vccl {
 class MessageLinks final : public MessagePort {
  public:
   /// Listens, and learns the listeners of the ranks on other hosts. Every rank of the group must
-  /// construct one at the same time. Throws Error(protocol | system), and what Meeting::await() throws.
+  /// construct one at the same time. Throws Error(protocol | system | invalid), and what Meeting::await()
+  /// throws.
   MessageLinks(const Group& group, const FailureChannel& failures, Meeting& meeting,
                const LinkSettings& settings);
   /// Calls stop() if that was not called: a rank that never used its messages leaves like any other.
@@ -47,11 +48,13 @@ class MessageLinks final : public MessagePort {
   /// Its socket is this rank's connection to the peer's listener, once there is one.
   struct Link : PeerConnection {
     Link(const Group& group, const FailureChannel& failures, const LinkSettings& link_settings, int peer_rank)
-        : PeerConnection(group, failures, link_settings, peer_rank), peer(group, peer_rank) {}
+        : PeerConnection(group, failures, link_settings, peer_rank), peer(group, peer_rank, link_settings) {}
 
     MessagePeer peer;
     bool needed = false;        // this rank sends to the peer, or waits for it
     bool socket_ready = false;  // there may be something to read from the socket
+    bool stream_ready = false;  // or from the peer's stream, or about this rank's
+    std::size_t watched = 0;    // how many descriptors of streams are watched
     std::string route;          // the peer's connection to this rank's listener
     ConnectionEnd route_end;    // of that connection
     bool suspect = false;   // that connection may have ended: no ping since the suspicion has been answered
@@ -64,6 +67,9 @@ class MessageLinks final : public MessagePort {
   void meet(Meeting& meeting, const LinkSettings& settings);
   void connect(Link& link);
   void disconnect(Link& link, Milliseconds linger = ClosedSockets::kLinger) noexcept;
+  void watch_streams(Link& link);
+  void read_stream(Link& link, MessageSink& sink);
+  void close_streams(Link& link, Milliseconds linger = ClosedSockets::kLinger) noexcept;
   std::optional<MessagePath> path_to(Link& link);
   void flush(Link& link);
 
@@ -81,6 +87,7 @@ class MessageLinks final : public MessagePort {
 
   void deliver_rest();
   void say_last(Link& link, bool failed);
+  void await_last_words();
 
   const Group& group_;
   const FailureChannel& failures_;

@@ -23,6 +23,18 @@ Error MessagePeer::breach(const std::string& what) const {
                                                ", seen by rank ", group_.rank, ")"));
 }
 
+template <class Step>
+auto MessagePeer::checked(Step step) const {
+  try {
+    return step();
+  } catch (const msgpack::Malformed&) {
+    throw;  // MessageLinks names the peer
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::protocol) throw;
+    throw breach(error.what());
+  }
+}
+
 void MessagePeer::offer(const Envelope& envelope, std::span<const std::byte> bytes) {
   unoffered_.emplace_back(envelope, bytes);
   make_offers();
@@ -36,15 +48,16 @@ void MessagePeer::make_offers() {
     fields["id"] = envelope.id;
     fields["tag"] = envelope.tag;
     fields["bytes"] = envelope.bytes;
-    Outgoing offer{control_message("offer", std::move(fields)), std::nullopt};
+    std::optional<ZmqMessage> payload;
     if (bytes.size() <= kShortBytes && short_sent_ + bytes.size() <= short_read_ + kShortRoom) {
       short_sent_ += bytes.size();
-      offer.payload.emplace(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+      payload.emplace(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
       copied_.push_back(envelope.id);
     } else {
       offered_[envelope.id] = {.bytes = bytes};
+      streams_.add_to_offer(fields);
     }
-    outbox_.push_back(std::move(offer));
+    outbox_.push_back({control_message("offer", std::move(fields)), std::move(payload)});
     ++offers_sent_;
   }
 }
@@ -66,7 +79,9 @@ void MessagePeer::take(std::uint64_t id, std::span<std::byte> memory) {
   Incoming& incoming = incoming_.at(id);
   incoming.wanted = true;
   incoming.memory = memory.data();
-  outbox_.push_back({control_message("want", {{"id", id}}), std::nullopt});
+  msgpack::Map fields{{"id", id}};
+  streams_.add_to_want(fields);
+  outbox_.push_back({control_message("want", std::move(fields)), std::nullopt});
 }
 
 bool MessagePeer::flush(const MessagePath& path) {
@@ -77,7 +92,11 @@ bool MessagePeer::flush(const MessagePath& path) {
     if (path.socket->post(path.route, next.control, payload) != ZmqSocket::Sent::yes) return moved;
     moved = true;
   }
-  while (!wanted_.empty() && blocks_sent_ < blocks_read_ + kWindow && send_block(path)) moved = true;
+  // Enciphering a block costs about what a copy costs, so the number of blocks is bounded like copies.
+  for (std::size_t bytes = 0; bytes < MessagePort::kCopyAtOnce; bytes += kBlockBytes) {
+    if (wanted_.empty() || blocks_sent_ == blocks_read_ + kWindow || !send_block(path)) break;
+    moved = true;
+  }
   return moved;
 }
 
@@ -85,9 +104,14 @@ bool MessagePeer::send_block(const MessagePath& path) {
   const std::uint64_t id = wanted_.front();
   Offered& offered = offered_.at(id);
   const std::size_t bytes = std::min(kBlockBytes, offered.bytes.size() - offered.sent);
-  ZmqMessage payload = path.socket->lend(offered.bytes.data() + offered.sent, bytes);
-  const std::string block = control_message("block", {{"id", id}, {"at", std::uint64_t{offered.sent}}});
-  if (path.socket->post(path.route, block, &payload) != ZmqSocket::Sent::yes) return false;
+  const auto block = offered.bytes.subspan(offered.sent, bytes);
+  if (streams_.sends()) {
+    if (!streams_.send(id, block)) return false;
+  } else {
+    ZmqMessage payload = path.socket->lend(block.data(), bytes);
+    const std::string control = control_message("block", {{"id", id}, {"at", std::uint64_t{offered.sent}}});
+    if (path.socket->post(path.route, control, &payload) != ZmqSocket::Sent::yes) return false;
+  }
   offered.sent += bytes;
   ++blocks_sent_;
   if (offered.sent == offered.bytes.size()) {
@@ -103,9 +127,9 @@ void MessagePeer::understand(const Value& message, const std::optional<ZmqMessag
   if (type == "offer") {
     read_offer(message, payload, sink);
   } else if (type == "block") {
-    read_block(message, payload, sink);
+    read_block(message.at("id").as_uint(), message.at("at").as_uint(), payload, sink);
   } else if (type == "want") {
-    read_want(message.at("id").as_uint());
+    read_want(message);
   } else if (type == "got") {
     read_got(message);
   } else if (type == "done") {
@@ -129,6 +153,7 @@ void MessagePeer::read_offer(const Value& message, const std::optional<ZmqMessag
   if (!payload) {
     if (envelope.bytes == 0) throw breach("offered an empty message as a long one");
     incoming_[envelope.id] = {.bytes = envelope.bytes};
+    checked([&] { streams_.read_offer(message); });
     return sink.offered(rank_, envelope, std::nullopt);
   }
   if (payload->size() != envelope.bytes || envelope.bytes > kShortBytes) {
@@ -142,25 +167,35 @@ void MessagePeer::read_offer(const Value& message, const std::optional<ZmqMessag
   sink.offered(rank_, envelope, std::span(payload->data(), payload->size()));
 }
 
-void MessagePeer::read_want(std::uint64_t id) {
+void MessagePeer::read_want(const Value& message) {
+  const std::uint64_t id = message.at("id").as_uint();
   const auto found = offered_.find(id);
   if (found == offered_.end() || found->second.wanted) {
     throw breach(base::text("asked for message ", id, ", which it was not offered"));
   }
   found->second.wanted = true;
   wanted_.push_back(id);
+  checked([&] { streams_.read_want(message); });
 }
 
-void MessagePeer::read_block(const Value& message, const std::optional<ZmqMessage>& payload,
-                             MessageSink& sink) {
-  const std::uint64_t id = message.at("id").as_uint();
+std::size_t MessagePeer::read_stream(MessageSink& sink) {
+  std::optional<RemoteBlock> block = checked([&] { return streams_.receive(); });
+  if (!block) return 0;
+  const std::size_t bytes = block->bytes.size();
+  read_block(block->sequence, std::nullopt, std::move(block->bytes), sink);
+  return bytes;
+}
+
+/// `at` is where the block's bytes belong in the message, unless the order of blocks says so.
+void MessagePeer::read_block(std::uint64_t id, std::optional<std::uint64_t> at,
+                             const std::optional<ZmqMessage>& payload, MessageSink& sink) {
   const auto found = incoming_.find(id);
   if (found == incoming_.end() || !found->second.wanted || !payload) {
     throw breach(base::text("sent a block of message ", id, ", which nobody asked for"));
   }
   Incoming& incoming = found->second;
   const std::uint64_t expected = std::min<std::uint64_t>(kBlockBytes, incoming.bytes - incoming.received);
-  if (message.at("at").as_uint() != incoming.received || payload->size() != expected) {
+  if (at.value_or(incoming.received) != incoming.received || payload->size() != expected) {
     throw breach(
         base::text("sent ", bytes_text(payload->size()), " of message ", id, " that are not the next block"));
   }

@@ -10,6 +10,8 @@
 //           kept any more, and how many blocks have been read
 //   done    {id}: the last of the message's blocks has been read
 //   ping    {}: to be answered by pong {}, which proves that both directions work
+// A long message may name or accept a stream (message_streams.hpp). Blocks then go over that, without
+// control messages, in the same order.
 // Offers go out in the order of the calls, and blocks in the order in which they were asked for. What the
 // peer keeps is bounded (message_port.hpp): kShortRoom bytes of short messages, kMostUnreceived offers, and
 // kWindow blocks of long messages that it has not read yet.
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "transport/messages/message_port.hpp"
+#include "transport/messages/message_streams.hpp"
 #include "transport/remote/control.hpp"
 #include "transport/remote/zmq_socket.hpp"
 #include "transport/state/group.hpp"
@@ -38,9 +41,10 @@ class MessagePeer {
   static constexpr std::size_t kShortBytes = 8 * 1024;
   static constexpr std::uint64_t kShortRoom = 256 * 1024;
   static constexpr std::size_t kBlockBytes = Communicator::kBlockBytes;
-  static constexpr std::uint64_t kWindow = 8;
+  static constexpr std::uint64_t kWindow = MessageStreams::kWindow;
 
-  MessagePeer(const Group& group, int rank) : group_(group), rank_(rank) {}
+  MessagePeer(const Group& group, int rank, const LinkSettings& settings)
+      : group_(group), rank_(rank), streams_(group, rank, settings) {}
 
   /// Adds a message of this rank. It is offered once the peer has room for another offer.
   void offer(const Envelope& envelope, std::span<const std::byte> bytes);
@@ -66,6 +70,12 @@ class MessagePeer {
   /// sends.
   void understand(const msgpack::Value& message, const std::optional<ZmqMessage>& payload, MessageSink& sink);
 
+  /// Handles the next block that has come over the peer's stream, and returns its length, or 0 if none has
+  /// come. Throws Error(protocol).
+  std::size_t read_stream(MessageSink& sink);
+  MessageStreams& streams() { return streams_; }
+  const MessageStreams& streams() const { return streams_; }
+
   /// Returns Error(protocol) about this peer: "rank 3 " + what.
   Error breach(const std::string& what) const;
 
@@ -89,17 +99,22 @@ class MessagePeer {
     std::uint64_t received = 0;
   };
 
+  /// Returns what step() returns. Names the peer in the Error(protocol) of its streams.
+  template <class Step>
+  auto checked(Step step) const;
   void make_offers();
   bool send_block(const MessagePath& path);
   void read_offer(const msgpack::Value& message, const std::optional<ZmqMessage>& payload, MessageSink& sink);
-  void read_want(std::uint64_t id);
-  void read_block(const msgpack::Value& message, const std::optional<ZmqMessage>& payload, MessageSink& sink);
+  void read_want(const msgpack::Value& message);
+  void read_block(std::uint64_t id, std::optional<std::uint64_t> at, const std::optional<ZmqMessage>& payload,
+                  MessageSink& sink);
   void read_got(const msgpack::Value& message);
   void read_done(std::uint64_t id, MessageSink& sink);
   void say_got();
 
   const Group& group_;
   const int rank_;
+  MessageStreams streams_;
   std::deque<Outgoing> outbox_;
   std::deque<std::pair<Envelope, std::span<const std::byte>>> unoffered_;  // the peer has no room yet
   std::vector<std::uint64_t> copied_;

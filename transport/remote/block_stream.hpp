@@ -32,6 +32,8 @@ class BlockSender {
   BlockSender(const std::string& endpoint, FrameProtection protection,
               Milliseconds silence = LinkSettings().silence);
 
+  /// Returns whether prepare() writes to its slot.
+  bool encrypts() const { return sealer_.encrypts(); }
   /// Protects a block. If the stream encrypts, writes what is to be sent to `slot`, which is as long as the
   /// block and may be the block's own memory. Blocks are sent in the order in which they are prepared.
   Prepared prepare(std::uint64_t sequence, std::span<const std::byte> block, std::byte* slot);
@@ -43,6 +45,8 @@ class BlockSender {
   bool is_broken();
   /// Returns whether is_broken() may become true without a further event.
   bool suspicious() const { return ended_.has_value(); }
+  /// Returns whether is_broken() has found that the connection was made.
+  bool connected() const { return socket_.connected(); }
   ZmqSocket& socket() { return socket_; }
 
  private:

@@ -6,6 +6,7 @@
 #include "transport/crypto/crypto_api.hpp"
 #include "transport/error.hpp"
 #include "transport/remote/zmq_api.hpp"
+#include "transport/support/error_text.hpp"
 
 namespace vccl {
 namespace {
@@ -31,6 +32,21 @@ void check_link_security(LinkSecurity security, const Log& log) {
                  "safe and slower. Install OpenSSL 3 (apt-get install libssl3), or name a "
                  "libcrypto.so.3 in VCCL_CRYPTO_LIBRARY. Tried:",
                  tried_crypto_libraries()));
+}
+
+bool can_protect_blocks(LinkSecurity security) {
+  return security == LinkSecurity::none || crypto_api();
+}
+
+void check_same_security(const Group& group, LinkSecurity ours, int rank, const std::string& theirs) {
+  if (theirs == name_of(ours)) return;
+  // The lower rank is named first, so that the text is the same whichever of the two finds the difference.
+  const auto says = [](int who, std::string_view what) { return base::text(what, " for rank ", who); };
+  const std::string mine = says(group.rank, name_of(ours)), other = says(rank, cut_text(theirs, 32));
+  const bool first = group.rank < rank;
+  throw Error(ErrorCode::invalid,
+              base::text("VCCL_LINK_SECURITY is ", first ? mine : other, " and ", first ? other : mine,
+                         " in group ", group.name, ": set the same value on all ranks"));
 }
 
 }  // namespace vccl

@@ -108,11 +108,13 @@ bool PeerConnection::read_last_words(const Value& message) {
     const auto code = message.at("code").as_int(0, static_cast<int>(ErrorCode::system));
     const std::string text(cut_text(message.at("text").as_string(), kMaxFailureText));
     state_ = State::told;
+    heard_last_words_ = true;
     throw Error(static_cast<ErrorCode>(code), text);
   }
   if (type != "left") return false;
   why_ = valid_text(cut_text(message.at("why").as_string(), LeaveReason::kMaxText));
   state_ = State::left;
+  heard_last_words_ = true;
   return true;
 }
 

@@ -121,6 +121,8 @@ class PeerConnection {
   /// Handles the peer's last words. Returns false for any other message. Throws the failure that the peer
   /// tells.
   bool read_last_words(const msgpack::Value& message);
+  /// Returns whether read_last_words() has read any.
+  bool heard_last_words() const { return heard_last_words_; }
   /// Returns this rank's last words, once: the group's failure if it has `failed`, or else that this rank
   /// leaves. Returns nothing if the peer is not there to hear them, or was told before.
   std::optional<std::string> take_last_words(bool failed);
@@ -135,7 +137,13 @@ class PeerConnection {
   std::string peer_place_;          // the peer's address and host
   Clock::time_point connect_by_{};  // when an attempt to connect is given up, if this rank connects
   bool gave_up_ = false;            // it was given up
+  bool heard_last_words_ = false;
 };
+
+/// How long a rank that leaves waits for the last words of peers that may be leaving too. A socket should not
+/// close while a message is about to come in: libzmq (4.3.5) ends the process if the connection's end and a
+/// heartbeat then come before it has dropped the socket ("Assertion failed: !_io_error").
+inline constexpr Milliseconds kFarewell{100};
 
 /// Closes sockets. Then libzmq may still read from memory that was lent to it.
 class ClosedSockets {

@@ -9,7 +9,6 @@ namespace {
 
 constexpr std::size_t kBlockBytes = Communicator::kBlockBytes;
 constexpr std::uint64_t kSlots = Communicator::kSlots;
-constexpr std::size_t kAlignment = 64;
 
 }  // namespace
 
@@ -47,12 +46,8 @@ std::byte* RemoteOutbox::reserve() {
 }
 
 std::byte* RemoteOutbox::slot() {
-  // The slots live as long as libzmq reads from them, which may be longer than the link lives.
-  std::vector<std::byte>& memory = (link_.sender ? link_.sender->socket() : *link_.socket).borrowed()->memory;
-  if (memory.empty()) memory.resize(kSlots * kBlockBytes + kAlignment);
-  const auto start = reinterpret_cast<std::uintptr_t>(memory.data());
-  const std::size_t padding = (kAlignment - start % kAlignment) % kAlignment;
-  return memory.data() + padding + (link_.posted % kSlots) * kBlockBytes;
+  ZmqSocket& socket = link_.sender ? link_.sender->socket() : *link_.socket;
+  return socket.borrowed()->slot(link_.posted, kSlots, kBlockBytes);
 }
 
 void RemoteOutbox::commit(std::size_t bytes) {

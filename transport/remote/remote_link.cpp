@@ -4,7 +4,7 @@
 #include "transport/crypto/crypto_api.hpp"
 #include "transport/crypto/wipe.hpp"
 #include "transport/host/machine.hpp"
-#include "transport/support/error_text.hpp"
+#include "transport/remote/link_security.hpp"
 
 namespace vccl {
 
@@ -12,34 +12,16 @@ using msgpack::Binary;
 using msgpack::Map;
 using msgpack::Value;
 
-namespace {
-
-bool can_protect(LinkSecurity security) {
-  return security == LinkSecurity::none || crypto_api();
-}
-
-}  // namespace
-
 void RemoteLink::offer_stream(Map& record) {
-  if (can_protect(settings.security)) receiver = std::make_unique<BlockReceiver>(settings, group_.log);
+  if (can_protect_blocks(settings.security)) receiver = std::make_unique<BlockReceiver>(settings, group_.log);
   record["security"] = name_of(settings.security);
   record["stream"] = receiver ? receiver->endpoint() : "";
 }
 
 Map RemoteLink::accept_stream(const Value& record) {
-  const std::string& theirs = record.at("security").as_string();
-  if (theirs != name_of(settings.security)) {
-    // The lower rank is named first, so that the text is the same whichever of the two finds the difference.
-    const auto says = [](int who, std::string_view what) { return base::text(what, " for rank ", who); };
-    const std::string ours = says(group_.rank, name_of(settings.security)),
-                      other = says(rank, cut_text(theirs, 32));
-    const bool first = group_.rank < rank;
-    throw Error(ErrorCode::invalid,
-                base::text("VCCL_LINK_SECURITY is ", first ? ours : other, " and ", first ? other : ours,
-                           " in group ", group_.name, ": set the same value on all ranks"));
-  }
+  check_same_security(group_, settings.security, rank, record.at("security").as_string());
   stream_endpoint_ = record.at("stream").as_string();
-  if (!stream_endpoint_.empty() && can_protect(settings.security))
+  if (!stream_endpoint_.empty() && can_protect_blocks(settings.security))
     contribution_ = random_bytes(Session::kContribution);
   return contribution();
 }

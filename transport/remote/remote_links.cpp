@@ -360,9 +360,29 @@ void RemoteLinks::say_last(bool failed) noexcept {
   }
 }
 
+/// Reads what comes from the neighbours until both have said their last words or have gone, for kFarewell at
+/// most.
+void RemoteLinks::await_last_words() noexcept {
+  const Deadline patience = Deadline::in(kFarewell);
+  for (RemoteLink* link : {left_.get(), right_.get()}) {
+    try {
+      while (link && link->is(State::told) && !link->end.over() && !patience.passed()) {
+        link->receive([&](ZmqSocket::Received received) {
+          return !link->read_last_words(read_control(received.control, link->rank));
+        });
+        if (!link->heard_last_words()) usleep(100);
+      }
+    } catch (const std::exception&) {
+      // It was a failure, or no message of a rank. Nothing else is expected behind it.
+    }
+  }
+}
+
 void RemoteLinks::close() noexcept {
   std::lock_guard lock(mutex_);
-  say_last(failures_.happened());
+  const bool failed = failures_.happened();
+  say_last(failed);
+  if (!failed) await_last_words();
   ClosedSockets closed;
   for (RemoteLink* link : {left_.get(), right_.get()}) {
     if (!link) continue;

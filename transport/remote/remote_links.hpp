@@ -103,6 +103,7 @@ class RemoteLinks {
   /// Sends the group's failure to the neighbours if it has `failed`, or else that this rank leaves. The
   /// caller holds the mutex.
   void say_last(bool failed) noexcept;
+  void await_last_words() noexcept;
   /// Returns a neighbour that died so long ago that no operation can still be about to succeed. The caller
   /// holds the mutex. A rank that waits for another rank then fails the group as well, because that other
   /// rank may wait for the dead one in vain.

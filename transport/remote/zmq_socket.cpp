@@ -136,6 +136,14 @@ void ZmqSocket::set_keys(bool server, const std::string& server_key) {
   if (api.setsockopt(socket_, kCurveSecretKey, secret_key, kKeyText) != 0) throw_zmq("a CURVE key");
 }
 
+std::byte* Borrowed::slot(std::uint64_t number, std::size_t slots, std::size_t bytes) {
+  constexpr std::size_t kAlignment = 64;
+  if (memory_.empty()) memory_.resize(slots * bytes + kAlignment);
+  const auto start = reinterpret_cast<std::uintptr_t>(memory_.data());
+  const std::size_t padding = (kAlignment - start % kAlignment) % kAlignment;
+  return memory_.data() + padding + (number % slots) * bytes;
+}
+
 std::string ZmqSocket::bind(const std::string& address, const PortRange& ports, std::size_t ranks,
                             const Log& log) {
   const ZmqApi& api = zmq_api();

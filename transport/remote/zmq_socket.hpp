@@ -16,16 +16,20 @@
 
 namespace vccl {
 
-/// Counts the frames that libzmq still reads from this rank's memory, and owns the memory that belongs to the
+/// Counts the frames that libzmq still reads from this rank's memory, and owns the slots that belong to the
 /// link itself.
 class Borrowed {
  public:
   /// Returns how many frames were lent and not given back yet.
   int count() const { return count_.load(std::memory_order_acquire); }
-  std::vector<std::byte> memory;
+  /// Returns slot `number % slots`, of `bytes` bytes, aligned to a cache line. Every call has the same
+  /// `slots` and `bytes`. The slots live as long as libzmq reads from them, which may be longer than the link
+  /// lives.
+  std::byte* slot(std::uint64_t number, std::size_t slots, std::size_t bytes);
 
  private:
   friend class ZmqSocket;
+  std::vector<std::byte> memory_;
   std::atomic<int> count_{0};
 };
 

@@ -35,11 +35,16 @@ struct Ends {
     const RankRecord record{0, machine_key(), "", getpid(), pid_namespace(), listener.name()};
     group.host = form_host_group(store, {record}, 0, {}, listener, deadline);
     failures.emplace(group);
-    const Map nowhere{{"endpoint", "tcp://127.0.0.1:1"}, {"key", ""}, {"token", ""}, {"host", ""}};
+    const LinkSettings settings{.address = "127.0.0.1"};
+    const Map nowhere{{"endpoint", "tcp://127.0.0.1:1"},
+                      {"key", ""},
+                      {"token", ""},
+                      {"host", ""},
+                      {"security", name_of(settings.security)}};
     store.set("messages/1", encode_record(nowhere));
     const CommunicatorConfig config = test_config(0, 2);
     Meeting meeting(store, config, deadline);
-    links = std::make_unique<MessageLinks>(group, *failures, meeting, LinkSettings{.address = "127.0.0.1"});
+    links = std::make_unique<MessageLinks>(group, *failures, meeting, settings);
     links->start([] {});
     const Value listener = msgpack::decode(store.get("messages", deadline)).at("listeners").as_array().at(0);
     peer = std::make_unique<ZmqSocket>(ZmqSocket::Kind::dealer);

@@ -57,7 +57,7 @@ struct Ends {
     theirs = std::make_unique<ZmqSocket>();
     const std::string endpoint = ours->bind("127.0.0.1", {}, 1, Log());
     theirs->connect(endpoint, ours->public_key());
-    peer = std::make_unique<MessagePeer>(group, 1);
+    peer = std::make_unique<MessagePeer>(group, 1, LinkSettings{.address = "127.0.0.1"});
     // A message there and back: from now on nothing waits for the connection.
     theirs->send(control_message("ping"));
     wait(*ours);
@@ -72,7 +72,10 @@ struct Ends {
     }
     throw check::Failure("nothing came");
   }
-  void flush() { peer->flush({ours.get(), {}}); }
+  void flush() {
+    while (peer->flush({ours.get(), {}})) {
+    }
+  }
   /// Whether the bytes were copied at once.
   bool offer(const Envelope& envelope, std::span<const std::byte> bytes) {
     peer->offer(envelope, bytes);

@@ -1,0 +1,38 @@
+// What the errors of messages say of the message that was waited for.
+#include "base/text.hpp"
+#include "transport/messages/message_engine.hpp"
+
+namespace vccl {
+
+/// Returns "waited for rank 1 to receive message(float32, 4 elements) with tag 5 in group G".
+std::string MessageEngine::text_of(const Send& send) const {
+  return base::text("waited for rank ", send.to, " to receive ", group_.describe_signature(send.signature),
+                    " with tag ", send.tag, " in group ", group_.name);
+}
+
+std::string MessageEngine::text_of(const Receive& receive) const {
+  std::string from = base::text("rank ", receive.source >= 0 ? receive.source : receive.from);
+  if (receive.from == kAnySource && receive.source < 0) from = "any source";
+  return base::text("waited for ", from, receive.source >= 0 ? " to hand over " : " to send ",
+                    group_.describe_signature(receive.signature), " with tag ", receive.tag, " in group ",
+                    group_.name);
+}
+
+/// Returns "; it has sent 2 messages with tag 3, 1 with tag 9, which nobody receives".
+std::string MessageEngine::unreceived_text(const Receive& receive) const {
+  constexpr std::size_t kMost = 8;
+  const auto counts = matching_.unreceived(receive.from);
+  if (counts.empty() || receive.source >= 0) return "";
+  std::string text;
+  std::size_t named = 0;
+  for (const auto& [tag, count] : counts) {
+    if (named++ == kMost) {
+      text += ", and more";
+      break;
+    }
+    text += base::text(text.empty() ? "" : ", ", count, " with tag ", tag);
+  }
+  return base::text("; of what has come from there and not been received: ", text);
+}
+
+}  // namespace vccl

@@ -1,0 +1,121 @@
+#include "transport/messages/message_streams.hpp"
+
+#include <utility>
+
+#include "base/text.hpp"
+#include "transport/crypto/wipe.hpp"
+#include "transport/host/machine.hpp"
+#include "transport/remote/link_security.hpp"
+#include "transport/support/error_text.hpp"
+
+namespace vccl {
+
+using msgpack::Binary;
+using msgpack::Map;
+using msgpack::Value;
+
+MessageStreams::~MessageStreams() {
+  wipe(ours_);
+  wipe(theirs_);
+}
+
+void MessageStreams::add_to_offer(Map& offer) {
+  if (std::exchange(offered_, true) || !can_protect_blocks(settings_.security)) return;
+  ours_ = random_bytes(Session::kContribution);
+  offer["secret"] = Binary{ours_};
+}
+
+void MessageStreams::read_want(const Value& want) {
+  if (want.has("stream")) {
+    if (answered_ || ours_.empty())
+      throw Error(ErrorCode::protocol, "answered with a stream that nobody asked for");
+    endpoint_ = want.at("stream").as_string();
+    FrameProtection protection = agree(group_.rank, peer_, ours_, want.at("secret").as_binary());
+    try {
+      auto sender = std::make_unique<BlockSender>(endpoint_, std::move(protection), settings_.silence);
+      descriptors_.push_back(sender->socket().monitor_descriptor());
+      connect_by_ = Clock::now() + settings_.patience();
+      sender_ = std::move(sender);
+      group_.log.info(
+          base::text("long messages to rank ", peer_, " (", endpoint_, "): ", name_of(settings_.security)));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::system) throw;
+      // The receiver takes blocks from the encrypted connection as well.
+      group_.log.warn(
+          base::text("messages to rank ", peer_, " go over the slower encrypted connection: ", error.what()));
+    }
+  }
+  answered_ = true;
+  wipe(ours_);
+}
+
+bool MessageStreams::send(std::uint64_t id, std::span<const std::byte> block) {
+  // The peer has read what lay in this slot before, by the bound of the window.
+  std::byte* slot = nullptr;
+  if (sender_->encrypts())
+    slot = sender_->socket().borrowed()->slot(blocks_++, kWindow, Communicator::kBlockBytes);
+  ended_ |= !sender_->send(sender_->prepare(id, block, slot));
+  return !ended_;
+}
+
+void MessageStreams::read_offer(const Value& offer) {
+  if (!offer.has("secret")) return;
+  if (std::exchange(asked_, true)) throw Error(ErrorCode::protocol, "asked for a second stream");
+  theirs_ = offer.at("secret").as_binary();
+  if (theirs_.size() != Session::kContribution) {
+    throw Error(ErrorCode::protocol, base::text("sent a secret of ", theirs_.size(), " bytes"));
+  }
+}
+
+void MessageStreams::add_to_want(Map& want) {
+  if (theirs_.empty()) return;
+  try {
+    if (can_protect_blocks(settings_.security)) {
+      receiver_ = std::make_unique<BlockReceiver>(settings_, group_.log);
+      std::string answer = random_bytes(Session::kContribution);
+      receiver_->accept(agree(peer_, group_.rank, theirs_, answer));
+      descriptors_.push_back(receiver_->socket().data_descriptor());
+      want["secret"] = Binary{answer};
+      want["stream"] = receiver_->endpoint();
+      wipe(answer);
+    }
+  } catch (const Error& error) {
+    receiver_.reset();
+    group_.log.warn(base::text("messages from rank ", peer_,
+                               " come over the slower encrypted connection: ", error.what()));
+  }
+  wipe(theirs_);
+}
+
+FrameProtection MessageStreams::agree(int from, int to, const std::string& offered,
+                                      const std::string& answered) const {
+  const std::string purpose =
+      base::text("messages|", group_.name, "|", from, "|", to, "|", name_of(settings_.security));
+  return FrameProtection::agree(settings_.security, offered, answered, purpose);
+}
+
+std::optional<Error> MessageStreams::problem() {
+  if (!sender_) return std::nullopt;
+  const auto about = [&](const auto&... what) {
+    return base::text("the stream of messages from rank ", group_.rank, " to rank ", peer_, " (", endpoint_,
+                      ") ", what..., " (group ", group_.name, ")");
+  };
+  if (ended_ || sender_->is_broken()) return Error(ErrorCode::peer_dead, about("ended: the network failed"));
+  if (!sender_->connected() && Clock::now() >= connect_by_) {
+    return Error(ErrorCode::bootstrap,
+                 about("could not be opened within ", duration_text(settings_.patience()),
+                       ", although the rank can be reached: ", kFirewall));
+  }
+  return std::nullopt;
+}
+
+bool MessageStreams::restless() const {
+  return sender_ && (ended_ || !sender_->connected() || sender_->suspicious());
+}
+
+void MessageStreams::abandon() {
+  (void)sender_.release();
+  (void)receiver_.release();
+}
+
+}  // namespace vccl

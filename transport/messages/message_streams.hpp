@@ -1,0 +1,86 @@
+// The streams of blocks of long messages between this rank and one on another host: one for each direction,
+// each over a connection of its own beside the encrypted one (block_stream.hpp).
+//
+// A stream is made for the first long message of its direction, with two fields in the messages that are
+// exchanged about it anyway. The sender's offer has {secret}, its contribution to the keys. The answer to it,
+// in the first want, has {secret, stream}: the receiver's contribution, and where it listens for blocks. If
+// one of the two ranks cannot make a stream, the fields are missing, and the blocks of that direction go over
+// the encrypted connection.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/remote/block_stream.hpp"
+#include "transport/state/group.hpp"
+#include "transport/support/msgpack.hpp"
+
+namespace vccl {
+
+/// Guarded by its owner. The texts of Error(protocol) say what the peer did: "asked for a second stream".
+class MessageStreams {
+ public:
+  /// How many blocks may be under way in one direction.
+  static constexpr std::uint64_t kWindow = 8;
+
+  MessageStreams(const Group& group, int peer, const LinkSettings& settings)
+      : group_(group), peer_(peer), settings_(settings) {}
+  ~MessageStreams();
+
+  /// Adds this rank's contribution to an offer, if it is the first.
+  void add_to_offer(msgpack::Map& offer);
+  /// Reads the peer's answer from a want. Throws Error(protocol) for an answer to no question.
+  void read_want(const msgpack::Value& want);
+  /// Returns whether blocks to the peer go over a stream. All do, or none.
+  bool sends() const { return sender_ != nullptr; }
+  /// Sends a block of message `id`. At most kWindow blocks may be unread by the peer, and the block must not
+  /// change until the peer has read it. Returns false if the stream has ended.
+  bool send(std::uint64_t id, std::span<const std::byte> block);
+
+  /// Reads the peer's contribution from an offer. Throws Error(protocol) for a second one, and for one of
+  /// another length.
+  void read_offer(const msgpack::Value& offer);
+  /// Adds the answer to a want, if the peer has contributed and has no answer yet: listens for its blocks.
+  void add_to_want(msgpack::Map& want);
+  /// Returns the next block from the peer, whose sequence is the message's id. Throws Error(protocol) if
+  /// blocks were lost.
+  std::optional<RemoteBlock> receive() { return receiver_ ? receiver_->receive() : std::nullopt; }
+
+  /// Returns what is wrong with the stream to the peer: it could not be made within
+  /// LinkSettings::patience(), or has ended a while ago.
+  std::optional<Error> problem();
+  /// Returns whether problem() may find something without a further event.
+  bool restless() const;
+
+  /// Returns the descriptors of the streams that were made so far. They become readable as those of ZmqSocket
+  /// do.
+  const std::vector<int>& descriptors() const { return descriptors_; }
+  /// Calls visit(ZmqSocket&) for the socket of each stream.
+  template <class Visit>
+  void visit_sockets(Visit visit) {
+    if (sender_) visit(sender_->socket());
+    if (receiver_) visit(receiver_->socket());
+  }
+  /// Forgets the streams without closing them. For a forked child, which has no thread of libzmq.
+  void abandon();
+
+ private:
+  FrameProtection agree(int from, int to, const std::string& offered, const std::string& answered) const;
+
+  const Group& group_;
+  const int peer_;
+  const LinkSettings settings_;
+  std::unique_ptr<BlockSender> sender_;
+  std::unique_ptr<BlockReceiver> receiver_;
+  std::string ours_, theirs_;  // contributions to the keys, until they are used
+  bool offered_ = false, answered_ = false, asked_ = false;
+  bool ended_ = false;    // a block could not be sent
+  std::string endpoint_;  // where the peer listens
+  Clock::time_point connect_by_{};
+  std::uint64_t blocks_ = 0;  // that were sent
+  std::vector<int> descriptors_;
+};
+
+}  // namespace vccl

@@ -1,0 +1,146 @@
+"""The first difference between two recordings."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import torch
+
+from vccl.compare.recording import OperatorCall, Recording
+from vccl.compare.tolerance import Difference, Tolerance, difference
+
+_Key = tuple[str, int, bool, str]
+
+
+@dataclass
+class OperatorDifference:
+    """The first operator whose results differ, and how."""
+
+    call: OperatorCall
+    value: int
+    difference: Difference
+
+
+@dataclass
+class ModuleDifference:
+    """The first module to end with an output that differs. ``index`` is the number of the next operator."""
+
+    module: str
+    call: int
+    index: int
+    difference: Difference
+
+
+@dataclass
+class ResultDifference:
+    """An output, gradient, parameter or buffer that differs after the run."""
+
+    name: str
+    difference: Difference
+
+
+@dataclass
+class Differences:
+    """The first difference of each kind, or None. ``unmatched`` names the operators that were not compared.
+
+    Operators are matched by name and order within one call of a module. If a module calls an operator more
+    often on one side than on the other, as where a fused kernel stands for several operators, then these
+    calls are not compared. What the module makes of them is.
+    """
+
+    operator: OperatorDifference | None
+    module: ModuleDifference | None
+    result: ResultDifference | None
+    compared: int
+    unmatched: list[str]
+
+    def __bool__(self) -> bool:
+        return not (self.operator is None and self.module is None and self.result is None)
+
+
+def find_differences(ours: Recording, reference: Recording, tolerance: Tolerance) -> Differences:
+    """Compares two recordings that are on the CPU."""
+    partners, unmatched = _partners(ours, reference)
+    operator = None
+    for call, partner in partners:
+        found = first_difference(call.values, partner.values, tolerance)
+        if found is not None:
+            operator = OperatorDifference(call, *found)
+            break
+    return Differences(
+        operator,
+        _module_difference(ours, reference, tolerance),
+        _result_difference(ours, reference, tolerance),
+        len(partners),
+        unmatched,
+    )
+
+
+def first_difference(
+    ours: list[torch.Tensor], reference: list[torch.Tensor], tolerance: Tolerance
+) -> tuple[int, Difference] | None:
+    """Returns which of some results differs first, and how."""
+    if len(ours) != len(reference):
+        return 0, Difference(f"{len(ours)} results, and {len(reference)} in the reference")
+    for i, pair in enumerate(zip(ours, reference, strict=True)):
+        found = difference(*pair, tolerance)
+        if found is not None:
+            return i, found
+    return None
+
+
+def _by_key(recording: Recording) -> dict[_Key, list[OperatorCall]]:
+    calls: dict[_Key, list[OperatorCall]] = defaultdict(list)
+    for call in recording.operators:
+        calls[call.place.module, call.place.call, call.place.backward, call.name].append(call)
+    return calls
+
+
+def _partners(
+    ours: Recording, reference: Recording
+) -> tuple[list[tuple[OperatorCall, OperatorCall]], list[str]]:
+    """Returns pairs of calls in the order of our run, and the names of those that have no partner."""
+    mine, theirs = _by_key(ours), _by_key(reference)
+    pairs = []
+    unmatched = set()
+    for key in mine.keys() | theirs.keys():
+        calls, others = mine.get(key, []), theirs.get(key, [])
+        if len(calls) == len(others):
+            pairs += list(zip(calls, others, strict=True))
+        else:
+            unmatched.add(
+                f"{key[3]} in module {key[0]!r}: {len(calls)} calls, {len(others)} in the reference"
+            )
+    # A draw that found no record differs by chance.
+    drawn = set(ours.without_draw)
+    pairs = [pair for pair in pairs if not (pair[0].random and f"{pair[0].name} in {pair[0].place}" in drawn)]
+    return sorted(pairs, key=lambda pair: pair[0].index), sorted(unmatched)
+
+
+def _module_difference(
+    ours: Recording, reference: Recording, tolerance: Tolerance
+) -> ModuleDifference | None:
+    theirs = {(call.module, call.call): call for call in reference.modules}
+    for call in ours.modules:
+        partner = theirs.get((call.module, call.call))
+        if partner is None:
+            continue
+        found = first_difference(call.values, partner.values, tolerance)
+        if found is not None:
+            return ModuleDifference(call.module, call.call, call.index, found[1])
+    return None
+
+
+def _result_difference(
+    ours: Recording, reference: Recording, tolerance: Tolerance
+) -> ResultDifference | None:
+    for name, value in ours.results.items():
+        if name not in reference.results:
+            return ResultDifference(name, Difference("the reference has none"))
+        found = difference(value, reference.results[name], tolerance)
+        if found is not None:
+            return ResultDifference(name, found)
+    for name in reference.results.keys() - ours.results.keys():
+        return ResultDifference(name, Difference("only the reference has one"))
+    return None

@@ -1,0 +1,151 @@
+"""The arguments of one operator in a file, and their replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vccl._device_type import device_type
+from vccl.compare.arguments import from_plain
+from vccl.compare.differences import first_difference
+from vccl.compare.isolation import kept_arguments
+from vccl.compare.operators import has_subclass, shapes_of, values_of
+from vccl.compare.places import Places
+from vccl.compare.tolerance import Difference, Tolerance
+
+_FORMAT = "vccl.compare 1"
+
+
+class _Dump(TorchDispatchMode):
+    """Writes the arguments of a call of an operator to a file, before the call."""
+
+    def __init__(self, places: Places, operator: str, path: str | Path, module: str, call: int) -> None:
+        super().__init__()
+        self.places = places
+        self.operator = operator
+        self.path = path
+        self.module = module
+        self.left = call
+        self.done = False
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if has_subclass(types):
+            return NotImplemented
+        place = self.places.here()
+        if not self.done and _is_named(function, self.operator) and fnmatchcase(place.module, self.module):
+            self.done = self.left == 0
+            self.left -= 1
+            if self.done:
+                kept = kept_arguments(function, args, kwargs)
+                if kept is None:
+                    raise TypeError(f"arguments of {function.name()} cannot be written to a file")
+                write_dump(self.path, kept)
+        return function(*args, **kwargs)
+
+
+def _is_named(function: Any, name: str) -> bool:
+    """Returns whether "aten::add.Tensor", "add.Tensor", "aten::add" or "add" names an operator."""
+    whole = (function.name(), function._schema.name)
+    return name in whole or name in [text.rpartition("::")[2] for text in whole]
+
+
+@contextmanager
+def dump_operator(
+    operator: str, path: str | Path, *, model: nn.Module | None = None, module: str = "*", call: int = 0
+) -> Iterator[None]:
+    """Writes the arguments of a call of an operator in the block to a file.
+
+    Args:
+        operator: its name: "add", "aten::add", "add.Tensor" or "aten::add.Tensor".
+        path: the file, for ``python -m vccl.compare replay``.
+        model: the model whose modules ``module`` chooses from.
+        module: only calls in modules with this path; * and ? stand for any characters.
+        call: which of these calls, from 0.
+
+    Raises:
+        LookupError: at the end of the block, if there was no such call.
+        TypeError: an argument cannot be written to a file.
+    """
+    places = Places(list(model.named_modules()) if model is not None else [])
+    dump = _Dump(places, operator, path, module, call)
+    with places.watching(), dump:
+        yield
+    if not dump.done:
+        seen = call - dump.left
+        raise LookupError(
+            f"{operator} was called {seen} times in modules {module!r}, so there is no call {call}"
+        )
+
+
+def write_dump(path: str | Path, kept: dict[str, Any]) -> None:
+    torch.save({"format": _FORMAT, **kept}, path)
+
+
+@dataclass
+class ReplayReport:
+    """What ``replay`` has found. ``difference`` is None if both devices agree."""
+
+    operator: str
+    arguments: str
+    devices: tuple[str, str]
+    difference: Difference | None
+
+    def __str__(self) -> str:
+        both = f"{self.devices[0]} and {self.devices[1]} (the reference)"
+        found = "no difference" if self.difference is None else str(self.difference)
+        return f"{self.operator}{self.arguments}\n{both}: {found}"
+
+
+def replay(
+    path: str | Path, *, device: str | None = None, reference: str = "cpu", tolerance: Tolerance | None = None
+) -> ReplayReport:
+    """Runs an operator with the arguments in a file on two devices, and compares what they compute.
+
+    Args:
+        path: what ``dump_operator`` or ``Report.dump`` wrote.
+        device: None: the current card.
+        reference: the device that it should agree with.
+        tolerance: None: ``Tolerance()``.
+
+    Raises:
+        ValueError: the file is not a dump, or names an operator that does not exist.
+    """
+    kept = torch.load(path, weights_only=True)
+    if not isinstance(kept, dict) or kept.get("format") != _FORMAT:
+        raise ValueError(f"{path} is not a file of dump_operator() or Report.dump()")
+    function = _find(kept["operator"])
+    device = device or device_type()
+    ours, arguments = _run(function, kept, device)
+    theirs, _ = _run(function, kept, reference)
+    found = first_difference(ours, theirs, tolerance or Tolerance())
+    return ReplayReport(kept["operator"], arguments, (device, reference), found[1] if found else None)
+
+
+def _run(function: Any, kept: dict[str, Any], device: str) -> tuple[list[torch.Tensor], str]:
+    """Returns what an operator computes on a device, on the CPU, and its arguments as a text."""
+    args = from_plain(kept["args"], device)
+    kwargs = {name: from_plain(value, device) for name, value in kept["kwargs"].items()}
+    output = function(*args, **kwargs)
+    values = [value.detach().cpu() for value in values_of(function, tuple(args), kwargs, output)]
+    return values, shapes_of(tuple(args), kwargs)
+
+
+def _find(name: str) -> Any:
+    """Returns the operator of a name such as "aten::add.Tensor"."""
+    space, _, rest = name.partition("::")
+    base, _, overload = rest.partition(".")
+    try:
+        return getattr(getattr(getattr(torch.ops, space), base), overload or "default")
+    except AttributeError:
+        raise ValueError(
+            f"there is no operator {name}. Import what defines it, or load its library."
+        ) from None

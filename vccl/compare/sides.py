@@ -1,0 +1,155 @@
+"""A side of a comparison: where and how a model runs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_map
+
+from vccl._device_type import device_type
+from vccl.compare.operators import tensors_in
+from vccl.compare.places import Places
+
+
+@dataclass(frozen=True)
+class Side:
+    """Where and how a model runs: on a device, with a dtype for its floating-point numbers if one is given.
+
+    ``context`` returns a context manager that is active during the run, for whatever else the sides differ
+    in: ``lambda: torch.autocast("cpu")``, a deterministic mode, another number of threads.
+    """
+
+    device: str | torch.device = "cpu"
+    dtype: torch.dtype | None = None
+    context: Callable[[], AbstractContextManager] = nullcontext
+
+    def __str__(self) -> str:
+        return f"{self.device}" if self.dtype is None else f"{self.device} ({self.dtype})"
+
+    def move(self, value: Any) -> Any:
+        """Returns a copy of a tensor or a module on this side. Anything else is returned as it is."""
+        if isinstance(value, nn.Module):
+            return copy.deepcopy(value).to(self.device, self.dtype)
+        if isinstance(value, torch.Tensor):
+            dtype = self.dtype if self.dtype is not None and value.is_floating_point() else value.dtype
+            moved = value.detach().to(device=self.device, dtype=dtype, copy=True)
+            return moved.requires_grad_(value.requires_grad)
+        return value
+
+
+@dataclass
+class Program:
+    """What both sides run: a module or function, its arguments, and what the backward pass starts from."""
+
+    function: Callable[..., Any]
+    args: tuple
+    kwargs: Mapping[str, Any]
+    loss: Callable[[Any], torch.Tensor] | None
+    backward: bool
+
+    def on(self, side: Side) -> Prepared:
+        """Returns the program with copies of its modules and tensors on a side."""
+        args, kwargs = tree_map(side.move, (self.args, dict(self.kwargs)))
+        return Prepared(self, side, side.move(self.function), args, kwargs)
+
+
+class Prepared:
+    """A program on one side, to be run once."""
+
+    def __init__(self, program: Program, side: Side, function: Any, args: tuple, kwargs: dict) -> None:
+        self.program = program
+        self.side = side
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+        self._roots = list(_modules_in(function, args, kwargs))
+        named = [pair for path, root in self._roots for pair in root.named_modules(prefix=path)]
+        self.places = Places(named)
+
+    @property
+    def device_type(self) -> str:
+        return torch.device(self.side.device).type
+
+    def results(self, output: Any) -> dict[str, torch.Tensor]:
+        """Returns copies of what the run leaves: outputs, parameters, buffers, and all gradients."""
+        found = {f"output {i}": tensor for i, tensor in enumerate(tensors_in(output))}
+        for path, module in self._roots:
+            dot = f"{path}." if path else ""
+            for name, parameter in module.named_parameters():
+                found[f"parameter {dot}{name}"] = parameter
+                if parameter.grad is not None:
+                    found[f"gradient of {dot}{name}"] = parameter.grad
+            found.update({f"buffer {dot}{name}": buffer for name, buffer in module.named_buffers()})
+        for i, tensor in enumerate(tensors_in((self.args, self.kwargs))):
+            if tensor.grad is not None:
+                found[f"gradient of argument {i}"] = tensor.grad
+        return {name: tensor.detach().clone() for name, tensor in found.items()}
+
+
+def _modules_in(function: Any, args: tuple, kwargs: dict) -> Iterator[tuple[str, nn.Module]]:
+    """Yields modules among the function and its arguments, each with the beginning of its path."""
+    if isinstance(function, nn.Module):
+        yield "", function
+    arguments = [*((str(i), value) for i, value in enumerate(args)), *kwargs.items()]
+    modules = [(name, value) for name, value in arguments if isinstance(value, nn.Module)]
+    alone = len(modules) == 1 and not isinstance(function, nn.Module)
+    for name, module in modules:
+        yield "" if alone else f"argument {name}", module
+
+
+def run_on_side(prepared: Prepared, observers: Sequence[AbstractContextManager]) -> dict[str, torch.Tensor]:
+    """Runs a program forward, and backward if it asks for that. Returns its results by name.
+
+    ``observers`` are active during the run. The generators of the CPU and the cards then go on as if there
+    had been no run. An exception of the program gets a note that names the side.
+    """
+    program = prepared.program
+    cards = range(torch.accelerator.device_count())
+    try:
+        with (
+            torch.random.fork_rng(cards, device_type=device_type()),
+            prepared.side.context(),
+            prepared.places.watching(),
+            _entered(observers),
+        ):
+            output = prepared.function(*prepared.args, **prepared.kwargs)
+            if program.backward:
+                run_backward(output, program.loss)
+    except Exception as error:
+        error.add_note(f"vccl.compare: raised by the run on {prepared.side}")
+        raise
+    return prepared.results(output)
+
+
+@contextmanager
+def _entered(observers: Sequence[AbstractContextManager]) -> Iterator[None]:
+    if not observers:
+        yield
+        return
+    with observers[0], _entered(observers[1:]):
+        yield
+
+
+def run_backward(output: Any, loss: Callable[[Any], torch.Tensor] | None) -> None:
+    """Runs the backward pass: from ``loss(output)``, or from fixed gradients of all outputs."""
+    if loss is not None:
+        loss(output).backward()
+        return
+    roots = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
+    with _disable_current_modes():  # these operators are not the program's
+        gradients = [_fixed_gradient(root) for root in roots]
+    if roots:
+        torch.autograd.backward(roots, gradients)
+
+
+def _fixed_gradient(root: torch.Tensor) -> torch.Tensor:
+    """Returns a gradient that is the same on all sides and has no zeros and no symmetry."""
+    ramp = torch.linspace(0.5, 1.5, max(root.numel(), 1))[: root.numel()]
+    return ramp.reshape(root.shape).to(device=root.device, dtype=root.dtype)

@@ -12,6 +12,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# Tests that fill a card share it with nobody else on the machine. Every worker of xdist has its own cards.
+os.environ["VDEV_HOSTID"] = f"tests-{os.getpid()}"
+
 # A shell starts background jobs with SIGINT ignored, which processes inherit. Tests send it to children.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -79,6 +79,16 @@ def test_links_lead_somewhere():
                 assert anchor in anchors(target), f"{path.name} links to {file}#{anchor}"
 
 
+@pytest.mark.parametrize(("name", "folder"), [("extending.md", "custom_op"), ("cpp.md", "cpp")])
+def test_pages_show_the_examples_as_they_are(name, folder):
+    """Every piece of C++, Python and CMake on the page stands in a file that a test builds and runs."""
+    files = [path.read_text() for path in (ROOT / "examples" / folder).iterdir() if path.is_file()]
+    pieces = re.findall(r"^```(?:cpp|python|cmake)\n(.*?)^```$", page(name), re.MULTILINE | re.DOTALL)
+    assert len(pieces) >= 3
+    for piece in pieces:
+        assert any(piece in file for file in files), f"docs/{name} shows what no file has:\n{piece}"
+
+
 def prose(path: Path) -> str:
     """Returns a page without its blocks of code."""
     return re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)

@@ -4,6 +4,7 @@ The wheel is installed into an environment that sees what this one has installed
 """
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -119,9 +120,62 @@ def test_pytest_finds_the_plugin_of_the_wheel(outside, tmp_path):
     assert "1 passed" in outside("python", "-m", "pytest", *options, tmp_path)
 
 
-@pytest.mark.parametrize("module", ["vccl.bench", "vccl.convert", "vccl.launch.vrun"])
+@pytest.mark.parametrize("module", ["vccl.bench", "vccl.compare", "vccl.convert", "vccl.launch.vrun"])
 def test_modules_of_the_wheel_are_commands(outside, module):
     assert "usage:" in outside("python", "-m", module, "--help")
+
+
+@pytest.fixture(scope="module")
+def built(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which both examples in C++ were built, with CMake, against the installed wheel."""
+    folder = tmp_path_factory.mktemp("cpp")
+    (folder / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.18)\nproject(examples LANGUAGES CXX)\n"
+        + "".join(f"add_subdirectory({ROOT}/examples/{name} {name})\n" for name in ("custom_op", "cpp"))
+    )
+    python = installed / "python"
+    code = "import vccl; print(vccl.cmake_prefix_path)"
+    prefix = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, cwd=folder)
+    options = (f"-DCMAKE_PREFIX_PATH={prefix.stdout.strip()}", f"-DPython_EXECUTABLE={python}")
+    # Not ccache, and not the flags of this project: what a user has.
+    environment = ("env", "-u", "CMAKE_CXX_COMPILER_LAUNCHER")
+    call(*environment, "cmake", "-S", folder, "-B", folder / "build", *options)
+    call("cmake", "--build", folder / "build", "--parallel", 2)
+    return folder / "build"
+
+
+def test_a_program_in_cpp_trains_without_python(built, tmp_path):
+    """Two processes, which meet in a file. Nothing of Python is loaded."""
+    program = built / "cpp" / "train"
+    libraries = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    assert "libvccl.so" in libraries and not re.search("libpython|libtorch_python", libraries)
+    ranks = [
+        subprocess.Popen(
+            [program, str(rank), "2", tmp_path / "meeting"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        outputs = [rank.communicate(timeout=600)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    assert [rank.returncode for rank in ranks] == [0, 0], outputs
+    losses = [float(loss) for loss in re.findall(r"loss (\d+\.\d+)", outputs[0])]
+    assert len(losses) == 4 and losses == sorted(losses, reverse=True)
+    assert "rank 1 of 2 is done on vdev:1" in outputs[1]
+
+
+def test_a_custom_operator_passes_its_own_tests(built, outside):
+    folder = ROOT / "examples" / "custom_op"
+    library = {"SQUARED_RELU": str(built / "custom_op" / "libsquared_relu.so")}
+    options = ("-p", "no:cacheprovider", "--rootdir", folder)
+    assert " passed" in outside("python", "-m", "pytest", *options, folder, env=library)
+    assert "bias_squared_relu" in outside("python", folder / "bench.py", 1024, env=library)
 
 
 def test_another_torch_gets_an_error_that_says_what_to_do(outside, tmp_path):
@@ -163,9 +217,11 @@ def test_the_wheel_has_what_the_package_needs(distributions):
         for path in (ROOT / folder).rglob("*")
         if path.is_file() and path.parent.name != "__pycache__"
     }
-    compiled = f"vccl/_C{sysconfig.get_config_var('EXT_SUFFIX')}"
+    compiled = {f"vccl/_C{sysconfig.get_config_var('EXT_SUFFIX')}", "vccl/libvccl.so"}
+    for_cpp = {"vccl/include/vccl/device.hpp", "vccl/include/vccl/group.hpp"}
+    for_cpp.add("vccl/share/cmake/vccl/vcclConfig.cmake")
     shipped = {name for name in names if not name.startswith(about)}
-    assert shipped == sources | {compiled}
+    assert shipped == sources | compiled | for_cpp
     assert "vccl/py.typed" in shipped
     assert f"{about}/licenses/LICENSE" in names
     assert f"torch=={_torch_version.REQUIRED}.*" in metadata.get_all("Requires-Dist")

@@ -98,11 +98,22 @@ def drain_cards() -> None:
     does nothing.
     """
 
+def _stream_at(index: int, handle: int, /) -> int:
+    """Returns the id of the card's stream with that native_handle. Raises RuntimeError if there is none."""
+
 def synchronize(index: int, /) -> None:
     """Blocks until the tasks on all streams of a card have run.
 
     Raises:
         RuntimeError: a task failed. Each failure is raised once.
+    """
+
+def _card_users(index: int, /) -> list[tuple[int, bool, str, int]]:
+    """Returns (pid, whether that is of another pid namespace, command line, bytes) for each process that has
+    memory of the physical card.
+
+    Raises:
+        RuntimeError: there is no such card.
     """
 
 def device_properties(index: int, /) -> DeviceProperties:
@@ -199,6 +210,57 @@ def _set_memory_metadata(metadata: str) -> None:
 def _get_memory_metadata() -> str:
     """Returns that text."""
 
+class MemPool:
+    """Owns a memory pool of the current card, which goes with the object.
+
+    Args:
+        use_on_oom: whether allocations outside of the pool take its free blocks when there is no other room.
+        no_split: whether its free blocks are handed out whole.
+    """
+
+    def __init__(self, use_on_oom: bool = False, no_split: bool = False) -> None: ...
+    @property
+    def device(self) -> int:
+        """The index of the card."""
+    @property
+    def id(self) -> tuple[int, int]:
+        """The name of the pool."""
+    def use_count(self) -> int:
+        """Returns how many use the pool."""
+
+def _retain_pool(index: int, pool: int, /) -> None:
+    """Makes the caller a user of a card's private pool."""
+
+def _release_pool(index: int, pool: int, /) -> None:
+    """Takes one user of a card's private pool away."""
+
+def _begin_pool(index: int, pool: int, /) -> None:
+    """Makes the calling thread's allocations on a card come from a private pool."""
+
+def _end_pool(index: int, pool: int, /) -> None:
+    """Ends the calling thread's last _begin_pool() of that pool.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+
+def _raw_allocate(index: int, bytes: int, stream_id: int) -> int:
+    """Returns the address of a block of a card's memory for a stream, and 0 for 0 bytes.
+
+    Raises:
+        torch.OutOfMemoryError: there is no room.
+    """
+
+def _raw_free(address: int) -> None:
+    """Frees what _raw_allocate() returned, and does nothing for 0.
+
+    Raises:
+        RuntimeError: no live block of a card begins there.
+    """
+
+def _further_memory_stats(index: int) -> dict[str, Any]:
+    """Returns scratch_bytes and reserved_bytes_by_private_pools, nested, and {} if the card was not used."""
+
 def _pinned_memory_stats() -> dict[str, Any]:
     """Returns figures of pinned host memory: {name: {current, peak, allocated, freed}}, and two counts."""
 
@@ -240,6 +302,27 @@ def _empty_cpu_cache() -> None:
     """Returns the free part of the shared CPU memory to the system."""
 
 # ---- memory that several processes use (vccl/vdev/process_sharing.py)
+
+def _share_event(event_id: int, index: int, stream: int, /) -> None:
+    """Lets other processes see an event that was last recorded on a stream, given by card and id.
+
+    Raises:
+        RuntimeError: the system refuses, or the stream is captured.
+    """
+
+def _event_handle(event_id: int, /) -> bytes:
+    """Returns the bytes by which another process opens the event.
+
+    Raises:
+        RuntimeError: the event was not shared.
+    """
+
+def _open_event(event_id: int, handle: bytes, /) -> None:
+    """Makes an event that of another process, which ``_event_handle`` has described.
+
+    Raises:
+        RuntimeError: the process has ended, or belongs to another machine, pid namespace or user.
+    """
 
 def _share_storage(storage: torch.UntypedStorage, /) -> tuple[bytes, int, int, int, int]:
     """Returns a message by which another process gets a storage over the same memory.

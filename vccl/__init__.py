@@ -43,11 +43,11 @@ def _autoload() -> None:
 
 
 def __getattr__(name: str) -> object:
-    """Returns ``vccl.Options``, ``vccl.monitored_barrier`` or ``vccl.share_cpu_memory``.
+    """Returns ``Options``, ``monitored_barrier``, ``share_cpu_memory`` or ``cmake_prefix_path``.
 
     ``init_process_group`` and ``new_group`` take Options as ``pg_options``. monitored_barrier names the
     ranks that did not come. share_cpu_memory puts large CPU tensors into memory that the peers of the host
-    can map.
+    can map. cmake_prefix_path is the folder in which CMake's ``find_package(vccl)`` finds the package.
     """
     # They are not imported at the top, because torch may import this package before its own import has ended.
     if name == "Options":
@@ -62,11 +62,15 @@ def __getattr__(name: str) -> object:
         from vccl._cpu_memory import share_cpu_memory
 
         return share_cpu_memory
+    if name == "cmake_prefix_path":
+        from vccl import _C
+
+        return f"{_C.__file__.rpartition('/')[0]}/share/cmake"
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "Options", "monitored_barrier", "share_cpu_memory"]
+    return [*globals(), "Options", "cmake_prefix_path", "monitored_barrier", "share_cpu_memory"]
 
 
 # This import may call _autoload() while this module is only half run, so it comes after the definitions.

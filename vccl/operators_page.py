@@ -30,8 +30,9 @@ in a capture.
 - **Who runs a task.** The thread that waits for the stream runs its tasks. The worker of the stream runs them
   if a core is free (more cores than ranks times `torch.get_num_threads()`) and tasks have been queued for
   0.3 ms. The worker also runs them if nobody has waited for some milliseconds. A thread that runs a
-  collective also runs the operators that the collective waits for. At most 1,024 tasks are queued; then the
-  host runs some.
+  collective also runs the operators that the collective waits for. A thread that waits for a whole card runs
+  the waiting tasks of its streams of high priority first. At most 1,024 tasks are queued; then the host runs
+  some.
 - **Bits.** The same kernels run as with `VDEV_LAUNCH=blocking`, in the same order, so results are the same.
 - **Memory.** Results are allocated at the call. What a kernel allocates besides comes from a pool of the
   stream. A task keeps no tensor of the program: memory that is freed is reused in the order of the stream,
@@ -55,7 +56,7 @@ A call waits until the stream has drained, and runs at once,
 
 - with `VDEV_LAUNCH=blocking` or `VDEV_LAUNCH_BLOCKING=1`,
 - inside a host function,
-- with sparse or quantized tensors, or with CPU tensors that have dimensions,
+- with sparse, quantized or nested tensors, or with CPU tensors that have dimensions,
 - with Booleans as indices,
 - if a result is a view of an argument, or if `out=` is resized,
 - while memory holds the failure of a collective,

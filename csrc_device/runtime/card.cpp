@@ -17,6 +17,7 @@
 #include "base/text.hpp"
 #include "csrc_device/runtime/capture.hpp"
 #include "csrc_device/runtime/environment.hpp"
+#include "csrc_device/runtime/memory/usage_table.hpp"
 #include "csrc_device/runtime/queue.hpp"
 
 namespace vdev {
@@ -41,6 +42,13 @@ CardProperties make_properties(int index) {
   return properties;
 }
 
+/// Puts streams of high priority first: a thread that waits for several streams runs their waiting tasks in
+/// this order.
+void sort_by_priority(std::vector<std::shared_ptr<Stream>>& streams) {
+  std::stable_sort(streams.begin(), streams.end(),
+                   [](const auto& a, const auto& b) { return a->priority() < b->priority(); });
+}
+
 }  // namespace
 
 struct Card::Impl {
@@ -48,7 +56,7 @@ struct Card::Impl {
       : index(i),
         properties(make_properties(i)),
         arena(base::text("vdev:", i).c_str(), properties.total_memory),
-        allocator(arena, i),
+        allocator(arena, i, CardAccount(properties.physical_index)),
         default_stream(std::make_shared<Stream>(i, 0, 0, stream_name(0))) {}
 
   std::string stream_name(std::int64_t id) const { return base::text("vdev:", index, "/s", id); }
@@ -93,6 +101,7 @@ std::vector<std::shared_ptr<Stream>> Card::Impl::all() {
       it = others.erase(it);
     }
   }
+  sort_by_priority(streams);
   return streams;
 }
 
@@ -110,6 +119,9 @@ Arena& Card::arena() {
 }
 CachingAllocator& Card::allocator() {
   return impl_->allocator;
+}
+std::vector<CardUser> Card::users() const {
+  return CardAccount(impl_->properties.physical_index).users();
 }
 std::shared_ptr<Stream> Card::default_stream() {
   return impl_->default_stream;
@@ -145,6 +157,14 @@ std::shared_ptr<Stream> Card::stream(std::int64_t id) {
       base::text("card ", impl_->index, " has no stream ", id, " (was its last reference dropped?)"));
 }
 
+std::shared_ptr<Stream> Card::stream_at(std::uintptr_t address) {
+  for (auto& stream : impl_->all()) {
+    if (reinterpret_cast<std::uintptr_t>(stream.get()) == address) return std::move(stream);
+  }
+  throw InvalidArgument(base::text("card ", impl_->index, " has no stream at the address ", address,
+                                   ": pass the native_handle of a stream of this process and card"));
+}
+
 void Card::synchronize() {
   const std::uint64_t epoch = error_epoch();
   const auto streams = impl_->all();
@@ -167,6 +187,7 @@ void Card::drain_program_streams(Captured captured) {
     std::copy_if(impl_->pool.begin(), impl_->pool.end(), std::back_inserter(streams),
                  [](const auto& stream) { return stream != nullptr; });
   }
+  sort_by_priority(streams);
   for (auto& stream : streams) {
     if (captured == Captured::refuses || !stream->queue()->capture()) stream->drain();
   }
@@ -300,10 +321,15 @@ std::int64_t current_stream_id(int index) noexcept {
   return set ? set->id() : 0;
 }
 
+std::string sharing_problem() {
+  return usage_table().problem();
+}
+
 void shutdown() noexcept {
   if (in_bad_fork()) return;
   constexpr std::int64_t kBudget = 2'000'000'000;  // ns: a task stuck for longer is left behind
   stop_all_queues(kBudget);
+  leave_usage_table();
 }
 
 }  // namespace vdev

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc_device/runtime/card_users.hpp"
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/memory/arena.hpp"
 #include "csrc_device/runtime/memory/caching_allocator.hpp"
@@ -35,6 +36,8 @@ class Card {
   const CardProperties& properties() const;
   Arena& arena();
   CachingAllocator& allocator();
+  /// Returns the processes that have memory of the physical card.
+  std::vector<CardUser> users() const;
 
   /// Returns stream 0.
   std::shared_ptr<Stream> default_stream();
@@ -46,10 +49,12 @@ class Card {
   std::shared_ptr<Stream> new_stream(int priority, std::string name);
   /// Returns the stream `id`. Throws InvalidArgument if the card does not have it.
   std::shared_ptr<Stream> stream(std::int64_t id);
-  /// Drains every stream of the card. Then raises the first error that it finds, once, or else a failure that
-  /// stands.
+  /// Returns the stream at that address. Throws InvalidArgument if no stream of the card is there.
+  std::shared_ptr<Stream> stream_at(std::uintptr_t address);
+  /// Drains the card's streams, those of high priority first. Then raises their first error, once, or else a
+  /// failure that stands.
   void synchronize();
-  /// Drains the default stream and the pool's, which are the streams that a program enqueues work on, and
+  /// Drains the default stream and the pool's (in the same order), to which a program gives its work, and
   /// raises nothing. Streams of new_stream() go on: their tasks, such as collectives, may wait for what the
   /// caller is about to do, and what the program waits for there is in its own streams, too. A stream that is
   /// captured refuses, or is left out.
@@ -91,6 +96,10 @@ std::shared_ptr<Stream> current_stream(int card);
 std::int64_t set_current_stream(int card, std::int64_t id);
 /// Returns the id of the calling thread's current stream on `card`. Makes no card.
 std::int64_t current_stream_id(int card) noexcept;
+
+/// Returns why this process does not share the capacity of its cards with others, or an empty text if it
+/// does. Known from the first allocation on.
+std::string sharing_problem();
 
 /// Call this when the interpreter exits. Drops what every queue holds, and stops every worker within a
 /// bounded time.

@@ -180,6 +180,11 @@ Environment parse_environment(const VariableLookup& lookup) {
   const char* memory = lookup("VDEV_MEMORY");
   result.memory = result.profile != nullptr && !memory ? result.profile->memory
                                                        : parse_memory(memory, result.machine_ranks);
+  result.card_memory = result.profile != nullptr || memory ? result.memory : parse_memory(nullptr, 1);
+  for (const char* variable : {"VDEV_HOSTID", "VCCL_HOSTID"}) {
+    const char* id = lookup(variable);
+    result.host_id += base::text(id ? id : "", '\n');
+  }
   result.launch_async = parse_launch(lookup("VDEV_LAUNCH"));
   result.launch_trace = parse_flag("VDEV_LAUNCH_TRACE", lookup("VDEV_LAUNCH_TRACE"));
   result.strict = parse_flag("VDEV_STRICT", lookup("VDEV_STRICT"));

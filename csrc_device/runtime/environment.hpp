@@ -38,6 +38,9 @@ struct Environment {
   std::size_t memory = 0;  // VDEV_MEMORY: the bytes of a card, "512M" or "1.5G", 16M to 16T. The default is
                            // the profile's memory, or a part of this process's share of the machine's memory
                            // (memory_limit.hpp).
+  std::size_t card_memory = 0;  // the bytes of a card that all its processes may have together: `memory`, or
+                                // the default for one rank if neither VDEV_MEMORY nor a profile says more
+  std::string host_id;  // VDEV_HOSTID and VCCL_HOSTID: processes with different ids have cards of their own
   bool launch_async = true;   // VDEV_LAUNCH: async, or blocking, which runs every operator at its call
   bool launch_trace = false;  // VDEV_LAUNCH_TRACE: 1 makes errors of operators name the line that called them
   bool strict = false;  // VDEV_STRICT: 1 makes an error that a kernel finds in elements final for its card

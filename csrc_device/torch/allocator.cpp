@@ -1,8 +1,10 @@
 #include "csrc_device/torch/allocator.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -40,15 +42,20 @@ void delete_block(void* block) {
   }
 }
 
+c10::CachingAllocator::Stat to_torch(const AllocatorStats::Figure& figure) {
+  c10::CachingAllocator::Stat stat;
+  stat.current = figure.current;
+  stat.peak = figure.peak;
+  stat.allocated = figure.allocated;
+  stat.freed = figure.freed;
+  return stat;
+}
+
 c10::CachingAllocator::StatArray to_torch(const AllocatorStats::Figures& figures) {
   using c10::CachingAllocator::StatType;
   c10::CachingAllocator::StatArray stats;
   const auto fill = [&](StatType type, const AllocatorStats::Figure& figure) {
-    auto& stat = stats[static_cast<std::size_t>(type)];
-    stat.current = figure.current;
-    stat.peak = figure.peak;
-    stat.allocated = figure.allocated;
-    stat.freed = figure.freed;
+    stats[static_cast<std::size_t>(type)] = to_torch(figure);
   };
   fill(StatType::AGGREGATE, figures);
   fill(StatType::SMALL_POOL, figures.small_pool);
@@ -72,9 +79,11 @@ class DeviceAllocator final : public c10::DeviceAllocator {
 
   bool initialized() override { return any_card_used(); }
 
-  void emptyCache(c10::MempoolId_t) override {
+  void emptyCache(c10::MempoolId_t pool) override {
     WithoutGil no_gil;  // this waits for streams
-    for_used_cards([](Card& card) { card.allocator().empty_cache(); });
+    const auto number =
+        pool == c10::MempoolId_t(0, 0) ? std::nullopt : std::optional<PoolNumber>(pool.second);
+    for_used_cards([&](Card& card) { card.allocator().empty_cache(number); });
   }
 
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
@@ -101,6 +110,13 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     result.active_bytes = to_torch(stats.active_bytes);
     result.inactive_split_bytes = to_torch(stats.inactive_split_bytes);
     result.requested_bytes = to_torch(stats.requested_bytes);
+    for (const auto& [pool, figures] : card(index).allocator().reserved_by_private_pool())
+      result.reserved_bytes_by_private_pools[{0, pool}] = to_torch(figures);
+    result.oversize_allocations = to_torch(stats.oversize_allocations);
+    result.oversize_segments = to_torch(stats.oversize_segments);
+    result.num_sync_all_streams = stats.num_sync_all_streams;
+    // The type is signed, so CUDA's "no limit", too, is -1.
+    result.max_split_size = static_cast<std::int64_t>(allocator_settings().max_split_size);
     result.num_alloc_retries = stats.num_alloc_retries;
     result.num_ooms = stats.num_ooms;
     result.num_device_alloc = stats.segment.allocated;
@@ -119,8 +135,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   }
   std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex index) override {
     const auto total = card(index).properties().total_memory;
-    const auto reserved = static_cast<std::size_t>(card(index).allocator().stats().reserved_bytes.current);
-    return {total > reserved ? total - reserved : 0, total};
+    return {std::min(card(index).allocator().left(), total), total};  // the arena ends with a whole page
   }
 
  private:
@@ -139,6 +154,17 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     }
   }
 };
+
+void warn_of_unshared_capacity() {
+  static const bool warned = [] {
+    if (const auto problem = sharing_problem(); !problem.empty()) {
+      TORCH_WARN("This process cannot see what other processes use of the memory of its ", device_name(),
+                 " cards (", problem, "). Each process has a card's whole capacity for itself.");
+    }
+    return true;
+  }();
+  static_cast<void>(warned);
+}
 
 struct Observers {
   std::mutex mutex;
@@ -187,13 +213,19 @@ void attach_out_of_memory_observer(OutOfMemoryObserver observer) {
   observers.all.push_back(std::move(observer));
 }
 
-c10::DataPtr allocate_on(int index, std::size_t bytes) {
-  if (bytes != 0) warn_of_allocator_settings();
-  return allocate_for(index, bytes, current_stream(index)->queue(), kProgramPool);
+c10::DataPtr allocate_on(int index, std::size_t bytes, Asker asker) {
+  if (bytes != 0) read_allocator_settings();
+  auto memory = allocate_for(index, bytes, current_stream(index)->queue(), kProgramPool, asker);
+  if (bytes != 0) warn_of_unshared_capacity();
+  return memory;
 }
 
-c10::DataPtr allocate_for(int index, std::size_t bytes, const std::shared_ptr<Queue>& queue,
-                          PoolNumber pool) {
+void adopt_memory(int index, const c10::DataPtr& data) {
+  if (data.get() != nullptr) card(index).allocator().adopt(static_cast<std::byte*>(data.get()));
+}
+
+c10::DataPtr allocate_for(int index, std::size_t bytes, const std::shared_ptr<Queue>& queue, PoolNumber pool,
+                          Asker asker) {
   auto& owner = card(index);
   if (bytes == 0) {
     return {nullptr, nullptr, &delete_block, device_of(index)};
@@ -202,7 +234,7 @@ c10::DataPtr allocate_for(int index, std::size_t bytes, const std::shared_ptr<Qu
   return with_torch_errors([&]() -> c10::DataPtr {
     std::byte* block = nullptr;
     try {
-      block = owner.allocator().allocate(bytes, queue, pool);
+      block = owner.allocator().allocate(bytes, queue, pool, asker);
     } catch (const OutOfMemory&) {
       tell_observers(owner, bytes);
       throw;

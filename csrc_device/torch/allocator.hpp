@@ -18,8 +18,10 @@ namespace vdev {
 c10::DeviceAllocator* device_allocator();
 
 /// Returns `bytes` of `card`'s memory for its current stream, or an empty pointer on that device for 0 bytes.
-/// Raises torch.OutOfMemoryError.
-c10::DataPtr allocate_on(int card, std::size_t bytes);
+/// Raises torch.OutOfMemoryError, and ValueError for settings of PYTORCH_ALLOC_CONF that the cards refuse.
+c10::DataPtr allocate_on(int card, std::size_t bytes, Asker asker = Asker::program);
+/// Makes memory that a kernel has allocated on `card` count as the program's (CachingAllocator::adopt).
+void adopt_memory(int card, const c10::DataPtr& data);
 
 /// Is told of a request that found no memory: the card, the bytes asked for, the card's capacity, and what of
 /// it is free, in bytes.
@@ -30,7 +32,8 @@ using OutOfMemoryObserver =
 void attach_out_of_memory_observer(OutOfMemoryObserver observer);
 
 /// Does the same for `queue`, and takes the memory from one of its pools. Makes the card if needed.
-c10::DataPtr allocate_for(int card, std::size_t bytes, const std::shared_ptr<Queue>& queue, PoolNumber pool);
+c10::DataPtr allocate_for(int card, std::size_t bytes, const std::shared_ptr<Queue>& queue, PoolNumber pool,
+                          Asker asker = Asker::program);
 
 /// Makes `storage`, which is on a card, hold `bytes`. The storage gets new memory for the current stream. The
 /// bytes that both memories hold are copied in the order of the current stream, and the old memory is freed

@@ -82,6 +82,7 @@ void bind_cards(py::module_& m) {
     py::gil_scoped_release no_gil;
     with_torch_errors([&] { synchronize_card(index); });
   });
+  m.def("_stream_at", [](int index, std::uintptr_t handle) { return card(index).stream_at(handle)->id(); });
   m.def("drain_cards", [] {
     if (Queue::inside_task() || in_bad_fork()) return;
     py::gil_scoped_release no_gil;
@@ -101,6 +102,18 @@ void bind_cards(py::module_& m) {
                           ", physical_index=", p.physical_index, ")");
       });
   m.def("device_properties", [](int index) { return card(index).properties(); });
+  m.def(
+      "_card_users",
+      [](int index) {
+        check_card(index);
+        py::list users;
+        for (const CardUser& user : card(index).users())
+          users.append(py::make_tuple(user.pid, user.foreign, user.name, user.bytes));
+        return users;
+      },
+      "Returns (pid, whether that is of another pid namespace, command line, bytes) for each process that "
+      "has "
+      "memory of the physical card.");
 }
 
 // Tells the pinned allocator that a non-blocking copy uses the memory up to the present end of the current

@@ -36,6 +36,22 @@ inline c10::DispatchKey sparse_key() {
   return pose() == Pose::cuda ? c10::DispatchKey::SparseCUDA : c10::DispatchKey::SparsePrivateUse1;
 }
 
+/// Returns the key of sparse CSR, CSC, BSR and BSC tensors on a card.
+inline c10::DispatchKey sparse_compressed_key() {
+  return pose() == Pose::cuda ? c10::DispatchKey::SparseCsrCUDA : c10::DispatchKey::SparseCsrPrivateUse1;
+}
+
+/// Returns the key of quantized tensors on a card.
+inline c10::DispatchKey quantized_key() {
+  return pose() == Pose::cuda ? c10::DispatchKey::QuantizedCUDA : c10::DispatchKey::QuantizedPrivateUse1;
+}
+
+/// Returns the key of strided nested tensors on a card.
+inline c10::DispatchKey nested_key() {
+  return pose() == Pose::cuda ? c10::DispatchKey::NestedTensorCUDA
+                              : c10::DispatchKey::NestedTensorPrivateUse1;
+}
+
 /// Returns the key under which autocast for the cards is registered. torch registers CUDA's itself, in builds
 /// without CUDA too.
 inline c10::DispatchKey autocast_key() {

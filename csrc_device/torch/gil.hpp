@@ -1,7 +1,7 @@
 // Releases the interpreter's lock (GIL) during a wait.
 #pragma once
 
-#include <Python.h>
+#include "csrc_device/torch/interpreter.hpp"
 
 namespace vdev {
 
@@ -13,17 +13,15 @@ namespace vdev {
 /// storages are made or resized.
 class WithoutGil {
  public:
-  WithoutGil() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+  WithoutGil() : state_(interpreter().release_lock()) {}
   ~WithoutGil() {
-    if (state_ != nullptr) {
-      PyEval_RestoreThread(state_);
-    }
+    if (state_ != nullptr) interpreter().take_lock(state_);
   }
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;
 
  private:
-  PyThreadState* state_;
+  void* const state_;
 };
 
 }  // namespace vdev

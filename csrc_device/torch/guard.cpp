@@ -1,6 +1,4 @@
 // torch's device guard for vdev, through which torch uses devices, streams and events.
-#include <mutex>
-
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
@@ -9,6 +7,7 @@
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/errors.hpp"
+#include "csrc_device/torch/event_state.hpp"
 #include "csrc_device/torch/poisoned_cards.hpp"
 #include "csrc_device/torch/streams.hpp"
 #include "csrc_device/torch/waiting_calls.hpp"
@@ -33,18 +32,6 @@ c10::Stream current_torch_stream(int card) {
 }
 
 namespace {
-
-// torch's opaque event pointer points to an EventState. torch records one event object several times, each
-// time with a new point.
-struct EventState {
-  std::mutex mutex;
-  Event event;
-
-  Event get() {
-    std::lock_guard lock(mutex);
-    return event;
-  }
-};
 
 EventState& state_of(void* event) {
   TORCH_INTERNAL_ASSERT(event != nullptr, "an event that was never recorded");
@@ -72,8 +59,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 
   c10::DeviceCapability getDeviceCapability(c10::Device) const override {
-    // The types are those of the CPU kernels. Quantized tensors have another dispatch key, which has no
-    // kernels here, and torch cannot copy integers of one to seven bits on any device.
+    // The types are those of the CPU kernels. A quantized tensor needs scales, which torch.empty(dtype=) has
+    // not, and torch cannot copy integers of one to seven bits on any device.
     c10::DeviceCapability capability;
     auto& types = capability.capability_data.supported_scalar_types;
     types.has_QInt8 = types.has_QUInt8 = types.has_QInt32 = 0;
@@ -129,13 +116,11 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     TORCH_CHECK(device == -1 || device == stream.device_index(), "Event device index ",
                 static_cast<int>(device), " does not match recording stream's device index ",
                 static_cast<int>(stream.device_index()), ".");
-    Event point = from_torch(stream)->record();
+    const auto recorded = from_torch(stream);
     if (*event == nullptr) {
       *event = new EventState;
     }
-    auto& state = state_of(*event);
-    std::lock_guard lock(state.mutex);
-    state.event = std::move(point);
+    state_of(*event).record(*recorded);
   }
   void block(void* event, const c10::Stream& stream) const override {
     if (event != nullptr) {
@@ -147,7 +132,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
       return true;
     }
     refuse_during_capture("a query of an event");
-    return state_of(event).get().reached();
+    return state_of(event).reached();
   }
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) {

@@ -107,4 +107,11 @@ void register_hooks() {
     at::RegisterPrivateUse1HooksInterface(new VdevHooks);
 }
 
+bool name_device() {
+  if (pose() == Pose::cuda || at::isPrivateUse1HooksRegistered()) return false;
+  c10::register_privateuse1_backend("vdev");
+  register_hooks();
+  return true;
+}
+
 }  // namespace vdev

@@ -2,20 +2,26 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "csrc_device/torch/hooks.hpp"
+#include "csrc_device/torch/python_interpreter.hpp"
 #include "csrc_device/torch/torch_2_13.hpp"
 
 void init_device_bindings(pybind11::module_& module);
+void init_event_bindings(pybind11::module_& module);
 void init_graph_bindings(pybind11::module_& module);
 void init_history_bindings(pybind11::module_& module);
+void init_pool_bindings(pybind11::module_& module);
 void init_pose_bindings(pybind11::module_& module);
 void init_process_group_bindings(pybind11::module_& module);
 
 PYBIND11_MODULE(_C, module) {
   module.attr("torch_version") = vdev::kTorchVersion;
+  vdev::use_python_interpreter();
   vdev::register_hooks();
   init_device_bindings(module);
+  init_event_bindings(module);
   init_graph_bindings(module);
   init_history_bindings(module);
+  init_pool_bindings(module);
   init_pose_bindings(module);
   init_process_group_bindings(module);
 }

@@ -28,9 +28,12 @@
 // Tensors and operators:
 // - <ATen/EmptyTensor.h>: makes tensors over an allocator, and tells how many bytes a shape takes.
 // - <ATen/MemoryOverlap.h>: refuses copies between tensors that overlap.
+// - <ATen/NestedTensorImpl.h>: the buffer, sizes, strides and offsets of a strided nested tensor.
+// - <ATen/SparseCsrTensorImpl.h>: the indices and values of a CSR, CSC, BSR or BSC tensor.
 // - <ATen/SparseTensorImpl.h>: the indices and values of a COO tensor.
 // - <ATen/core/enum_tag.h>: the tags of operators whose results depend on elements.
 // - <ATen/core/LegacyTypeDispatch.h>: at::AutoDispatchBelowAutograd.
+// - <ATen/quantized/QTensorImpl.h>, <ATen/quantized/Quantizer.h>: what turns integers into numbers.
 // - <ATen/native/DispatchStub.h>: the tables of kernels by device type.
 // - <ATen/native/Resize.h>: checks of set_().
 // - <ATen/native/ResizeCommon.h>: what resize_() fills with when algorithms have to be deterministic.
@@ -46,6 +49,7 @@
 // - <c10/core/DispatchKeySet.h>: the keys that are included and excluded by default.
 // - <c10/core/GradMode.h>: whether gradients are recorded, which decides whether the CPU uses oneDNN.
 // - <c10/core/DispatchKey.h>: the keys of CUDA and of the device that is not built in.
+// - <c10/core/QScheme.h>: the names of the ways to quantize.
 // - <c10/core/StorageImpl.h>: the count of references of a storage that two tensors share.
 // - <c10/core/TensorImpl.h>: sizes, strides, keys and the backend's own data of a tensor.
 // - <c10/core/impl/LocalDispatchKeySet.h>: ExcludeDispatchKeyGuard.

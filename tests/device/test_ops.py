@@ -205,8 +205,8 @@ def test_errors():
         torch.ones(2, 3, device="vdev") @ torch.ones(2, 3, device="vdev")
     with pytest.raises(IndexError, match="out of range"):
         torch.nn.functional.embedding(torch.tensor([9], device="vdev"), torch.ones(3, 2, device="vdev"))
-    with pytest.raises(NotImplementedError):
-        torch.ones(3, 3, device="vdev").to_sparse_csr()
+    with pytest.raises(NotImplementedError, match="layout"):
+        torch.ones(3, 3, device="vdev").to_mkldnn()
     with pytest.raises(NotImplementedError, match="vdev"):
         torch.ops.aten._cudnn_init_dropout_state(0.5, True, 1, dtype=torch.uint8, device="vdev")
     assert (torch.ones(2, device="vdev") + 1).sum().item() == 4

@@ -216,6 +216,10 @@ def test_ranks_that_protect_their_links_differently_are_told_so(rank_pool):
     text = "VCCL_LINK_SECURITY is none for rank 0 and encrypt for rank 1 in group"
     assert all(text in found for _, found in answers)
     assert "ValueError" in {kind for kind, _ in answers}
+    # Rank 1 is on no ring with a rank of the other host, and only its messages go there.
+    answers = rank_pool.run(4, refused, 1, {"VCCL_LINK_SECURITY": "none"}, hosts=tuple("aaab"), timeout=60)
+    text = "VCCL_LINK_SECURITY is none for rank 1 and encrypt for rank 3 in group"
+    assert all(text in found for _, found in answers), answers
 
 
 NO_LIBZMQ = """

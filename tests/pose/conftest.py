@@ -15,6 +15,8 @@ ENVIRONMENT = {
     "VDEV_PROFILE": "h100-80g",
     "CUDA_VISIBLE_DEVICES": "2,0,1",
     "NCCL_DEBUG": "WARN",
+    # Probes look at all processes of a card, and pytest's own process may use cards of the same size.
+    "VDEV_HOSTID": f"posed-{os.getpid()}",
 }
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import os
 import pickle
 import warnings
 
@@ -341,7 +342,10 @@ def probe_handles_of_cuda_graphs_are_refused():
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     raises(NoGpuError, graph.raw_cuda_graph, "debug_dump")
     raises(NoGpuError, graph.raw_cuda_graph_exec, "replay")
-    raises(NoGpuError, torch.cuda.MemPool, "one pool for each stream")
+
+
+def probe_memory_pools_take_no_allocator():
+    raises(NotImplementedError, lambda: torch.cuda.MemPool(object()), "from an allocator of your own")
 
 
 def probe_running_out_of_memory_is_observed():
@@ -379,6 +383,16 @@ def probe_history_is_recorded():
 
 
 def probe_sensors_are_refused():
-    for name in ("utilization", "temperature", "power_draw", "clock_rate", "device_memory_used"):
+    for name in ("utilization", "temperature", "power_draw", "clock_rate"):
         raises(NoGpuError, getattr(torch.cuda, name), f"torch.cuda.{name} needs a GPU")
-    raises(NoGpuError, torch.cuda.list_gpu_processes, "torch.cuda.list_gpu_processes needs a GPU")
+
+
+def probe_processes_of_a_card():
+    x = torch.ones(4 << 20, device="cuda:1")
+    used = torch.cuda.device_memory_used("cuda:1")
+    assert used >= x.nbytes
+    assert torch.cuda.mem_get_info(1) == (2**31 - used, 2**31)
+    for listed in (torch.cuda.list_gpu_processes(1), torch.cuda.memory.list_gpu_processes("cuda:1")):
+        lines = listed.splitlines()
+        assert lines[0].startswith("GPU:")
+        assert f"process {os.getpid():>10d} uses {used / 2**20:>12.3f} MB GPU memory" in lines

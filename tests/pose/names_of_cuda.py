@@ -10,18 +10,12 @@ from vccl._no_gpu import NoGpuError
 # By module of torch.cuda: an expression that has to raise NoGpuError, for each name that needs a GPU.
 REFUSED = {
     "": {
-        **{name: f"cuda.{name}()" for name in ("clock_rate", "device_memory_used", "list_gpu_processes")},
+        **{name: f"cuda.{name}()" for name in ("clock_rate",)},
         **{name: f"cuda.{name}()" for name in ("memory_usage", "power_draw", "temperature", "utilization")},
-        "MemPool": "cuda.MemPool()",
         **{name: f"cuda.{name}()" for name in ("current_blas_handle", "current_solver_handle")},
         "CUDAPluggableAllocator": "cuda.memory.change_current_allocator(cuda.memory._CUDAAllocator(None))",
         "GreenContext": "cuda.GreenContext.create(num_sms=1)",
-        "ExternalStream": "cuda.ExternalStream(8)",
-        "get_stream_from_external": "cuda.get_stream_from_external(8)",
-        "caching_allocator_alloc": "cuda.caching_allocator_alloc(8)",
-        "caching_allocator_delete": "cuda.caching_allocator_delete(8)",
         "change_current_allocator": "cuda.change_current_allocator(cuda.memory._CUDAAllocator(None))",
-        "use_mem_pool": "cuda.use_mem_pool(cuda.MemPool())",
     },
     "tunable": {
         **{f"get_{name}": f"cuda.tunable.get_{name}()" for name in ("filename", "results", "validators")},
@@ -50,13 +44,13 @@ REFUSED = {
 
 # Names that are called without arguments, and answer.
 CALLED = {
-    "": """CUDAGraph Event Stream caching_allocator_enable cudart current_device current_stream default_stream
-        device_count
+    "": """CUDAGraph Event MemPool Stream caching_allocator_enable cudart current_device current_stream
+        default_stream device_count device_memory_used
         empty_cache get_allocator_backend get_arch_list get_device_capability get_device_name
         get_device_properties get_gencode_flags get_per_process_memory_fraction get_rng_state
         get_rng_state_all
         get_sync_debug_mode graph_pool_handle host_memory_stats host_memory_stats_as_nested_dict init
-        initial_seed ipc_collect
+        initial_seed ipc_collect list_gpu_processes
         is_available is_bf16_supported is_current_stream_capturing is_initialized is_tf32_supported
         max_memory_allocated max_memory_cached max_memory_reserved mem_get_info memory_allocated memory_cached
         memory_reserved memory_snapshot memory_stats memory_stats_as_nested_dict memory_summary
@@ -70,14 +64,15 @@ CALLED = {
 }
 # Names that take arguments, classes and modules. habits_*.py use what is usual of them.
 LISTED = {
-    "": """BFloat16Storage BFloat16Tensor BoolStorage BoolTensor ByteStorage ByteTensor CharStorage CharTensor
-        ComplexDoubleStorage ComplexFloatStorage CudaError DeferredCudaCallError DoubleStorage DoubleTensor
-        FloatStorage FloatTensor HalfStorage HalfTensor IntStorage IntTensor LongStorage LongTensor
-        ShortStorage ShortTensor StreamContext amp caching_allocator_disabled can_device_access_peer
-        check_error cudaStatus default_generators device device_of graph graphs has_half has_magma jiterator
-        make_graphed_callables manual_seed manual_seed_all memory nccl nvtx profiler random set_device
-        set_per_process_memory_fraction set_rng_state set_rng_state_all set_stream set_sync_debug_mode sparse
-        stream streams tunable""",
+    "": """BFloat16Storage BFloat16Tensor BoolStorage BoolTensor ByteStorage ByteTensor CharStorage
+        CharTensor ComplexDoubleStorage ComplexFloatStorage CudaError DeferredCudaCallError DoubleStorage
+        DoubleTensor ExternalStream FloatStorage FloatTensor HalfStorage HalfTensor IntStorage IntTensor
+        LongStorage LongTensor ShortStorage ShortTensor StreamContext amp caching_allocator_alloc
+        caching_allocator_delete caching_allocator_disabled can_device_access_peer check_error cudaStatus
+        default_generators device device_of get_stream_from_external graph graphs has_half has_magma
+        jiterator make_graphed_callables manual_seed manual_seed_all memory nccl nvtx profiler random
+        set_device set_per_process_memory_fraction set_rng_state set_rng_state_all set_stream
+        set_sync_debug_mode sparse stream streams tunable use_mem_pool""",
     "amp": "custom_bwd custom_fwd",
     "nvtx": "mark range range_end range_push range_start",
     "comm": "broadcast broadcast_coalesced gather reduce_add reduce_add_coalesced scatter",

@@ -20,6 +20,10 @@ REASONS: dict[str, str] = {
     "tests/device/test_device.py::test_a_card_that_does_not_exist": "torch.cuda has its own words",
     "tests/device/test_device.py::test_dlpack": "torch refuses cards that are not current",
     "tests/device/test_memory.py::test_stats": "torch.cuda writes the summary",
+    "tests/device/test_memory_figures.py::test_the_peak_of_an_operator_is_its_results[attention]": "CUDA's "
+    "operator has further results",
+    "tests/device/test_memory_pools.py::test_every_name_of_cudas_memory_module_is_here": "they are CUDA's",
+    "tests/device/test_memory_pools.py::test_what_is_refused": "torch.cuda has its own names and errors",
     "tests/device/test_opinfo.py::test_same_bits_as_cpu[renorm-float32]": _GRADIENT,
     "tests/device/test_opinfo.py::test_same_bits_as_cpu[renorm-complex64]": _GRADIENT,
     "tests/device/test_graphs.py::test_the_stream_is_restored_after_an_error": "torch.cuda.graph does not",

@@ -22,7 +22,7 @@ NAMES: dict[str, str] = {
     "torch.cuda.temperature": "pynvml's figures: other devices have their own tools",
     "torch.cuda.power_draw": "pynvml's figures: other devices have their own tools",
     "torch.cuda.clock_rate": "pynvml's figures: other devices have their own tools",
-    "torch.cuda.list_gpu_processes": "pynvml's figures: other devices have their own tools",
+    "torch.cuda.list_gpu_processes": "on virtual cards: torch.vdev.list_gpu_processes",
     "torch.cuda.memory": "the allocator of CUDA alone: use torch.accelerator.memory_stats()",
     "torch.cuda.memory_snapshot": "the allocator of CUDA alone: use torch.accelerator.memory_stats()",
     **{

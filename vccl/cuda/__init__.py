@@ -8,8 +8,9 @@ a build without CUDA lacks. The modules of this package define them under their 
 - ``streams``: the base classes of streams and events, which take the place of torch's empty ones.
 - ``graphs``: the base class of graphs, in the same way.
 - ``memory``: figures and limits of the cards' memory.
-- ``libraries``: settings of cuBLAS and of tuning, which are kept, and NVTX, whose ranges nobody records.
-- ``comm``: what passes tensors between the cards of one process.
+- ``pools``: memory pools of the program's own, and settings of the allocator.
+- ``libraries``: settings of cuBLAS and of tuning, which are kept, and NVTX, whose ranges the profiler shows.
+- ``nccl_calls``: ``torch.cuda.nccl``, with which one process passes tensors between its cards.
 - ``refused``: what only a GPU has. Each raises an error that names it.
 - ``dlpack``: what refuses tensors of cards to other libraries.
 - ``profiling``: the activity of CUDA in ``torch.profiler``.
@@ -28,17 +29,32 @@ from vccl import _C
 
 def register() -> None:
     """Fills ``torch.cuda``. Call this once, when the compiled module has been loaded."""
-    from vccl import _torch_patches
+    from vccl import _card_copies, _torch_patches
     from vccl._inductor import registration
-    from vccl.cuda import cards, comm, dlpack, graphs, libraries, memory, profiling, refused, streams, tensors
+    from vccl.cuda import (
+        cards,
+        dlpack,
+        graphs,
+        libraries,
+        memory,
+        nccl_calls,
+        pools,
+        profiling,
+        refused,
+        streams,
+        tensors,
+    )
 
-    for module in (cards, streams, graphs, memory, libraries, comm):
+    for module in (cards, streams, graphs, memory, pools, libraries, nccl_calls):
         for name in module.__all__:
             setattr(torch._C, name, getattr(module, name))
+    _card_copies.install()
     refused.install()
     cards.install()
     streams.install()
+    memory.install()
     graphs.install()
+    pools.install()
     _C.register_graphs()
     libraries.install()
     profiling.install()

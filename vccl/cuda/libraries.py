@@ -1,7 +1,7 @@
 """Settings of CUDA's libraries that a program may make, and NVTX.
 
 The cards use none of the libraries. A setting is kept, so that a program reads back what it has set, and
-changes nothing.
+changes nothing. The ranges of NVTX go to torch's profiler.
 """
 
 import sys
@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from vccl._no_gpu import NoGpuError
-from vccl.cuda import cudart, refused
+from vccl import _ranges
+from vccl._no_gpu import TUNING, NoGpuError
+from vccl.cuda import cudart
 
 __all__ = [
     "_cuda_clearCublasWorkspaces",
@@ -93,7 +94,7 @@ def _cuda_tunableop_is_enabled() -> bool:
 
 def _cuda_tunableop_enable(enabled: bool) -> None:
     if enabled:
-        raise NoGpuError("torch.cuda.tunable", refused.TUNING)
+        raise NoGpuError("torch.cuda.tunable", TUNING)
 
 
 _cuda_tunableop_tuning_is_enabled = _cuda_record_untuned_is_enabled = _cuda_tunableop_is_enabled
@@ -101,41 +102,23 @@ _cuda_tunableop_tuning_enable = _cuda_record_untuned_enable = _cuda_tunableop_en
 
 
 class _nvtx:
-    """Takes the ranges of NVTX. Nobody records them; the depth of the stack is what NVTX returns."""
+    """Takes the ranges of NVTX for the profiler, in the place of ``torch._C._nvtx``."""
 
-    _depth = 0
-    _last = 0
+    rangePushA = staticmethod(_ranges.push)
+    rangePop = staticmethod(_ranges.pop)
+    rangeStartA = staticmethod(_ranges.start)
+    rangeEnd = staticmethod(_ranges.end)
+    markA = staticmethod(_ranges.mark)
 
-    @classmethod
-    def rangePushA(cls, message: str) -> int:
-        cls._depth += 1
-        return cls._depth - 1
-
-    @classmethod
-    def rangePop(cls) -> int:
-        cls._depth = max(cls._depth - 1, 0)
-        return cls._depth
-
-    @classmethod
-    def rangeStartA(cls, message: str) -> int:
-        cls._last += 1
-        return cls._last
+    # CUDA begins and ends these when the stream comes there. A profile shows a range of the host above what
+    # it launches on the stream.
+    @staticmethod
+    def deviceRangeStart(message: str, stream: int) -> object:
+        return _ranges.start(message)
 
     @staticmethod
-    def rangeEnd(number: int) -> None:
-        pass
-
-    @staticmethod
-    def markA(message: str) -> None:
-        pass
-
-    @classmethod
-    def deviceRangeStart(cls, message: str, stream: int) -> object:
-        return cls.rangeStartA(message)
-
-    @staticmethod
-    def deviceRangeEnd(handle: object, stream: int) -> None:
-        pass
+    def deviceRangeEnd(handle: int, stream: int) -> None:
+        _ranges.end(handle)
 
 
 def install() -> None:

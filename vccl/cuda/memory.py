@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 import torch
+from torch.cuda._utils import _get_device_index
 
 from vccl import _C
 from vccl.vdev import memory, memory_history
@@ -39,7 +40,7 @@ def _cuda_emptyCache() -> None:
 
 def _cuda_memoryStats(index: int) -> dict[str, Any]:
     """Returns the nested figures: {"allocated_bytes": {"all": {"current": ...}}}."""
-    return torch._C._accelerator_getDeviceStats(index)
+    return memory.memory_stats_as_nested_dict(index)
 
 
 def _cuda_resetAccumulatedMemoryStats(index: int) -> None:
@@ -67,10 +68,7 @@ def _cuda_cudaCachingAllocator_is_enabled() -> bool:
 
 
 def _cuda_cudaCachingAllocator_enable(enabled: bool) -> None:
-    if not enabled:
-        raise RuntimeError(
-            "torch.cuda.caching_allocator_enable(False): the cards have no allocator without a cache."
-        )
+    memory.caching_allocator_enable(enabled)
 
 
 def _cuda_ipc_collect() -> None:
@@ -137,3 +135,21 @@ _cuda_allocationTraceback = _C._allocation_traceback
 _cuda_attach_out_of_memory_observer = _C._attach_out_of_memory_observer
 _cuda_getMemoryMetadata = _C._get_memory_metadata
 _cuda_setMemoryMetadata = _C._set_memory_metadata
+
+
+def device_memory_used(device: Any = None) -> int:
+    """Returns the bytes that all processes together have reserved of the card."""
+    return memory.device_memory_used(_get_device_index(device, optional=True))
+
+
+def list_gpu_processes(device: Any = None) -> str:
+    """Returns what ``torch.vdev.list_gpu_processes`` returns."""
+    return memory.list_gpu_processes(_get_device_index(device, optional=True))
+
+
+def install() -> None:
+    """Replaces the functions of ``torch.cuda`` that ask the GPU's driver about memory."""
+    cuda: Any = torch.cuda
+    cuda.device_memory_used = device_memory_used
+    cuda.list_gpu_processes = list_gpu_processes
+    cuda.memory.list_gpu_processes = list_gpu_processes

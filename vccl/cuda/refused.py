@@ -1,20 +1,18 @@
 """What only a GPU or its libraries have. Each name raises an error that says so."""
 
 import sys
-from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
-from vccl._no_gpu import NoGpuError
+from vccl._no_gpu import TUNING, refusal
 
 _GRAPHS = "Use torch.cuda.graph: the cards have no checkpoints of the pools of graphs."
-_POOLS = "Use the cards' allocator: it has one pool for each stream."
+_POOLS = "Use torch.cuda.use_mem_pool(), which is for the calling thread."
 _ALLOCATORS = (
     "The allocator of the cards cannot be replaced. VDEV_MEMORY and set_per_process_memory_fraction limit it."
 )
 _KERNELS = "Write the operator with PyTorch's operators."
-TUNING = "The cards run the CPU's kernels, which cannot be tuned."
 _NCCL = "Leave out the communicators, or use torch.distributed with the backend nccl."
 _FILES = "Load the file into a CPU tensor, and copy it to the card."
 _SENSORS = "Use torch.cuda.memory_stats() for what the program itself uses."
@@ -22,23 +20,17 @@ _SENSORS = "Use torch.cuda.memory_stats() for what the program itself uses."
 # The names of torch._C that torch's Python mentions, with what to do instead.
 NAMES: dict[str, str] = {
     "_cuda_beginAllocateCurrentStreamToPool": _POOLS,
-    "_cuda_beginAllocateCurrentThreadToPool": _POOLS,
     "_cuda_beginAllocateToPool": _POOLS,
     "_cuda_changeCurrentAllocator": _ALLOCATORS,
     "_cuda_checkPoolLiveAllocations": _GRAPHS,
-    "_cuda_cudaCachingAllocator_raw_alloc": "Allocate a tensor, and use its data_ptr().",
-    "_cuda_cudaCachingAllocator_raw_delete": "Allocate a tensor, and use its data_ptr().",
-    "_cuda_cudaCachingAllocator_set_allocator_settings": _ALLOCATORS,
     "_cuda_cudaHostAllocator": "Use torch.empty(..., pin_memory=True).",
     "_cuda_customAllocator": _ALLOCATORS,
-    "_cuda_endAllocateToPool": _POOLS,
     "_cuda_getAllocator": _ALLOCATORS,
     "_cuda_getCheckpointState": _GRAPHS,
     "_cuda_getCurrentBlasHandle": _KERNELS,
     "_cuda_getCurrentSolverHandle": _KERNELS,
     "_cuda_getHipblasltVersion": _KERNELS,
     "_cuda_jiterator_compile_and_launch_kernel": _KERNELS,
-    "_cuda_releasePool": _POOLS,
     "_cuda_setCheckpointPoolState": _GRAPHS,
     "_cuda_tunableop_get_filename": TUNING,
     "_cuda_tunableop_get_max_tuning_duration": TUNING,
@@ -63,29 +55,16 @@ NAMES: dict[str, str] = {
 }
 # Classes of torch._C that are empty or missing in a build without CUDA.
 CLASSES: dict[str, str] = {
-    "_MemPool": _POOLS,
     "_cuda_CUDAAllocator_AllocatorState": _GRAPHS,
 }
 # Functions of torch.cuda that ask the GPU's driver, past torch._C.
 SENSORS = (
     "clock_rate",
-    "device_memory_used",
-    "list_gpu_processes",
     "memory_usage",
     "power_draw",
     "temperature",
     "utilization",
 )
-
-
-def refusal(name: str, advice: str, owner: str = "torch._C") -> Callable[..., NoReturn]:
-    """Returns a function that raises NoGpuError."""
-
-    def refuse(*args: object, **kwargs: object) -> NoReturn:
-        raise NoGpuError(f"{owner}.{name}", advice)
-
-    refuse.__name__ = refuse.__qualname__ = name
-    return refuse
 
 
 def refuse_array_interface(tensor: torch.Tensor) -> Any:
@@ -112,20 +91,18 @@ def install() -> None:
     memory: Any = sys.modules["torch.cuda.memory"]
     modules: list[Any] = [memory]
     for name, advice in NAMES.items():
-        refuse = refusal(name, advice)
+        refuse = refusal(name, advice, "torch._C")
         setattr(torch._C, name, refuse)
         for module in modules:
             if name in vars(module):
                 setattr(module, name, refuse)
     for name, advice in CLASSES.items():
-        # torch.cuda.MemPool is derived from one of these.
         empty: Any = getattr(torch._C, name, None) or type(name, (), {})
-        empty.__new__ = refusal(name, advice)
-        empty.__init__ = refusal(name, advice)
+        empty.__new__ = refusal(name, advice, "torch._C")
+        empty.__init__ = refusal(name, advice, "torch._C")
         setattr(torch._C, name, empty)
     for name in SENSORS:
         setattr(cuda, name, refusal(name, _SENSORS, "torch.cuda"))
-    memory.list_gpu_processes = cuda.list_gpu_processes
     for name in ("create", "max_workqueue_concurrency"):
         setattr(cuda.GreenContext, name, refusal(name, _KERNELS, "torch.cuda.GreenContext"))
     tensor: Any = torch.Tensor

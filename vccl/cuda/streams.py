@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from vccl import _C
-from vccl._no_gpu import NoGpuError
 from vccl.cuda.remaking import remake
+from vccl.vdev.interprocess_events import SharedRecords
 
 __all__ = [
     "_CudaEventBase",
@@ -36,7 +36,9 @@ class _CudaStreamBase(torch.Stream):
         stream_ptr: int = 0,
     ) -> "_CudaStreamBase":
         if stream_ptr:
-            raise NoGpuError("torch.cuda.ExternalStream", "Use torch.cuda.Stream().")
+            stream_id, device_index, device_type = _cuda_getStreamFromExternal(
+                stream_ptr, _C.current_device()
+            )
         if device_type:
             return super().__new__(
                 cls, stream_id=stream_id, device_index=device_index, device_type=device_type
@@ -59,7 +61,7 @@ class _CudaStreamBase(torch.Stream):
         return (0, -1)
 
 
-class _CudaEventBase(torch.Event):
+class _CudaEventBase(SharedRecords, torch.Event):
     """An event of a card. The derived class is ``torch.cuda.Event``."""
 
     def __new__(
@@ -69,13 +71,15 @@ class _CudaEventBase(torch.Event):
         interprocess: bool = False,
         external: bool = False,
     ) -> "_CudaEventBase":
-        return super().__new__(
+        event = super().__new__(
             cls,
             torch.device("cuda"),
             enable_timing=enable_timing,
             blocking=blocking,
             interprocess=interprocess,
         )
+        event._interprocess = interprocess
+        return event
 
     @property
     def cuda_event(self) -> int:
@@ -83,19 +87,6 @@ class _CudaEventBase(torch.Event):
 
     def elapsed_time(self, end_event: torch.Event) -> float:
         return _C._elapsed_time(self, end_event)
-
-    @classmethod
-    def from_ipc_handle(cls, device: torch.device, handle: bytes) -> Any:
-        raise RuntimeError(_NO_IPC)
-
-    def ipc_handle(self) -> bytes:
-        raise RuntimeError(_NO_IPC)
-
-
-_NO_IPC = (
-    "Events of the cards cannot be shared between processes yet. Synchronise the stream, and tell the other "
-    "process through a queue or a pipe."
-)
 
 
 def _cuda_getCurrentStream(index: int) -> StreamName:
@@ -109,7 +100,8 @@ def _cuda_getDefaultStream(index: int) -> StreamName:
 
 
 def _cuda_getStreamFromExternal(pointer: int, index: int) -> StreamName:
-    raise NoGpuError("torch.cuda.get_stream_from_external", "Use torch.cuda.Stream().")
+    stream_id = _C._stream_at(index, pointer) if pointer else 0  # the default stream's pointer is null
+    return stream_id, index, _CUDA
 
 
 def _cuda_getCurrentRawStream(index: int) -> int:

@@ -6,13 +6,14 @@ import atexit
 import contextlib
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from vccl import _C
 
-from . import amp
+from . import amp, comm, legacy_types, memory, nvtx, profiler, refused, tunable
 from ._device import DeviceLike, current_index, index_of
 from .graphs import (
     VDEVGraph,
@@ -21,27 +22,7 @@ from .graphs import (
     is_current_stream_capturing,
     make_graphed_callables,
 )
-from .memory import (
-    empty_cache,
-    get_allocator_backend,
-    get_per_process_memory_fraction,
-    host_memory_stats,
-    host_memory_stats_as_nested_dict,
-    max_memory_allocated,
-    max_memory_reserved,
-    mem_get_info,
-    memory_allocated,
-    memory_reserved,
-    memory_snapshot,
-    memory_stats,
-    memory_stats_as_nested_dict,
-    memory_summary,
-    reset_accumulated_host_memory_stats,
-    reset_accumulated_memory_stats,
-    reset_peak_host_memory_stats,
-    reset_peak_memory_stats,
-    set_per_process_memory_fraction,
-)
+from .memory import *  # noqa: F403
 from .process_sharing import ipc_collect
 from .random import (
     get_rng_state,
@@ -56,12 +37,14 @@ from .random import (
 )
 from .streams import (
     Event,
+    ExternalStream,
     Stream,
     StreamContext,
     _launch_host_func,
     _sleep,
     current_stream,
     default_stream,
+    get_stream_from_external,
     get_sync_debug_mode,
     set_stream,
     set_sync_debug_mode,
@@ -72,6 +55,7 @@ from .streams import (
 __all__ = [
     "DeviceProperties",
     "Event",
+    "ExternalStream",
     "Stream",
     "StreamContext",
     "VDEVGraph",
@@ -79,26 +63,28 @@ __all__ = [
     "_lazy_call",
     "_sleep",
     "amp",
+    "can_device_access_peer",
+    "comm",
     "current_device",
     "current_stream",
     "default_stream",
     "device",
     "device_count",
     "device_of",
-    "empty_cache",
-    "get_allocator_backend",
     "get_amp_supported_dtype",
+    "get_arch_list",
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
-    "get_per_process_memory_fraction",
+    "get_gencode_flags",
     "get_rng_state",
     "get_rng_state_all",
+    "get_stream_from_external",
     "get_sync_debug_mode",
     "graph",
     "graph_pool_handle",
-    "host_memory_stats",
-    "host_memory_stats_as_nested_dict",
+    "has_half",
+    "has_magma",
     "init",
     "initial_seed",
     "ipc_collect",
@@ -106,35 +92,28 @@ __all__ = [
     "is_bf16_supported",
     "is_current_stream_capturing",
     "is_initialized",
+    "is_tf32_supported",
     "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
-    "max_memory_allocated",
-    "max_memory_reserved",
-    "mem_get_info",
-    "memory_allocated",
-    "memory_reserved",
-    "memory_snapshot",
-    "memory_stats",
-    "memory_stats_as_nested_dict",
-    "memory_summary",
-    "reset_accumulated_host_memory_stats",
-    "reset_accumulated_memory_stats",
-    "reset_peak_host_memory_stats",
-    "reset_peak_memory_stats",
+    "nvtx",
+    "profiler",
     "seed",
     "seed_all",
     "set_device",
-    "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
     "set_sync_debug_mode",
     "stream",
     "synchronize",
+    "tunable",
 ]
+__all__ += memory.__all__
 
 DeviceProperties = _C.DeviceProperties
+has_half = True
+has_magma = False  # a library for GPUs
 get_amp_supported_dtype = amp.get_amp_supported_dtype
 
 
@@ -248,24 +227,64 @@ def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
     return (1, 0)
 
 
+def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
+    """Returns whether one card can use the other's memory: True for every two cards, which differ.
+
+    Raises:
+        RuntimeError: there is no such card.
+    """
+    index, peer = index_of(device, optional=False), index_of(peer_device, optional=False)
+    _C.check_device(index)
+    _C.check_device(peer)
+    return index != peer  # every card lies in memory that the process maps
+
+
 def is_bf16_supported(including_emulation: bool = True) -> bool:
     """Returns True, because the cards run the CPU's kernels, which have bfloat16."""
     return True
 
 
+def is_tf32_supported() -> bool:
+    """Returns False, because the cards run the CPU's kernels, which compute in float32."""
+    return False
+
+
+def get_arch_list() -> list[str]:
+    """Returns an empty list: torch has kernels of the CPU for the cards, and none for a model of GPU."""
+    return []
+
+
+def get_gencode_flags() -> str:
+    """Returns an empty text, because no compiler of GPU code is called for the cards."""
+    return ""
+
+
+globals().update(legacy_types.types())
+refused.install(sys.modules[__name__])
+
+
 def register() -> None:
     """Makes this module ``torch.vdev``, and ``vdev`` a device of torch. Call this once."""
-    from vccl import _torch_patches
+    from vccl import _card_copies, _torch_patches
     from vccl._inductor import registration
 
     torch.utils.rename_privateuse1_backend("vdev")
     torch._register_device_module("vdev", sys.modules[__name__])
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    _register_submodules()
+    _card_copies.install()
     _C.register_graphs()
     _torch_patches.apply_to_device()
     registration.register()
     # The threads of streams must stop while the interpreter is still whole.
     atexit.register(_C.shutdown)
+
+
+def _register_submodules() -> None:
+    """Lets programs import the modules under torch's name: ``from torch.vdev.amp import autocast``."""
+    for name, module in list(globals().items()):
+        if isinstance(module, ModuleType) and module.__name__ in (f"vccl.vdev.{name}", f"torch.vdev.{name}"):
+            sys.modules[f"torch.vdev.{name}"] = module
 
 
 def _get_generator(device: torch.device) -> torch.Generator:

@@ -8,7 +8,21 @@ from typing import Any
 import torch
 from torch.amp import autocast_mode, grad_scaler
 
-__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "get_amp_supported_dtype"]
+from vccl import _C
+
+__all__ = [
+    "GradScaler",
+    "amp_definitely_not_available",
+    "autocast",
+    "custom_bwd",
+    "custom_fwd",
+    "get_amp_supported_dtype",
+]
+
+
+def amp_definitely_not_available() -> bool:
+    """Returns whether this process sees no card."""
+    return _C.device_count() == 0
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:

@@ -81,7 +81,7 @@ def take_snapshot(mempool_id: PoolId | None, include_traces: bool) -> dict[str, 
     snapshot = _C._memory_snapshot(pool, include_traces)
     snapshot["external_annotations"] = []
     snapshot["allocator_settings"] = {
-        "PYTORCH_ALLOC_CONF": os.environ.get("PYTORCH_ALLOC_CONF", ""),
+        "PYTORCH_ALLOC_CONF": torch._C._accelerator_getAllocatorSettings(),
         "expandable_segments": False,
     }
     return snapshot

@@ -10,9 +10,54 @@ import torch
 from vccl import _C
 
 from ._device import DeviceLike, index_of
+from .interprocess_events import InterprocessEvent
 
-# The class of torch that serves every device. Without a device it makes a stream of the accelerator.
-Stream = torch.Stream
+
+class _StreamType(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.Stream) and instance.device.type == "vdev"
+
+
+class Stream(torch.Stream, metaclass=_StreamType):
+    """Makes a ``torch.Stream`` of a card, with the arguments of ``torch.Stream``.
+
+    ``priority`` is 0 or -1 (high); positive numbers mean 0, as on CUDA. A thread that waits for the whole
+    card runs the waiting operators of streams of high priority first. ``native_handle`` is the pointer that
+    ExternalStream() takes.
+    """
+
+    def __new__(  # type: ignore[misc]  # a torch.Stream is no instance of a class derived from it
+        cls, device: DeviceLike = None, *, priority: int = 0, **names: int
+    ) -> torch.Stream:
+        if names:  # stream_id, device_index and device_type name a stream that there is
+            return torch.Stream(**names)
+        return torch.Stream(torch.device("vdev", index_of(device)), priority=priority)
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """Returns the lowest and the highest priority, (0, -1)."""
+        return (0, -1)
+
+
+def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> torch.Stream:
+    """Returns the stream of a card for the pointer that its ``native_handle`` is.
+
+    The stream belongs to whoever made it, who has to keep it for as long as the result is used.
+
+    Raises:
+        RuntimeError: no stream of the card has this pointer.
+    """
+    index = index_of(device)
+    device_type = torch._C._autograd.DeviceType.PrivateUse1.value
+    stream_id = _C._stream_at(index, data_ptr)
+    return torch.Stream(stream_id=stream_id, device_index=index, device_type=device_type)
+
+
+class ExternalStream(Stream):
+    """Makes what get_stream_from_external() returns, under the name of ``torch.cuda.ExternalStream``."""
+
+    def __new__(cls, stream_ptr: int, device: DeviceLike = None) -> torch.Stream:  # type: ignore[misc]
+        return get_stream_from_external(stream_ptr, device)
 
 
 class _EventType(type):
@@ -24,8 +69,10 @@ class Event(torch.Event, metaclass=_EventType):
     """Makes a ``torch.Event`` of a card, with the arguments of ``torch.cuda.Event``.
 
     ``torch.Event`` takes them by keyword only. Its methods refuse objects of derived classes, so this class
-    makes a ``torch.Event``. ``blocking``, ``interprocess`` and ``external`` change nothing: every wait
-    blocks, and events cannot be shared between processes, or wait inside a graph for what is outside.
+    makes a ``torch.Event``. ``blocking`` and ``external`` change nothing: every wait blocks, and events
+    cannot wait inside a graph for what is outside. With ``interprocess`` the event has ``ipc_handle()``, and
+    ``Event.from_ipc_handle(device, handle)`` returns it in another process. Such an event is of a derived
+    class, so record it with ``event.record(stream)``, not with ``stream.record_event(event)``.
     """
 
     def __new__(  # type: ignore[misc]  # a torch.Event is no instance of a class derived from it
@@ -37,12 +84,23 @@ class Event(torch.Event, metaclass=_EventType):
         *,
         device: DeviceLike = None,
     ) -> torch.Event:
-        return torch.Event(
+        kind = InterprocessEvent if interprocess else torch.Event
+        return kind(
             torch.device("vdev", index_of(device)),
             enable_timing=enable_timing,
             blocking=blocking,
             interprocess=interprocess,
         )
+
+    @classmethod
+    def from_ipc_handle(cls, device: DeviceLike, handle: bytes) -> torch.Event:
+        """Returns the event of another process, which ``ipc_handle()`` has described, as one of ``device``.
+
+        Raises:
+            RuntimeError: the process has ended, belongs to another machine, pid namespace or user, or the
+                handle is not that of an event.
+        """
+        return InterprocessEvent.from_ipc_handle(torch.device("vdev", index_of(device)), handle)
 
 
 def current_stream(device: DeviceLike = None) -> torch.Stream:
@@ -97,8 +155,8 @@ def synchronize(device: DeviceLike = None) -> None:
 
     Raises:
         RuntimeError: there is no such card, or a task on one of its streams failed, which is raised once,
-        or a
-            collective failed, which is raised until the program has dealt with its group (docs/errors.md).
+            or a collective failed, which is raised until the program has dealt with its group
+            (docs/errors.md).
     """
     _C.synchronize(index_of(device))
 

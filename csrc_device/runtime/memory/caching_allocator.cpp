@@ -5,39 +5,26 @@
 #include <optional>
 #include <utility>
 
-#include "csrc_device/runtime/capture.hpp"
+#include "base/text.hpp"
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/memory/caching_allocator_impl.hpp"
 #include "csrc_device/runtime/memory/first_use.hpp"
+#include "csrc_device/runtime/memory/page_budget.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
 
 namespace vdev {
-namespace {
-
-constexpr std::size_t kUnit = 512;         // small blocks
-constexpr std::size_t kLargeUnit = 4096;   // blocks above kSmallLimit
-constexpr std::size_t kSmallLimit = kMiB;  // requests up to it share small segments, as on CUDA
-constexpr std::size_t kSmallSegment = 2 * kMiB;
-constexpr std::size_t kSharedSegment = 20 * kMiB;  // for large requests below kSharedLimit
-constexpr std::size_t kSharedLimit = 10 * kMiB;
-// A large block is not split if the rest would be at most this large, because no large request would fit in
-// the rest.
-constexpr std::size_t kLargeRemainder = kMiB;
-
-std::size_t round_up(std::size_t n, std::size_t unit) {
-  return (n + unit - 1) / unit * unit;
-}
-
-std::vector<AllocatorStats::Figure*> every_figure(AllocatorStats& s) {
-  std::vector<AllocatorStats::Figure*> all;
-  for (auto* f : {&s.allocated_bytes, &s.requested_bytes, &s.reserved_bytes, &s.active_bytes,
-                  &s.inactive_split_bytes, &s.allocation, &s.segment, &s.active, &s.inactive_split}) {
-    all.insert(all.end(), {f, &f->small_pool, &f->large_pool});
-  }
+std::vector<AllocatorStats::Figure*> CachingAllocator::Impl::every_figure() {
+  std::vector<AllocatorStats::Figure*> all{&stats.oversize_allocations, &stats.oversize_segments};
+  const auto add_all = [&](AllocatorStats::Figures& f) {
+    all.insert(all.end(), {&f, &f.small_pool, &f.large_pool});
+  };
+  for (auto* f : {&stats.allocated_bytes, &stats.requested_bytes, &stats.scratch_bytes, &stats.reserved_bytes,
+                  &stats.active_bytes, &stats.inactive_split_bytes, &stats.allocation, &stats.segment,
+                  &stats.active, &stats.inactive_split})
+    add_all(*f);
+  for (auto& [pool, figures] : reserved_by_pool) add_all(figures);
   return all;
 }
-
-}  // namespace
 
 CachingAllocator::Impl::~Impl() {
   std::set<Block*> firsts;
@@ -60,34 +47,39 @@ Pool& CachingAllocator::Impl::pool_of(const std::shared_ptr<Queue>& queue, PoolN
     pool = std::make_unique<Pool>();
     pool->queue = queue;
     pool->number = number;
+    pool->splits = number < kFirstPrivatePool || !private_pools.at(number).options.no_split;
   }
   return *pool;
 }
 
-/// Takes the smallest free block that fits, and among equal ones the lowest.
-Block* CachingAllocator::Impl::find_free(Pool& pool, std::size_t size, bool small) {
-  auto& blocks = pool.free_blocks(small);
+/// Takes the smallest free block that fits, and among equal ones the lowest. As on CUDA, blocks that are too
+/// large to be split go to requests that are nearly as large.
+Block* CachingAllocator::Impl::find_free(Pool& pool, const Request& request) {
+  auto& blocks = pool.free_blocks(request.small);
   Block key;
-  key.size = size;
+  key.size = request.size;
   const auto found = blocks.lower_bound(&key);
   if (found == blocks.end()) return nullptr;
   Block* block = *found;
+  const auto& settings = request.settings;
+  const bool oversize = request.size >= settings.max_split_size;
+  if (!oversize && block->size >= settings.max_split_size) return nullptr;
+  if (oversize && block->size - request.size >= settings.max_non_split_rounding) return nullptr;
   blocks.erase(found);
   return block;
 }
 
-Block* CachingAllocator::Impl::find_or_reserve(Pool& pool, const Request& request, Queues& users) {
-  const auto find = [&] { return find_free(pool, request.size, request.small); };
-  if (Block* block = find()) return block;
+Block* CachingAllocator::Impl::find(Pool& pool, const Request& request, Queues& users) {
+  if (Block* block = find_free(pool, request)) return block;
   if (!limbo.empty()) {
     collect_lent(limbo.size(), users);
-    if (Block* block = find()) return block;
+    if (Block* block = find_free(pool, request)) return block;
   }
   if (pools.size() > 1) {
     adopt_orphans(pool);
-    if (Block* block = find()) return block;
+    return find_free(pool, request);
   }
-  return reserve_segment(pool, request);
+  return nullptr;
 }
 
 bool CachingAllocator::Impl::reserve_is_allowed(std::size_t size) const {
@@ -97,20 +89,17 @@ bool CachingAllocator::Impl::reserve_is_allowed(std::size_t size) const {
 
 Block* CachingAllocator::Impl::reserve_segment(Pool& pool, const Request& request) {
   const bool small = request.small;
-  const std::size_t exact = round_up(request.size, kSegmentUnit);
-  std::vector<std::size_t> sizes;
-  if (small) {
-    sizes = {kSmallSegment};
-  } else if (request.size < kSharedLimit) {
-    sizes = {kSharedSegment, exact};  // if there is no room for the shared size, there may be for the exact
-                                      // one
-  } else {
-    sizes = {exact};
-  }
-  for (const std::size_t wanted : sizes) {
+  const std::size_t usual = segment_size(request.size, request.settings);
+  // If there is no room for the usual size, there may be for the exact one.
+  const std::size_t exact = small ? usual : (request.size + kSegmentUnit - 1) / kSegmentUnit * kSegmentUnit;
+  for (const std::size_t wanted : {usual, exact}) {
     if (!reserve_is_allowed(wanted)) continue;
     const auto offset = ranges.take(wanted);
     if (!offset) continue;
+    if (!account.reserve(wanted)) {
+      ranges.give_back(*offset, wanted);
+      continue;
+    }
     note_first_use();
     auto segment = std::make_unique<Segment>(*offset, wanted, small);
     segment->site = request.site;
@@ -123,27 +112,33 @@ Block* CachingAllocator::Impl::reserve_segment(Pool& pool, const Request& reques
     ++pool.segments;
     add(stats.reserved_bytes, small, wanted);
     add(stats.segment, small, 1);
+    if (pool.number >= kFirstPrivatePool) add(reserved_by_pool[pool.number], small, wanted);
+    block->segment->oversize = wanted >= request.settings.max_split_size;
+    if (block->segment->oversize) add(stats.oversize_segments, 1);
     note(AllocatorEvent::Action::segment_alloc, *block, request.site);
     return block;
   }
   return nullptr;
 }
 
-/// Cuts the first `size` bytes off `block`. The rest becomes a free block, unless it is too small to be of
-/// use.
-void CachingAllocator::Impl::split(Block* block, std::size_t size, bool small) {
-  const std::size_t rest = block->size - size;
-  const bool was_part = !block->whole_segment();
-  if (was_part) {
+/// Cuts what the request needs off the front of `block`. The rest becomes a free block, unless it is too
+/// small to be of use: no large request would fit in 1 MiB.
+void CachingAllocator::Impl::split(Block* block, const Request& request) {
+  const bool small = request.small;
+  const std::size_t size = request.size, rest = block->size - size;
+  if (!block->whole_segment()) {
     take(stats.inactive_split, small, 1);
     take(stats.inactive_split_bytes, small, block->size);
   }
-  if (rest < (small ? kUnit : kLargeRemainder + 1)) return;
+  const bool of_use =
+      small ? rest >= kBlockUnit : rest > kSmallLimit && size < request.settings.max_split_size;
+  if (!of_use || !block->pool->splits) return;
   auto* remainder = new Block;
   remainder->offset = block->offset + size;
   remainder->size = rest;
   remainder->segment = block->segment;
   remainder->pool = block->pool;
+  remainder->freed_at = block->freed_at;
   remainder->backed = block->backed - std::min(block->backed, size);
   block->backed = std::min(block->backed, size);
   remainder->previous = block;
@@ -184,9 +179,12 @@ void CachingAllocator::Impl::release_block(Block* block) {
   const bool small = block->segment->small;
   note(AllocatorEvent::Action::free_completed, *block, block->site);
   if (block->site) gone.push_back(std::exchange(block->site, nullptr));
-  take(stats.active, small, 1);
-  take(stats.active_bytes, small, block->size);
-  block->in_use = false;
+  if (!block->scratch) {
+    take(stats.active, small, 1);
+    take(stats.active_bytes, small, block->size);
+  }
+  block->in_use = block->scratch = false;
+  block->freed_at = searches;
   merge(block, block->previous);
   merge(block, block->next);
   block->pool->free_blocks(block->segment->small).insert(block);
@@ -197,20 +195,18 @@ void CachingAllocator::Impl::release_block(Block* block) {
 }
 
 /// Books the block and backs its first `size` bytes with pages. The pages are taken without the lock, because
-/// that takes long and no other thread uses the block.
+/// that takes long and no other thread uses the block. Returns null, and the block is free again, if the
+/// machine does not have the memory.
 std::byte* CachingAllocator::Impl::hand_out(std::unique_lock<std::mutex>& lock, Block* block,
                                             const Request& request) {
   const std::size_t bytes = request.bytes, size = request.size;
   std::byte* at = arena.base() + block->offset;
-  const bool small = block->segment->small;
   block->in_use = true;
   block->requested = bytes;
+  block->scratch = request.scratch;
+  block->oversize = block->size >= request.settings.max_split_size;
   live.emplace(at, block);
-  add(stats.allocated_bytes, small, block->size);
-  add(stats.requested_bytes, small, bytes);
-  add(stats.active_bytes, small, block->size);
-  add(stats.allocation, small, 1);
-  add(stats.active, small, 1);
+  book(block);
   block->site = request.site;
   note(AllocatorEvent::Action::alloc, *block, request.site);
   if (size <= block->backed) return at;
@@ -219,7 +215,7 @@ std::byte* CachingAllocator::Impl::hand_out(std::unique_lock<std::mutex>& lock, 
   if (missing.empty()) return at;
   lock.unlock();
   const bool ok = std::all_of(missing.begin(), missing.end(), [this](const auto& range) {
-    return arena.populate(range.first, range.second);
+    return back_with_pages(arena, range.first, range.second);
   });
   if (ok) return at;
   lock.lock();
@@ -227,16 +223,36 @@ std::byte* CachingAllocator::Impl::hand_out(std::unique_lock<std::mutex>& lock, 
   block->segment->forget(missing);
   unbook(block);
   release_block(block);
-  throw_out_of_memory(request, " The machine itself has no memory left to back the block.");
+  return nullptr;
 }
 
-/// Removes the block from the live ones. The block stays active until release_block().
+/// Adds the block to the figures of those that are handed out.
+void CachingAllocator::Impl::book(Block* block) {
+  const bool small = block->segment->small;
+  if (block->scratch) {
+    add(stats.scratch_bytes, small, block->size);
+    return;
+  }
+  add(stats.allocated_bytes, small, block->size);
+  add(stats.requested_bytes, small, block->requested);
+  add(stats.active_bytes, small, block->size);
+  add(stats.allocation, small, 1);
+  add(stats.active, small, 1);
+  if (block->oversize) add(stats.oversize_allocations, 1);
+}
+
+/// Removes the block from the live ones. The program's blocks stay active until release_block().
 void CachingAllocator::Impl::unbook(Block* block) {
   const bool small = block->segment->small;
   live.erase(arena.base() + block->offset);
+  if (block->scratch) {
+    take(stats.scratch_bytes, small, block->size);
+    return;
+  }
   take(stats.allocated_bytes, small, block->size);
   take(stats.requested_bytes, small, block->requested);
   take(stats.allocation, small, 1);
+  if (block->oversize) take(stats.oversize_allocations, 1);
 }
 
 /// Frees the block, which becomes free for use again when the streams that use it have passed this point.
@@ -257,39 +273,65 @@ void CachingAllocator::Impl::free_block(Block* block, Queues& users, const CallS
 
 // --- the interface ---
 
-CachingAllocator::CachingAllocator(Arena& arena, int card) : impl_(std::make_unique<Impl>(arena, card)) {}
+CachingAllocator::CachingAllocator(Arena& arena, int card, CardAccount account)
+    : impl_(std::make_unique<Impl>(arena, card, account)) {}
 CachingAllocator::~CachingAllocator() = default;
 
-// Sizes are rounded up to a multiple of 512 bytes (kUnit) up to 1 MiB (kSmallLimit), and to a multiple of 4
-// KiB (kLargeUnit) above. Where no free block is large enough, reserve_segment() takes a segment from the
-// card, in multiples of 2 MiB (kSegmentUnit).
 std::byte* CachingAllocator::allocate(std::size_t bytes, const std::shared_ptr<Stream>& stream,
                                       PoolNumber number) {
   return allocate(bytes, stream ? stream->queue() : nullptr, number);
 }
 
 std::byte* CachingAllocator::allocate(std::size_t bytes, const std::shared_ptr<Queue>& queue,
-                                      PoolNumber number) {
+                                      PoolNumber number, Asker asker) {
   if (impl_->made.inherited()) throw BadFork();
   if (bytes == 0 || !queue) throw InvalidArgument("allocate: needs a size above 0 and a stream");
-  if (number == kProgramPool) {
-    if (const auto capture = queue->capture()) number = capture->pool_in(*this);
-  }
-  const bool small = bytes <= kSmallLimit;
+  if (number == kProgramPool) number = program_pool(*queue);
+  const auto& settings = allocator_settings();
   const bool possible = bytes <= impl_->arena.capacity();
-  const Request request{bytes, possible ? round_up(bytes, small ? kUnit : kLargeUnit) : bytes, small,
-                        call_site(HistorySettings::Sites::blocks)};
+  const std::size_t size = possible ? block_size(bytes, settings) : bytes;
+  const Request request{.bytes = bytes,
+                        .size = size,
+                        .small = size <= kSmallLimit,
+                        .scratch = asker == Asker::kernel || number == kScratchPool,
+                        .settings = settings,
+                        .site = call_site(HistorySettings::Sites::blocks)};
   Locked locked(*impl_);
   if (!possible) impl_->throw_out_of_memory(request);
   locked.reached = impl_->collect_pending();
   if (number >= kFirstPrivatePool && !impl_->private_pools.contains(number))
     throw InvalidArgument("allocate: the private pool has no users");
   Pool& pool = impl_->pool_of(queue, number);
-  Block* block = impl_->find_or_reserve(pool, request, locked.users);
-  if (!block) block = impl_->retry(locked.lock, pool, request, locked.users);
-  if (!block) impl_->throw_out_of_memory(request);
-  impl_->split(block, request.size, small);
-  return impl_->hand_out(locked.lock, block, request);
+  const bool collects = settings.garbage_collection_threshold > 0;
+  if (collects) ++impl_->searches;
+  const auto attempt = [&]() -> std::byte* {
+    Block* block = impl_->find(pool, request, locked.users);
+    if (!block && collects) impl_->collect_garbage(locked.lock, settings);
+    if (!block) block = impl_->reserve_segment(pool, request);
+    if (!block) block = impl_->retry(locked.lock, pool, request, locked.users);
+    if (!block) block = impl_->find_in_other_pools(pool, request);
+    if (!block) impl_->throw_out_of_memory(request);
+    impl_->split(block, request);
+    return impl_->hand_out(locked.lock, block, request);
+  };
+  if (std::byte* at = attempt()) [[likely]] {
+    return at;
+  }
+  impl_->return_segments(locked.lock);  // what the other blocks of the cache have of the machine's memory
+  if (std::byte* at = attempt()) return at;
+  impl_->return_segments(locked.lock);  // the pages that the attempt has got
+  impl_->throw_out_of_memory(request, base::text(" ", page_budget().explanation()));
+}
+
+void CachingAllocator::adopt(std::byte* p) {
+  if (impl_->made.inherited()) return;
+  const std::lock_guard lock(impl_->mutex);
+  const auto found = impl_->live.find(p);
+  if (found == impl_->live.end() || !found->second->scratch) return;
+  Block* block = found->second;
+  take(impl_->stats.scratch_bytes, block->segment->small, block->size);
+  block->scratch = false;
+  impl_->book(block);
 }
 
 void CachingAllocator::free(std::byte* p) {
@@ -330,12 +372,22 @@ std::size_t CachingAllocator::size_of(const std::byte* p) const {
   return found == impl_->live.end() ? 0 : found->second->size;
 }
 
-void CachingAllocator::empty_cache() {
+void CachingAllocator::empty_cache(std::optional<PoolNumber> pool) {
   if (impl_->made.inherited()) throw BadFork();
   Locked locked(*impl_);
   impl_->collect_lent(impl_->limbo.size(), locked.users);
   locked.reached = impl_->collect_pending();
-  impl_->return_segments(locked.lock);
+  if (pool) {
+    impl_->return_segments(locked.lock, [&](const Block& block) { return block.pool->number == *pool; });
+  } else {
+    impl_->return_segments(locked.lock);
+  }
+}
+
+std::size_t CachingAllocator::left() const {
+  if (impl_->made.inherited()) return 0;
+  std::lock_guard lock(impl_->mutex);
+  return impl_->left();
 }
 
 AllocatorStats CachingAllocator::stats() const {
@@ -344,19 +396,25 @@ AllocatorStats CachingAllocator::stats() const {
   return impl_->stats;
 }
 
+std::map<PoolNumber, AllocatorStats::Figures> CachingAllocator::reserved_by_private_pool() const {
+  if (impl_->made.inherited()) return {};
+  std::lock_guard lock(impl_->mutex);
+  return impl_->reserved_by_pool;
+}
+
 void CachingAllocator::reset_accumulated_stats() {
   if (impl_->made.inherited()) return;
   std::lock_guard lock(impl_->mutex);
   auto& s = impl_->stats;
-  for (auto* f : every_figure(s)) f->allocated = f->freed = 0;
-  s.num_alloc_retries = s.num_ooms = 0;
+  for (auto* f : impl_->every_figure()) f->allocated = f->freed = 0;
+  s.num_alloc_retries = s.num_ooms = s.num_sync_all_streams = 0;
+  std::erase_if(impl_->reserved_by_pool, [](const auto& entry) { return entry.second.current == 0; });
 }
 
 void CachingAllocator::reset_peak_stats() {
   if (impl_->made.inherited()) return;
   std::lock_guard lock(impl_->mutex);
-  auto& s = impl_->stats;
-  for (auto* f : every_figure(s)) f->peak = f->current;
+  for (auto* f : impl_->every_figure()) f->peak = f->current;
 }
 
 void CachingAllocator::set_limit(std::size_t bytes) {

@@ -4,11 +4,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "csrc_device/runtime/memory/allocator_history.hpp"
+#include "csrc_device/runtime/memory/allocator_settings.hpp"
 #include "csrc_device/runtime/memory/arena.hpp"
+#include "csrc_device/runtime/memory/usage_table.hpp"
 #include "csrc_device/runtime/sharing/ledger.hpp"
 #include "csrc_device/runtime/stream.hpp"
 
@@ -28,6 +32,19 @@ inline constexpr PoolNumber kScratchPool = 1;
 /// The numbers from here on are private pools: see CachingAllocator::retain_pool().
 inline constexpr PoolNumber kFirstPrivatePool = 2;
 
+/// Says who has asked for a block, and so in which figures it counts.
+enum class Asker : std::uint8_t {
+  program,
+  kernel,  // counts as scratch until adopt()
+};
+
+/// What is special about a private pool.
+struct PoolOptions {
+  bool use_on_oom =
+      false;              // allocations outside of the pool take its free blocks when there is no other room
+  bool no_split = false;  // its free blocks are handed out whole
+};
+
 /// Holds the figures that torch.cuda.memory_stats shows: bytes and counts since the start, and peaks since
 /// the last reset.
 struct AllocatorStats {
@@ -38,13 +55,15 @@ struct AllocatorStats {
   struct Figures : Figure {
     Figure small_pool, large_pool;
   };
-  Figures allocated_bytes;  // of blocks handed out, rounded to the allocator's unit
-  Figures requested_bytes;  // of blocks handed out, as the callers asked for
-  Figures reserved_bytes;   // of the segments taken from the arena
-  Figures active_bytes;     // of blocks handed out, or freed but still used by another stream
-  Figures inactive_split_bytes;
+  Figures allocated_bytes;  // of blocks handed out to the program, rounded to the allocator's unit
+  Figures requested_bytes;  // of the same blocks, as the callers asked for
+  Figures scratch_bytes;    // of blocks handed out to kernels, rounded
+  Figures reserved_bytes;   // of the segments taken from the arena, for whatever
+  Figures active_bytes;     // of the program's blocks handed out, or freed but still used by another stream
+  Figures inactive_split_bytes;                         // of free blocks that are a part of their segments
   Figures allocation, segment, active, inactive_split;  // counts
-  std::int64_t num_alloc_retries = 0, num_ooms = 0;
+  Figure oversize_allocations, oversize_segments;       // counts of those from max_split_size on
+  std::int64_t num_alloc_retries = 0, num_ooms = 0, num_sync_all_streams = 0;
 };
 
 /// Describes a block for memory_snapshot().
@@ -79,24 +98,31 @@ struct AllocatorSnapshot {
 /// Allocates with streams in mind, like CUDA's allocator. The stream for which a block was allocated may
 /// reuse the block as soon as it is freed, as the stream's order makes that safe. The block is not reused
 /// before every other stream that record_stream() named has passed the point of the free. The allocator takes
-/// the best fit, splits blocks, and merges neighbours inside a segment. Small blocks (up to 1 MiB) live in
-/// segments of 2 MiB, large blocks in segments of 20 MiB and more. The allocator takes pages from the system
-/// in bulk, but only for blocks that it hands out. Thread-safe.
+/// the best fit, splits blocks, and merges neighbours inside a segment. Sizes are multiples of 512 bytes.
+/// Small blocks (up to 1 MiB) live in segments of 2 MiB, large blocks in segments of 20 MiB and more, as
+/// allocator_settings() says. The allocator takes pages from the system in bulk, but only for blocks that it
+/// hands out. Thread-safe.
 class CachingAllocator {
  public:
-  explicit CachingAllocator(Arena& arena, int card);
+  /// `account` says what other processes leave of the card's memory.
+  explicit CachingAllocator(Arena& arena, int card, CardAccount account = {});
   ~CachingAllocator();
 
   /// Returns a block of `bytes` > 0 bytes from the pool `pool` of `queue`. While the queue
-  /// is captured, the program's blocks come from the private pool of the capture. The block is aligned to 512
-  /// bytes, above 1 MiB to 4096. When there is no room, the call waits for blocks that other streams still
+  /// is captured, the program's blocks come from the private pool of the capture, and between begin_pool()
+  /// and end_pool() from that pool. The block is aligned to 512 bytes. Blocks of the scratch pool count as a
+  /// kernel's. When there is no room, the call waits for blocks that other streams still
   /// use and does what empty_cache() does; if there is no room then, it throws OutOfMemory. Inside a task the
   /// call does not wait, and a request beyond the limit throws at once. Throws BadFork in a forked child, as
   /// do record_stream(), lend(), empty_cache() and set_limit(); the other members do nothing in a forked
   /// child.
-  std::byte* allocate(std::size_t bytes, const std::shared_ptr<Queue>& queue, PoolNumber pool = kProgramPool);
+  std::byte* allocate(std::size_t bytes, const std::shared_ptr<Queue>& queue, PoolNumber pool = kProgramPool,
+                      Asker asker = Asker::program);
   std::byte* allocate(std::size_t bytes, const std::shared_ptr<Stream>& stream,
                       PoolNumber pool = kProgramPool);
+  /// Counts the live block at `p` as the program's from now on. Does nothing if it is already, or if there is
+  /// no such block.
+  void adopt(std::byte* p);
   /// Takes the block that allocate() returned as `p` back into its pool, which lend() may delay. A block of
   /// the scratch pool is freed by a task of the block's stream, or when no task uses the block any more.
   /// Throws InvalidArgument for any other pointer. Never waits for a stream.
@@ -110,8 +136,16 @@ class CachingAllocator {
   /// Makes the caller a user of the private pool, which is made with its first user. The memory of a private
   /// pool stays reserved for it while it has users, even if all blocks are free: a graph that was captured
   /// writes to the blocks whenever it is replayed. With the last user gone, empty_cache() returns the free
-  /// segments.
-  void retain_pool(PoolNumber pool);
+  /// segments. The options are those of the pool's first user.
+  void retain_pool(PoolNumber pool, PoolOptions options = {});
+  /// Returns how many users the private pool has.
+  std::size_t pool_users(PoolNumber pool) const;
+  /// Makes the calling thread's allocations for the program come from the private pool, until end_pool(), and
+  /// makes the thread a user of the pool meanwhile. Calls may be nested: the last one counts. What a captured
+  /// stream allocates still comes from the pool of the capture.
+  void begin_pool(PoolNumber pool);
+  /// Ends the calling thread's last begin_pool() of that pool. Throws InvalidArgument if there is none.
+  void end_pool(PoolNumber pool);
   /// Call this when `queue` gets tasks that use free blocks of the private pool. The pool's memory is not
   /// returned while the queue is busy.
   void use_pool(PoolNumber pool, const std::shared_ptr<Queue>& queue);
@@ -132,9 +166,14 @@ class CachingAllocator {
   void collect_lent();
 
   /// Returns whole free segments to the system, once the tasks that may use them have run. The segments of
-  /// private pools that have users stay.
-  void empty_cache();
+  /// private pools that have users stay. With `pool`, only those of this private pool.
+  void empty_cache(std::optional<PoolNumber> pool = std::nullopt);
+  /// Returns the bytes that may still be reserved: of the arena, and of what other processes leave.
+  std::size_t left() const;
   AllocatorStats stats() const;
+  /// Returns what is reserved for each private pool, also for those that are gone (with current 0) until
+  /// reset_accumulated_stats().
+  std::map<PoolNumber, AllocatorStats::Figures> reserved_by_private_pool() const;
   void reset_accumulated_stats();
   void reset_peak_stats();
   /// Returns all segments, and what record_history() had recorded. With `notes_event` the snapshot is an
@@ -150,6 +189,8 @@ class CachingAllocator {
  private:
   struct Impl;
   struct Locked;
+  PoolNumber program_pool(const Queue& queue);
+
   std::unique_ptr<Impl> impl_;
 };
 

@@ -7,9 +7,11 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -23,24 +25,28 @@ namespace vdev {
 
 inline constexpr std::size_t kMiB = std::size_t{1} << 20;
 inline constexpr std::size_t kSegmentUnit = 2 * kMiB;  // sizes and offsets of segments are multiples
+inline constexpr std::size_t kBlockUnit = 512;         // sizes and offsets of blocks are multiples
+inline constexpr std::size_t kSmallLimit = kMiB;       // blocks up to it share small segments
+
+inline void add(AllocatorStats::Figure& figure, std::size_t amount) {
+  figure.current += static_cast<std::int64_t>(amount);
+  figure.allocated += static_cast<std::int64_t>(amount);
+  figure.peak = std::max(figure.peak, figure.current);
+}
+
+inline void take(AllocatorStats::Figure& figure, std::size_t amount) {
+  figure.current -= static_cast<std::int64_t>(amount);
+  figure.freed += static_cast<std::int64_t>(amount);
+}
 
 inline void add(AllocatorStats::Figures& figures, bool small, std::size_t amount) {
-  const auto n = static_cast<std::int64_t>(amount);
-  for (AllocatorStats::Figure* figure :
-       {static_cast<AllocatorStats::Figure*>(&figures), small ? &figures.small_pool : &figures.large_pool}) {
-    figure->current += n;
-    figure->allocated += n;
-    figure->peak = std::max(figure->peak, figure->current);
-  }
+  add(static_cast<AllocatorStats::Figure&>(figures), amount);
+  add(small ? figures.small_pool : figures.large_pool, amount);
 }
 
 inline void take(AllocatorStats::Figures& figures, bool small, std::size_t amount) {
-  const auto n = static_cast<std::int64_t>(amount);
-  for (AllocatorStats::Figure* figure :
-       {static_cast<AllocatorStats::Figure*>(&figures), small ? &figures.small_pool : &figures.large_pool}) {
-    figure->current -= n;
-    figure->freed += n;
-  }
+  take(static_cast<AllocatorStats::Figure&>(figures), amount);
+  take(small ? figures.small_pool : figures.large_pool, amount);
 }
 
 struct Pool;
@@ -55,8 +61,11 @@ struct Block {
   Pool* pool = nullptr;
   Block* previous = nullptr;
   Block* next = nullptr;
-  std::size_t backed = 0;  // the first `backed` bytes of the block are known to have pages
-  bool in_use = false;     // handed out, or freed while another stream may still use it
+  std::size_t backed = 0;      // the first `backed` bytes of the block are known to have pages
+  bool in_use = false;         // handed out, or freed while another stream may still use it
+  bool scratch = false;        // counts as scratch while it is in use
+  bool oversize = false;       // counts as oversize while it is in use
+  std::uint64_t freed_at = 0;  // Impl::searches when the block became free
   int points_to_come = 0;
   std::vector<std::shared_ptr<Queue>> users;  // the queues of the streams that record_stream() named
   Lease lease;                                // generation 0: not lent
@@ -80,6 +89,7 @@ struct Pool {
   PoolNumber number = kProgramPool;
   std::set<Block*, BySize> small, large;
   std::size_t segments = 0;
+  bool splits = true;
 
   std::int64_t stream() const { return queue->lane()->stream; }
 
@@ -101,6 +111,7 @@ struct PoolKeyHash {
 
 /// Holds who uses the private pools of one number.
 struct PrivatePool {
+  PoolOptions options;
   std::size_t users = 0;
   std::vector<std::shared_ptr<Queue>> queues;  // the queues that use_pool() named
 };
@@ -119,22 +130,32 @@ struct Request {
   std::size_t bytes;
   std::size_t size;  // `bytes`, rounded up
   bool small;
+  bool scratch;
+  const AllocatorSettings& settings;
   CallSite site;
 };
+
+/// Says which blocks a function is to look at.
+using BlockFilter = std::function<bool(const Block&)>;
 
 /// The caller of every member function holds the mutex. A function that takes the lock as an argument may
 /// release it in between.
 struct CachingAllocator::Impl {
-  Impl(Arena& a, int c)
-      : arena(a), card(c), ranges(a.capacity() / kSegmentUnit * kSegmentUnit), limit(a.capacity()) {}
+  Impl(Arena& a, int c, CardAccount u)
+      : arena(a),
+        card(c),
+        account(u),
+        ranges(a.capacity() / kSegmentUnit * kSegmentUnit),
+        limit(a.capacity()) {}
   ~Impl();
 
-  Block* find_free(Pool& pool, std::size_t size, bool small);
-  Block* find_or_reserve(Pool& pool, const Request& request, Queues& users);
+  Block* find_free(Pool& pool, const Request& request);
+  Block* find(Pool& pool, const Request& request, Queues& users);
   Block* reserve_segment(Pool& pool, const Request& request);
   bool reserve_is_allowed(std::size_t size) const;
   Block* retry(std::unique_lock<std::mutex>& lock, Pool& pool, const Request& request, Queues& users);
-  void split(Block* block, std::size_t size, bool small);
+  Block* find_in_other_pools(const Pool& pool, const Request& request);
+  void split(Block* block, const Request& request);
   void merge(Block* block, Block* neighbour);
   void release_block(Block* block);
   void free_block(Block* block, Queues& users, const CallSite& site = nullptr);
@@ -144,20 +165,26 @@ struct CachingAllocator::Impl {
   void adopt_orphans(Pool& pool);
   std::vector<Event> collect_pending();
   void wait_for_pending(std::unique_lock<std::mutex>& lock);
-  void return_segments(std::unique_lock<std::mutex>& lock);
-  std::vector<std::shared_ptr<Queue>> return_idle_segments();
+  void return_segments(std::unique_lock<std::mutex>& lock, const BlockFilter& wanted = nullptr);
+  void return_oversize_segments(std::unique_lock<std::mutex>& lock, const Pool& pool, const Request& request);
+  void collect_garbage(std::unique_lock<std::mutex>& lock, const AllocatorSettings& settings);
+  std::vector<std::shared_ptr<Queue>> return_idle_segments(const BlockFilter& wanted);
   void return_segment(Block* block);
   bool may_lose_segments(const Pool& pool, Queues& busy) const;
   void forget_private_pools();
   Pool& pool_of(const std::shared_ptr<Queue>& queue, PoolNumber number);
-  [[noreturn]] void throw_out_of_memory(const Request& request, const char* why = "");
+  std::size_t left() const;
+  [[noreturn]] void throw_out_of_memory(const Request& request, const std::string& why = {});
+  void book(Block* block);
   void unbook(Block* block);
   std::byte* hand_out(std::unique_lock<std::mutex>& lock, Block* block, const Request& request);
   void note(AllocatorEvent::Action action, const Block& block, const CallSite& site);
   AllocatorSnapshot snapshot() const;
+  std::vector<AllocatorStats::Figure*> every_figure();
 
   Arena& arena;
   const int card;
+  CardAccount account;
   const base::ProcessMark made;
 
   // Guards everything below. A thread that holds the mutex waits for no stream, and destroys no object that
@@ -173,6 +200,8 @@ struct CachingAllocator::Impl {
   std::unordered_map<std::uint32_t, Block*> lent;  // by the slot of the lease
   std::deque<Block*> limbo;                        // the lent blocks that the program has freed
   AllocatorStats stats;
+  std::map<PoolNumber, AllocatorStats::Figures> reserved_by_pool;  // of private pools, also of those gone
+  std::uint64_t searches = 0;  // requests that looked for a free block while garbage is collected
   AllocatorHistory history;
   std::vector<CallSite> gone;  // call sites that Locked destroys without the lock
 };

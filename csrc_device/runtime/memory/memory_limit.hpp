@@ -1,7 +1,9 @@
-// How much memory this process may use, and which part of it a card has by default.
+// How much memory this process may use, what the machine has left of it, and which part of it a card has by
+// default.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace vdev {
@@ -10,6 +12,15 @@ namespace vdev {
 /// The groups may be of version 2, of version 1, or of both. Returns SIZE_MAX if there is no limit. Tests
 /// pass `root`, which is put in front of every path that is read.
 std::size_t cgroup_memory_limit(const std::string& root = "");
+
+/// Says how much memory the system can still give before it ends a process (the OOM killer), in bytes, and
+/// which limit that is. Both limits count swap, and page cache that the system can drop.
+struct MachineRoom {
+  std::size_t bytes = SIZE_MAX;
+  std::string limit;  // "MemAvailable and SwapFree in /proc/meminfo", or the file of a control group's limit
+};
+/// Tests pass `root` as above.
+MachineRoom machine_room(const std::string& root = "");
 
 /// Returns the machine's RAM in bytes, or the control group's limit if that is less.
 std::size_t usable_memory();

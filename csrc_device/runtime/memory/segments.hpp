@@ -37,7 +37,8 @@ class Segment {
   const std::size_t offset;
   const std::size_t size;
   const bool small;
-  CallSite site;  // of the allocation for which the segment was taken
+  bool oversize = false;  // counts as oversize
+  CallSite site;          // of the allocation for which the segment was taken
 
   /// Marks the granules that [from, from + length) touches as backed; `from` is an offset in the arena.
   /// Returns the ranges, as (offset, size), that were not backed before.

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/byte_lock.hpp"
 #include "base/clock.hpp"
 #include "base/fork.hpp"
 #include "base/sealed_memory.hpp"
@@ -68,19 +69,7 @@ LedgerFile::~LedgerFile() {
 }
 
 bool LedgerFile::lock(std::uint32_t slot, int type) const {
-  // A lock of the process (F_SETLK), not one of the open file (F_OFD_SETLK): a forked child would keep the
-  // latter when its parent is gone. The process's locks on the file go with any descriptor of it that the
-  // process closes, so nothing else may open the file.
-  struct flock range{};
-  range.l_type = static_cast<short>(type);
-  range.l_whence = SEEK_SET;
-  range.l_start = static_cast<off_t>(slot);
-  range.l_len = 1;
-  int result;
-  do {
-    result = ::fcntl(file_.get(), F_SETLK, &range);
-  } while (result != 0 && errno == EINTR);
-  return result == 0;
+  return base::lock_byte(file_.get(), slot, type);
 }
 
 namespace {

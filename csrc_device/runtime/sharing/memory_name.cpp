@@ -22,8 +22,8 @@ PidNamespace own_pid_namespace() {
 
 std::string ended(std::int32_t pid) {
   return base::text("the process ", pid,
-                    " that owns the memory has ended. A process that has sent a card's tensor has to live "
-                    "until the receiver has got it");
+                    " that owns the memory has ended or has given it up. It has to live, and to keep what it "
+                    "has sent, until the receiver has got it");
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
-// torch's settings of allocators (PYTORCH_ALLOC_CONF), which the cards' allocator ignores.
+// torch's settings of allocators (PYTORCH_ALLOC_CONF), as far as the cards' allocators have them.
 #pragma once
 
 namespace vdev {
 
-/// Warns, once in a process, if PYTORCH_ALLOC_CONF has options that the cards ignore. Raises ValueError if
-/// torch cannot parse the variable. Call this before a card's first allocation.
-void warn_of_allocator_settings();
+/// Reads PYTORCH_ALLOC_CONF, once in a process, and makes the cards' allocators do what it says. Raises
+/// ValueError for what torch cannot parse and for what the cards refuse, also at every later call. Call this
+/// before a card's first allocation.
+void read_allocator_settings();
 
 }  // namespace vdev

@@ -8,12 +8,17 @@
 #include <unordered_map>
 #include <vector>
 
+#include <c10/core/AllocatorConfig.h>
+
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
+#include "csrc_device/torch/memory/allocator_settings.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace vdev {
 namespace {
+
+using c10::CachingAllocator::AcceleratorAllocatorConfig;
 
 constexpr std::size_t kAlignment = 4096;  // whole pages: a copy of a block never shares a page with another
 
@@ -29,7 +34,16 @@ struct Block {
 
 void delete_pinned(void* data);
 
-/// Keeps free blocks by size, a power of two, until empty_cache(). One lock is enough, because pinned memory
+/// Returns the size of the block for a request: a power of two, or whole pages above the size that the
+/// program has set (pinned_max_round_threshold_mb).
+std::size_t pinned_size(std::size_t bytes) {
+  if (bytes > AcceleratorAllocatorConfig::pinned_max_round_threshold())
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return std::max(kAlignment, std::bit_ceil(bytes));
+}
+
+/// Keeps free blocks by size until empty_cache(), but for those above the size that the program has set
+/// (pinned_max_cached_size_mb). One lock is enough, because pinned memory
 /// is allocated at most a few times in a training step.
 class PinnedAllocator final : public at::HostAllocator {
  public:
@@ -37,7 +51,8 @@ class PinnedAllocator final : public at::HostAllocator {
     if (bytes == 0) {
       return {nullptr, nullptr, &delete_pinned, at::DeviceType::CPU};
     }
-    const auto size = std::max(kAlignment, std::bit_ceil(bytes));
+    read_allocator_settings();
+    const auto size = pinned_size(bytes);
     std::lock_guard lock(mutex_);
     collect();
     Block block;
@@ -90,12 +105,7 @@ class PinnedAllocator final : public at::HostAllocator {
     std::lock_guard lock(mutex_);
     collect();
     for (auto& [size, list] : free_) {
-      for (auto& block : list) {
-        std::free(block.data);
-        stats_.allocations.decrease(1);
-        stats_.allocated_bytes.decrease(size);
-        ++stats_.num_host_free;
-      }
+      for (auto& block : list) unmake(block);
       list.clear();
     }
   }
@@ -134,9 +144,18 @@ class PinnedAllocator final : public at::HostAllocator {
     return {data, size, {}};
   }
 
+  void unmake(const Block& block) {
+    std::free(block.data);
+    stats_.allocations.decrease(1);
+    stats_.allocated_bytes.decrease(block.size);
+    ++stats_.num_host_free;
+  }
+
   void put_aside(Block block) {
     if (block.busy()) {
       waiting_.push_back(std::move(block));
+    } else if (block.size > AcceleratorAllocatorConfig::pinned_max_cached_size()) {
+      unmake(block);
     } else {
       block.uses.clear();
       free_[block.size].push_back(std::move(block));

@@ -35,7 +35,7 @@ c10::DataPtr KernelMemory::allocate(std::size_t bytes, c10::Allocator& plain) {
   }
   c10::DataPtr data = card_ < 0 ? plain.allocate(bytes)
                       : queue_  ? allocate_for(card_, bytes, queue_, kScratchPool)
-                                : allocate_on(card_, bytes);
+                                : allocate_on(card_, bytes, Asker::kernel);
   data.unsafe_set_device(c10::Device(c10::DeviceType::CPU));
   if (logs_) log_.push_back({bytes, data.get()});
   return data;

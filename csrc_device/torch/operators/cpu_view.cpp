@@ -1,7 +1,6 @@
 #include "csrc_device/torch/operators/cpu_view.hpp"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/SparseTensorImpl.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StorageImpl.h>
@@ -12,6 +11,7 @@
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
+#include "csrc_device/torch/operators/tensor_parts.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace vdev {
@@ -21,23 +21,6 @@ constexpr std::size_t linear_search_limit = 16;
 
 void release_storage(void* storage) {
   c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(storage));
-}
-
-at::SparseTensorImpl* sparse_impl(const at::Tensor& tensor) {
-  return static_cast<at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
-}
-
-// Returns a sparse tensor like `like` with other indices and values, which are on the device of `key`. That
-// device must be the current one.
-at::Tensor make_sparse(c10::DispatchKey key, const at::Tensor& like, const at::Tensor& indices,
-                       const at::Tensor& values) {
-  auto tensor = at::detail::make_tensor<at::SparseTensorImpl>(c10::DispatchKeySet(key), like.dtype());
-  at::SparseTensorImpl* impl = sparse_impl(tensor);
-  const at::SparseTensorImpl* from = sparse_impl(like);
-  impl->raw_resize_(from->sparse_dim(), from->dense_dim(), like.sizes());
-  impl->set_indices_and_values_unsafe(indices, values);
-  impl->set_coalesced(from->coalesced());
-  return tensor;
 }
 
 // Returns a CPU tensor of dimension 0 with the same element.
@@ -137,14 +120,13 @@ at::Tensor CpuView::show(const at::Tensor& tensor, bool allow_cpu) {
   TORCH_CHECK(card_index(tensor.device()) == card_,
               "Expected all tensors to be on the same device, but found at least two devices, ",
               device_of(card_), " and ", tensor.device(), "!");
-  if (tensor.is_sparse()) {
-    const at::SparseTensorImpl* sparse = sparse_impl(tensor);
-    return make_sparse(c10::DispatchKey::SparseCPU, tensor, show(sparse->indices()), show(sparse->values()));
+  if (has_parts(tensor)) {
+    TensorParts parts = parts_of(tensor);
+    for (at::Tensor& part : parts) part = show(part);
+    return assemble(tensor, parts);
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(tensor.has_storage() && tensor.layout() == c10::kStrided && !tensor.is_nested(),
-                              device_name(),
-                              ": only strided and sparse COO tensors are supported, and this one is ",
-                              tensor.is_nested() ? "nested" : "neither");
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.has_storage() && tensor.layout() == c10::kStrided, device_name(),
+                              ": a tensor of the layout ", tensor.layout(), " cannot be on a card");
   return tensor_like(show_storage(tensor.storage()), c10::DispatchKey::CPU, tensor);
 }
 
@@ -158,16 +140,15 @@ void CpuView::take_memory(c10::StorageImpl* ours, c10::StorageImpl* theirs) {
   TORCH_INTERNAL_ASSERT(!data || card_of(data.get()) == card_, device_name(),
                         ": an operator resized its output outside of the card's memory");
   data.unsafe_set_device(device_of(card_));
+  adopt_memory(card_, data);
   // A further call for the same storage finds equal pointers, and has nothing to do.
   theirs->set_data_ptr_noswap(c10::DataPtr(data.get(), c10::Device(c10::DeviceType::CPU)));
   ours->set_data_ptr_noswap(std::move(data));
   ours->set_nbytes(theirs->nbytes());
 }
 
-void CpuView::write_back_sparse(const at::Tensor& original, const at::Tensor& shown) {
-  const at::SparseTensorImpl* theirs = sparse_impl(shown);
-  at::SparseTensorImpl* ours = sparse_impl(original);
-  const auto part = [this](const at::Tensor& kept, const at::Tensor& seen) {
+void CpuView::write_back_parts(const at::Tensor& original, const at::Tensor& shown) {
+  const auto written = [this](const at::Tensor& kept, const at::Tensor& seen) {
     c10::StorageImpl* storage = seen.storage().unsafeGetStorageImpl();
     const c10::Storage* known = original_of(storage);
     if (known == nullptr) {
@@ -182,19 +163,18 @@ void CpuView::write_back_sparse(const at::Tensor& original, const at::Tensor& sh
                       seen.is_conj() == kept.is_conj() && seen.is_neg() == kept.is_neg();
     return same ? kept : adopt(seen);
   };
-  const at::Tensor indices = part(ours->indices(), theirs->indices());
-  const at::Tensor values = part(ours->values(), theirs->values());
-  ours->raw_resize_(theirs->sparse_dim(), theirs->dense_dim(), shown.sizes());
-  ours->set_indices_and_values_unsafe(indices, values);
-  ours->set_coalesced(theirs->coalesced());
+  TensorParts parts = parts_of(original);
+  const TensorParts theirs = parts_of(shown);
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i] = written(parts[i], theirs[i]);
+  replace_parts(original, shown, parts);
 }
 
 void CpuView::write_back(const at::Tensor& original, const at::Tensor& shown) {
   if (!original.defined() || original.is_same(shown)) {
     return;
   }
-  if (original.is_sparse()) {
-    write_back_sparse(original, shown);
+  if (has_parts(original)) {
+    write_back_parts(original, shown);
     return;
   }
   take_memory(original.storage().unsafeGetStorageImpl(), shown.storage().unsafeGetStorageImpl());
@@ -228,17 +208,15 @@ at::Tensor CpuView::adopt(const at::Tensor& result) {
   if (!result.defined() || is_card(result.device())) {
     return result;
   }
-  if (result.is_sparse()) {
-    const at::Tensor indices = adopt(sparse_impl(result)->indices());
-    const at::Tensor values = adopt(sparse_impl(result)->values());
+  if (has_parts(result)) {
+    TensorParts parts = parts_of(result);
+    for (at::Tensor& part : parts) part = adopt(part);
     c10::DeviceGuard current(device_of(card_));
-    return make_sparse(sparse_key(), result, indices, values);
+    return assemble(result, parts);
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(result.has_storage() && result.layout() == c10::kStrided &&
-                                  !result.is_nested() && !result.is_quantized(),
-                              device_name(), ": the operator's result is ",
-                              result.is_nested() ? "nested" : "neither strided nor sparse COO",
-                              ", and only these two layouts are supported");
+  TORCH_CHECK_NOT_IMPLEMENTED(result.has_storage() && result.layout() == c10::kStrided, device_name(),
+                              ": the operator's result has the layout ", result.layout(),
+                              ", which cannot be on a card");
   c10::StorageImpl* storage = result.storage().unsafeGetStorageImpl();
   if (const c10::Storage* original = original_of(storage)) {
     return tensor_like(*original, dense_key(), result);
@@ -257,6 +235,7 @@ at::Tensor CpuView::adopt(const at::Tensor& result) {
     }
     storage->_mutable_data_ptr_no_checks().unsafe_set_device(device_of(card_));
     storage->set_allocator(device_allocator());
+    adopt_memory(card_, storage->data_ptr());
   }
   return tensor_like(result.storage(), dense_key(), result);
 }

@@ -24,16 +24,16 @@ class CpuView {
   int card() const { return card_; }
 
   /// Returns the tensor that the CPU kernel sees for `tensor`: with the same memory, sizes, strides,
-  /// conjugate and negative bits. For a sparse COO tensor, the indices and values are shown so. CPU tensors
-  /// of dimension 0 are returned as they are, as they mix with CUDA's tensors, too; with `allow_cpu`, so are
-  /// all CPU tensors. For any other tensor raises RuntimeError "Expected all tensors to be on the same
-  /// device". A view that borrows returns a copy of a CPU tensor, which the program may change before the
-  /// kernel runs.
+  /// conjugate and negative bits. Of a sparse, quantized or nested tensor, the parts (tensor_parts.hpp) are
+  /// shown so. CPU tensors of dimension 0 are returned as they are, as they mix with CUDA's tensors, too;
+  /// with `allow_cpu`, so are all CPU tensors. For any other tensor raises RuntimeError "Expected all tensors
+  /// to be on the same device". A view that borrows returns a copy of a CPU tensor, which the program may
+  /// change before the kernel runs.
   at::Tensor show(const at::Tensor& tensor, bool allow_cpu = false);
 
   /// Call this after the kernel wrote to `shown`, which show(original) had returned. Gives `original` what
   /// the kernel changed besides the data: sizes, strides, conjugate and negative bits, and a storage that
-  /// grew. For a sparse tensor, it gives all parts.
+  /// grew. To a tensor that has parts, it gives all of them.
   void write_back(const at::Tensor& original, const at::Tensor& shown);
 
   /// Returns whether `shown` keeps the memory of the tensor that it shows.
@@ -44,14 +44,14 @@ class CpuView {
 
   /// Returns a result of the kernel as a tensor of the card. Memory that came from the card changes its owner
   /// without a copy. A result that shares memory with a shown tensor becomes a view of that tensor's storage.
-  /// Raises NotImplementedError for a result that is neither strided nor sparse COO.
+  /// Raises NotImplementedError for a result that has neither a storage nor parts.
   at::Tensor adopt(const at::Tensor& result);
 
  private:
   c10::Storage show_storage(const c10::Storage& storage);
   /// Gives `ours` the memory of `theirs`, the storage that stands for `ours`, if the kernel has replaced it.
   void take_memory(c10::StorageImpl* ours, c10::StorageImpl* theirs);
-  void write_back_sparse(const at::Tensor& original, const at::Tensor& shown);
+  void write_back_parts(const at::Tensor& original, const at::Tensor& shown);
   /// Returns the card's storage that `shown` stands for, or null.
   const c10::Storage* original_of(const c10::StorageImpl* shown) const;
 

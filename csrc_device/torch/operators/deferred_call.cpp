@@ -10,11 +10,11 @@
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/device_type.hpp"
+#include "csrc_device/torch/interpreter.hpp"
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
 #include "csrc_device/torch/operators/operator_facts.hpp"
 #include "csrc_device/torch/operators/spoiled_tensors.hpp"
 #include "csrc_device/torch/poisoned_cards.hpp"
-#include "csrc_device/torch/python_line.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace vdev {
@@ -56,7 +56,7 @@ DeferredCall::DeferredCall(const c10::OperatorHandle& op, c10::DispatchKey kerne
       known_(std::move(known)),
       arguments_(std::move(arguments)),
       draw_(std::move(draw)),
-      line_(environment().launch_trace ? python_line() : "") {}
+      line_(environment().launch_trace ? interpreter().line() : "") {}
 
 DeferredCall::~DeferredCall() {
   if (known_->has_frames) known_->frames.give_back(std::move(arguments_));

@@ -378,11 +378,12 @@ VDEV_LIBRARY_IMPL(aten, dense_key(), m) {
 
 }  // namespace
 
-void run_on_sparse_cpu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
-  TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(c10::DispatchKey::SparseCPU),
-                              "Could not run '", op.operator_name(), "' on sparse tensors of ", device_name(),
-                              ": torch has no sparse CPU kernel for it.");
-  run_on_card_memory(op, c10::DispatchKey::SparseCPU, *stack);
+void run_on_cpu_kernel_for(c10::DispatchKey key, const c10::OperatorHandle& op, Stack* stack) {
+  TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(key), "Could not run '", op.operator_name(),
+                              "' on ", device_name(), ": torch has no kernel of ", key,
+                              " for it, and the cards run the CPU's kernels. Use to_dense(), "
+                              "dequantize() or to_padded_tensor() first, or another operator.");
+  run_on_card_memory(op, key, *stack);
 }
 
 void for_each_aten_operator(c10::function_ref<void(const c10::OperatorHandle&, const char*)> body) {

@@ -89,25 +89,14 @@ void register_device_independent(torch::Library& m) {
   m.impl("_pin_memory", &native::_pin_memory_sparse_coo);
 }
 
-// Registers the CPU's kernels for sparse tensors. Otherwise the dispatcher would prefer an operator's generic
-// form.
-void register_cpu_kernels(torch::Library& m) {
-  for_each_aten_operator([&](const c10::OperatorHandle& op, const char* name) {
-    if (op.hasKernelForDispatchKey(c10::DispatchKey::SparseCPU) &&
-        !op.hasKernelForDispatchKey(sparse_key())) {
-      m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_sparse_cpu_kernel>());
-    }
-  });
-}
-
 // Both calls are in one block, because the second looks at what the first has registered.
 VDEV_LIBRARY_IMPL(aten, sparse_key(), m) {
   register_device_independent(m);
-  register_cpu_kernels(m);
+  register_cpu_kernels<c10::DispatchKey::SparseCPU>(m, sparse_key());
 }
 
 VDEV_LIBRARY_IMPL(_, sparse_key(), m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_sparse_cpu_kernel>());
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&boxed_cpu_kernel<c10::DispatchKey::SparseCPU>>());
 }
 
 }  // namespace

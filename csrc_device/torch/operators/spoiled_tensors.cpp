@@ -1,9 +1,9 @@
 #include "csrc_device/torch/operators/spoiled_tensors.hpp"
 
-#include <ATen/SparseTensorImpl.h>
-
 #include <string>
 #include <unordered_set>
+
+#include "csrc_device/torch/operators/tensor_parts.hpp"
 
 namespace vdev {
 namespace {
@@ -12,10 +12,8 @@ namespace {
 template <class Function>
 void for_each_dense(const at::Tensor& tensor, const Function& function) {
   if (!tensor.defined() || tensor.numel() == 0) return;
-  if (tensor.is_sparse()) {
-    const auto* sparse = static_cast<const at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
-    for_each_dense(sparse->indices(), function);
-    for_each_dense(sparse->values(), function);
+  if (has_parts(tensor)) {
+    for (const at::Tensor& part : parts_of(tensor)) for_each_dense(part, function);
   } else if (tensor.has_storage() && tensor.layout() == at::kStrided) {
     function(StridedMemory{tensor.const_data_ptr(),
                            static_cast<std::size_t>(tensor.element_size()),

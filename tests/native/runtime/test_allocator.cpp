@@ -89,7 +89,7 @@ TEST(sizes_and_alignment) {
     CHECK(m.allocator.size_of(p) >= size);
     CHECK_EQ(m.allocator.size_of(p + 1), std::size_t{0});
     const auto offset = static_cast<std::size_t>(p - m.arena.base());
-    CHECK_EQ(offset % (size > kMiB ? 4096 : 512), std::size_t{0});
+    CHECK_EQ(offset % 512, std::size_t{0});
   }
   CHECK_EQ(m.allocator.size_of(blocks[0]), std::size_t{512});
   CHECK_EQ(m.allocator.size_of(blocks[3]), std::size_t{1024});

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <memory>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "csrc_device/runtime/error.hpp"
@@ -89,8 +90,11 @@ TEST(scratch_blocks_of_one_task_are_reused_by_the_next) {
   }
   m.stream->synchronize();
   CHECK_EQ(seen.size(), std::size_t{1});
-  CHECK_EQ(m.allocator.stats().allocation.allocated, std::int64_t{10});
-  CHECK_EQ(m.allocator.stats().allocated_bytes.current, std::int64_t{0});
+  const auto stats = m.allocator.stats();
+  CHECK_EQ(stats.scratch_bytes.allocated, std::int64_t{10 * 5120});
+  CHECK_EQ(stats.scratch_bytes.peak, std::int64_t{5120});
+  CHECK_EQ(stats.scratch_bytes.current, std::int64_t{0});
+  CHECK_EQ(stats.allocated_bytes.allocated + stats.active.allocated, std::int64_t{0});
 }
 
 TEST(a_task_gets_back_the_scratch_of_its_own_busy_stream_when_the_card_is_full) {
@@ -121,6 +125,30 @@ TEST(empty_cache_returns_scratch_of_a_busy_stream_and_waits_for_the_program_pool
   m.allocator.empty_cache();
   CHECK(intact);
   CHECK_EQ(m.reserved(), std::int64_t{0});
+}
+
+TEST(what_a_kernel_allocates_counts_apart_until_it_is_adopted) {
+  PooledMemory m;
+  auto* result = m.allocator.allocate(3 * kMiB, m.stream->queue(), kProgramPool, Asker::kernel);
+  auto* scratch = m.allocator.allocate(100, m.stream->queue(), kProgramPool, Asker::kernel);
+  auto stats = m.allocator.stats();
+  CHECK_EQ(stats.scratch_bytes.current, static_cast<std::int64_t>(3 * kMiB + 512));
+  CHECK_EQ(stats.scratch_bytes.small_pool.current, std::int64_t{512});
+  CHECK_EQ(stats.allocated_bytes.peak, std::int64_t{0});
+  m.allocator.adopt(result);
+  m.allocator.adopt(result);
+  m.allocator.adopt(result + 1);
+  m.allocator.free(scratch);
+  stats = m.allocator.stats();
+  CHECK_EQ(stats.scratch_bytes.current, std::int64_t{0});
+  CHECK_EQ(stats.allocated_bytes.peak, static_cast<std::int64_t>(3 * kMiB));
+  CHECK_EQ(stats.requested_bytes.current, static_cast<std::int64_t>(3 * kMiB));
+  CHECK_EQ(stats.active.current + stats.allocation.current, std::int64_t{2});
+  m.allocator.free(result);
+  stats = m.allocator.stats();
+  CHECK_EQ(stats.allocated_bytes.current + stats.active_bytes.current, std::int64_t{0});
+  CHECK_EQ(stats.reserved_bytes.current, static_cast<std::int64_t>(22 * kMiB));
+  CHECK(m.get(3 * kMiB) == result);  // the block is an ordinary one of the program's pool
 }
 
 TEST(a_private_pool_keeps_its_memory_while_it_has_users) {
@@ -203,6 +231,57 @@ TEST(another_pool_does_not_adopt_the_private_memory_of_a_stream_that_is_gone) {
   CHECK_THROWS(m.get(40 * kMiB), OutOfMemory);
   m.allocator.release_pool(pool);
   m.allocator.free(m.get(40 * kMiB));
+}
+
+TEST(a_thread_allocates_from_the_pool_that_it_has_begun) {
+  PooledMemory m;
+  PooledMemory other;
+  constexpr PoolNumber outer = 7, inner = 8;
+  m.allocator.begin_pool(outer);
+  CHECK_EQ(m.allocator.pool_users(outer), std::size_t{1});
+  auto* a = m.get(3 * kMiB);
+  other.allocator.free(other.get(100));  // the pool is that of one card
+  m.allocator.begin_pool(inner);
+  auto* b = m.get(100);
+  m.allocator.end_pool(inner);
+  std::byte* elsewhere = nullptr;
+  std::thread([&] { elsewhere = m.get(3 * kMiB); }).join();
+  m.allocator.end_pool(outer);
+  CHECK_THROWS(m.allocator.end_pool(outer), InvalidArgument);
+  std::set<PoolNumber> pools;
+  for (const auto& segment : m.allocator.snapshot(false).segments) pools.insert(segment.pool);
+  CHECK(pools == (std::set<PoolNumber>{kProgramPool, outer, inner}));
+  CHECK_EQ(m.allocator.reserved_by_private_pool().at(outer).current, static_cast<std::int64_t>(20 * kMiB));
+  CHECK_EQ(m.allocator.reserved_by_private_pool().at(inner).small_pool.peak,
+           static_cast<std::int64_t>(2 * kMiB));
+  for (auto* p : {a, b, elsewhere}) m.allocator.free(p);
+  m.allocator.empty_cache(inner);  // nobody uses it any more
+  CHECK_EQ(m.allocator.reserved_by_private_pool().at(inner).current, std::int64_t{0});
+  CHECK_EQ(m.reserved(), static_cast<std::int64_t>(40 * kMiB));
+  m.allocator.reset_accumulated_stats();
+  CHECK_EQ(m.allocator.reserved_by_private_pool().count(inner), std::size_t{0});
+}
+
+TEST(a_pool_that_does_not_split_hands_out_whole_segments) {
+  PooledMemory m;
+  m.allocator.retain_pool(7, {.no_split = true});
+  CHECK_EQ(m.allocator.size_of(m.get(100, 7)), 2 * kMiB);
+  CHECK_EQ(m.allocator.size_of(m.get(3 * kMiB, 7)), 20 * kMiB);
+}
+
+TEST(a_pool_may_help_out_when_there_is_no_other_room) {
+  for (const bool helps : {false, true}) {
+    PooledMemory m(64 * kMiB);
+    m.allocator.retain_pool(7, {.use_on_oom = helps});
+    auto* p = m.get(40 * kMiB, 7);
+    m.allocator.free(p);
+    if (helps) {
+      CHECK(m.get(40 * kMiB) == p);
+      CHECK_EQ(m.allocator.stats().num_ooms, std::int64_t{0});
+    } else {
+      CHECK_THROWS(m.get(40 * kMiB), OutOfMemory);
+    }
+  }
 }
 
 TEST_MAIN

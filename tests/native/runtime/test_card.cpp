@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/streams/deferred_task_timer.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/runtime/gate.hpp"
 #include "tests/native/runtime/suppressions.hpp"
@@ -233,6 +234,26 @@ TEST(synchronize_drains_every_stream_and_raises_the_first_error_once) {
              CHECK_EQ(text, std::string("one"));
              CHECK_EQ(ran.load(), 4);
              c.synchronize();
+           }),
+           0);
+}
+
+TEST(streams_of_high_priority_run_first) {
+  CHECK_EQ(passes([] {
+             // No worker takes the tasks before the thread that waits.
+             stop_deferred_task_timer();
+             for (const bool whole_card : {true, false}) {
+               const std::vector<std::shared_ptr<Stream>> streams{
+                   card(0).default_stream(), card(0).pool_stream(0), card(0).pool_stream(-1)};
+               std::vector<int> order;
+               for (int i = 0; i < 3; ++i)
+                 streams[i]->enqueue([&order, i] { order.push_back(i); }, Start::kByWaiter);
+               if (whole_card)
+                 card(0).synchronize();
+               else
+                 card(0).drain_program_streams();
+               CHECK(order == std::vector<int>({2, 0, 1}));
+             }
            }),
            0);
 }

@@ -172,4 +172,13 @@ TEST(first_use_file) {
   CHECK_EQ(parse({{"VDEV_FIRST_USE_FILE", "/tmp/a b"}}).first_use_file, std::string("/tmp/a b"));
 }
 
+TEST(processes_share_cards_of_one_capacity_and_host) {
+  CHECK_EQ(parse({{"VDEV_MEMORY", "1G"}, {"LOCAL_WORLD_SIZE", "8"}}).card_memory, kGiB);
+  CHECK_EQ(parse({{"VDEV_PROFILE", "t4"}}).card_memory, parse({{"VDEV_PROFILE", "t4"}}).memory);
+  // Ranks that all use one card may each take their share of the machine, as without the others.
+  CHECK_EQ(parse({{"LOCAL_WORLD_SIZE", "8"}}).card_memory, parse({}).memory);
+  CHECK(parse({{"VDEV_HOSTID", "a"}}).host_id != parse({}).host_id);
+  CHECK(parse({{"VDEV_HOSTID", "a"}}).host_id != parse({{"VCCL_HOSTID", "a"}}).host_id);
+}
+
 TEST_MAIN

@@ -32,6 +32,7 @@ class Machine {
     return *this;
   }
   std::size_t limit() const { return vdev::cgroup_memory_limit(root_); }
+  vdev::MachineRoom room() const { return vdev::machine_room(root_); }
 
  private:
   std::string root_;
@@ -115,6 +116,43 @@ TEST(ranks_share_the_memory) {
       CHECK(vdev::default_capacity(usable, ranks) * static_cast<std::size_t>(ranks) < usable);
     }
   }
+}
+
+TEST(what_the_machine_has_left) {
+  Machine machine;
+  CHECK_EQ(machine.room().bytes, std::size_t{SIZE_MAX});
+  machine.put("/proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable:    2048 kB\nSwapFree:   1024 kB");
+  CHECK_EQ(machine.room().bytes, 3 * kMiB);
+  CHECK(machine.room().limit.find("MemAvailable") != std::string::npos);
+}
+
+TEST(what_a_group_of_version_2_has_left) {
+  Machine machine;
+  machine.put("/proc/meminfo", "MemAvailable: 1048576 kB\nSwapFree: 10240 kB");
+  machine.put("/proc/self/cgroup", "0::/job");
+  machine.put("/sys/fs/cgroup/job/memory.max", std::to_string(100 * kMiB));
+  machine.put("/sys/fs/cgroup/job/memory.current", std::to_string(70 * kMiB));
+  machine.put("/sys/fs/cgroup/job/memory.stat",
+              "anon 1\ninactive_file 3145728\nactive_file 2097152\nslab 7");  // 5 MiB
+  machine.put("/sys/fs/cgroup/job/memory.swap.max", "0");
+  machine.put("/sys/fs/cgroup/job/memory.swap.current", "0");
+  CHECK_EQ(machine.room().bytes, 35 * kMiB);
+  CHECK(machine.room().limit.ends_with("/sys/fs/cgroup/job/memory.max"));
+  machine.put("/sys/fs/cgroup/job/memory.swap.max", "max");
+  CHECK_EQ(machine.room().bytes, 45 * kMiB);
+}
+
+TEST(what_a_group_of_version_1_has_left) {
+  Machine machine;
+  machine.put("/proc/meminfo", "MemAvailable: 1048576 kB\nSwapFree: 10240 kB");
+  machine.put("/proc/self/cgroup", "4:memory:/docker/id");
+  machine.put("/sys/fs/cgroup/memory/memory.limit_in_bytes", std::to_string(100 * kMiB));
+  machine.put("/sys/fs/cgroup/memory/memory.usage_in_bytes", std::to_string(90 * kMiB));
+  machine.put("/sys/fs/cgroup/memory/memory.stat", "total_inactive_file 1048576\ntotal_active_file 1048576");
+  CHECK_EQ(machine.room().bytes, 22 * kMiB);
+  machine.put("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes", std::to_string(100 * kMiB));
+  machine.put("/sys/fs/cgroup/memory/memory.memsw.usage_in_bytes", std::to_string(90 * kMiB));
+  CHECK_EQ(machine.room().bytes, 12 * kMiB);
 }
 
 TEST_MAIN

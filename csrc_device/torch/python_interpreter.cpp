@@ -1,11 +1,13 @@
-#include "csrc_device/torch/python_line.hpp"
+#include "csrc_device/torch/python_interpreter.hpp"
 
 #include <Python.h>
 #include <frameobject.h>
+#include <torch/csrc/Exceptions.h>
 
 #include <memory>
 
 #include "base/text.hpp"
+#include "csrc_device/torch/interpreter.hpp"
 
 namespace vdev {
 namespace {
@@ -29,9 +31,15 @@ bool belongs_to_the_program(const std::string& file) {
   return true;
 }
 
-}  // namespace
+void* release_lock() {
+  return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+}
 
-std::string python_line() {
+void take_lock(void* state) {
+  PyEval_RestoreThread(static_cast<PyThreadState*>(state));
+}
+
+std::string line_of_program() {
   if (!Py_IsInitialized() || _Py_IsFinalizing()) return "";
   const PyGILState_STATE gil = PyGILState_Ensure();
   std::string line;
@@ -46,6 +54,20 @@ std::string python_line() {
   }
   PyGILState_Release(gil);
   return line;
+}
+
+void with_python_warnings(const std::function<void()>& function) {
+  torch::PyWarningHandler handler;
+  function();
+}
+
+}  // namespace
+
+void use_python_interpreter() {
+  set_interpreter({.release_lock = &release_lock,
+                   .take_lock = &take_lock,
+                   .line = &line_of_program,
+                   .with_warnings = &with_python_warnings});
 }
 
 }  // namespace vdev

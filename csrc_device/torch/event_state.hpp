@@ -1,0 +1,68 @@
+// What stands behind a torch.Event of a card.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "csrc_device/runtime/event.hpp"
+#include "csrc_device/runtime/process_event.hpp"
+#include "csrc_device/runtime/stream.hpp"
+
+namespace vdev {
+
+/// torch's opaque event pointer points to an EventState. torch records one event object several times, each
+/// time with a new point. An event that other processes see, too, stands for its last record in any process.
+/// Thread-safe.
+class EventState {
+ public:
+  /// Returns the point that the event stands for.
+  Event get() {
+    const std::lock_guard lock(mutex_);
+    return recorded_elsewhere() ? shared_->point() : event_;
+  }
+  bool reached() {
+    std::unique_lock lock(mutex_);
+    if (recorded_elsewhere()) return shared_->reached();
+    const Event event = event_;
+    lock.unlock();
+    return event.reached();
+  }
+  void record(Stream& stream) {
+    Event point = stream.record();
+    const std::lock_guard lock(mutex_);
+    event_ = std::move(point);
+    if (shared_) own_record_ = shared_->record(stream);
+  }
+  /// Lets other processes see the event, which was last recorded on `stream`.
+  void share(Stream& stream) {
+    const std::lock_guard lock(mutex_);
+    if (shared_) return;
+    auto shared = ProcessEvent::make();
+    own_record_ = shared->record(stream);
+    shared_ = std::move(shared);
+  }
+  /// Makes this the event of another process.
+  void attach(std::shared_ptr<ProcessEvent> shared) {
+    const std::lock_guard lock(mutex_);
+    shared_ = std::move(shared);
+    own_record_ = 0;
+    event_ = {};
+  }
+  /// Returns what share() or attach() has set, or null.
+  std::shared_ptr<ProcessEvent> shared() {
+    const std::lock_guard lock(mutex_);
+    return shared_;
+  }
+
+ private:
+  bool recorded_elsewhere() const { return shared_ && shared_->last_record() != own_record_; }
+
+  std::mutex mutex_;
+  Event event_;
+  std::shared_ptr<ProcessEvent> shared_;
+  std::uint64_t own_record_ = 0;  // the number of this process's last record of `shared_`
+};
+
+}  // namespace vdev

@@ -1,0 +1,30 @@
+// What the library asks of the Python interpreter, if the process has one.
+//
+// The library has no symbol of Python, so that programs in C++ can use it (docs/cpp.md). The module vccl._C
+// puts in the functions when it is loaded.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace vdev {
+
+/// Holds functions of the interpreter. Without one they do nothing.
+struct Interpreter {
+  /// Releases the interpreter's lock if the calling thread holds it. Returns what take_lock() needs to take
+  /// it again, or null if the thread did not hold it.
+  void* (*release_lock)() = [] { return static_cast<void*>(nullptr); };
+  void (*take_lock)(void* state) = [](void*) {};
+  /// Returns "file.py:12 (function)" for the innermost line of Python on the calling thread that belongs
+  /// neither to torch nor to vccl. Without one, as on autograd's threads, returns "". Takes the lock.
+  std::string (*line)() = [] { return std::string(); };
+  /// Calls `function`, and makes Python warnings of torch's warnings in it. The caller holds the lock.
+  void (*with_warnings)(const std::function<void()>& function) = [](const auto& function) { function(); };
+};
+
+/// Returns the functions of the process's interpreter.
+const Interpreter& interpreter();
+/// Puts in the functions. Call this before other threads use the library.
+void set_interpreter(const Interpreter& functions);
+
+}  // namespace vdev

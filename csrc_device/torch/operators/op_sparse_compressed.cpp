@@ -1,0 +1,68 @@
+// Sparse CSR, CSC, BSR and BSC tensors of a card.
+#define AT_PER_OPERATOR_HEADERS
+
+#include <ATen/ops/_nnz_native.h>
+#include <ATen/ops/_pin_memory_native.h>
+#include <ATen/ops/ccol_indices_native.h>
+#include <ATen/ops/clone_native.h>
+#include <ATen/ops/col_indices_native.h>
+#include <ATen/ops/copy_native.h>
+#include <ATen/ops/crow_indices_native.h>
+#include <ATen/ops/dense_dim_native.h>
+#include <ATen/ops/empty_like_native.h>
+#include <ATen/ops/empty_native.h>
+#include <ATen/ops/is_pinned_native.h>
+#include <ATen/ops/row_indices_native.h>
+#include <ATen/ops/sparse_dim_native.h>
+#include <ATen/ops/values_native.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include "csrc_device/torch/device_type.hpp"
+#include "csrc_device/torch/operators/op_fallback.hpp"
+
+namespace vdev {
+namespace {
+
+namespace native = at::native;
+constexpr auto kOnCpu = c10::DispatchKey::SparseCsrCPU;
+
+// torch's function makes the parts on the current card if the device has no index.
+at::Tensor empty_compressed(at::SymIntArrayRef size, std::optional<at::ScalarType> dtype,
+                            std::optional<at::Layout> layout, std::optional<at::Device> device,
+                            std::optional<bool> pin_memory, std::optional<at::MemoryFormat> format) {
+  c10::OptionalDeviceGuard current(device);
+  return native::empty_sparse_compressed_symint(size, dtype, layout, device, pin_memory, format);
+}
+
+at::Tensor clone_compressed(const at::Tensor& self, std::optional<at::MemoryFormat> format) {
+  c10::DeviceGuard current(self.device());
+  return native::clone_sparse_compressed(self, format);
+}
+
+// The first block registers torch's own functions that only handle the three strided tensors inside. They
+// work for a card as for the CPU, copy_() also between devices, and they wait for no stream.
+VDEV_LIBRARY_IMPL(aten, sparse_compressed_key(), m) {
+  m.impl("empty.memory_format", &empty_compressed);
+  m.impl("empty_like", &native::empty_like_sparse_csr);
+  m.impl("clone", &clone_compressed);
+  m.impl("copy_", &native::copy_sparse_compressed_);
+  m.impl("crow_indices", &native::crow_indices_sparse_csr);
+  m.impl("col_indices", &native::col_indices_sparse_csr);
+  m.impl("ccol_indices", &native::ccol_indices_sparse_csr);
+  m.impl("row_indices", &native::row_indices_sparse_csr);
+  m.impl("values", &native::values_sparse_csr);
+  m.impl("_nnz", &native::_nnz_sparse_csr);
+  m.impl("sparse_dim", &native::sparse_dim_sparse_csr);
+  m.impl("dense_dim", &native::dense_dim_sparse_csr);
+  m.impl("is_pinned", &native::is_pinned_sparse_compressed);
+  m.impl("_pin_memory", &native::_pin_memory_sparse_compressed);
+  register_cpu_kernels<kOnCpu>(m, sparse_compressed_key());
+}
+
+VDEV_LIBRARY_IMPL(_, sparse_compressed_key(), m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&boxed_cpu_kernel<kOnCpu>>());
+}
+
+}  // namespace
+}  // namespace vdev

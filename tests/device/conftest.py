@@ -1,5 +1,6 @@
 """Fixtures for the tests of one process and its cards."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -25,6 +26,15 @@ def first_card():
     torch.vdev.set_stream(torch.vdev.default_stream())
     for index in range(torch.vdev.device_count()):
         torch.vdev.synchronize(index)
+
+
+@pytest.fixture(autouse=True)
+def collect_between_tests():
+    """Python's collector runs only between tests. It would free tensors of an earlier test while this one
+    compares figures of memory."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture

@@ -85,15 +85,15 @@ void CardGraph::replay() {
   check_captured("replay()");
   WithoutGil no_gil;
   struct Start {
-    std::shared_ptr<CapturedGenerator> generator;
-    std::pair<std::uint64_t, std::uint64_t> seed_and_offset;
+    std::shared_ptr<CapturedState> state;
+    RandomState::Point point;
   };
   std::vector<Start> starts;
-  for (const auto& generator : generators_->all()) starts.push_back({generator, generator->advance()});
+  for (const auto& state : generators_->all()) starts.push_back({state, state->advance()});
   Task begin;
   if (!starts.empty()) {
     begin = [starts = std::move(starts)] {
-      for (const auto& start : starts) start.generator->begin_replay(start.seed_and_offset);
+      for (const auto& start : starts) start.state->begin_replay(start.point);
     };
   }
   with_torch_errors([&] { graph_->replay(*current_stream(card_), std::move(begin)); });
@@ -129,8 +129,9 @@ void CardGraph::debug_dump(const std::string& path) {
 }
 
 void CardGraph::register_generator(const at::Generator& generator) {
-  at::check_generator<GeneratorImpl>(generator);  // raises for one of another device
-  generators_->add(generator);
+  auto* known = at::check_generator<GeneratorImpl>(generator);  // raises for one of another device
+  const std::lock_guard lock(known->mutex_);
+  generators_->add(known->state());
 }
 
 std::size_t CardGraph::size() const {

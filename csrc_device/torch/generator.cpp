@@ -48,27 +48,56 @@ void refuse_during_own_capture(const c10::Device& device, const char* what) {
       "before a replay");
 }
 
+void check_offset(const c10::Device& device, std::uint64_t offset) {
+  refuse_during_own_capture(device, "Setting the offset");
+  TORCH_CHECK(offset % 4 == 0, "The offset of a ", device_name(), " generator must be a multiple of 4, got ",
+              offset);
+}
+
 }  // namespace
 
+RandomState::Point RandomState::point() const {
+  const std::lock_guard lock(mutex_);
+  return point_;
+}
+
+void RandomState::set_point(Point point) {
+  const std::lock_guard lock(mutex_);
+  point_ = point;
+}
+
+void RandomState::set_offset(std::uint64_t offset) {
+  const std::lock_guard lock(mutex_);
+  point_.second = offset;
+}
+
+RandomState::Point RandomState::advance(std::uint64_t steps) {
+  const std::lock_guard lock(mutex_);
+  const Point before = point_;
+  point_.second += steps;
+  return before;
+}
+
 GeneratorImpl::GeneratorImpl(int card, std::uint64_t seed)
-    : c10::GeneratorImpl(device_of(card), c10::DispatchKeySet(dense_key())), seed_(seed) {}
+    : GeneratorImpl(card, std::make_shared<RandomState>(RandomState::Point{seed, 0})) {}
+
+GeneratorImpl::GeneratorImpl(int card, std::shared_ptr<RandomState> state)
+    : c10::GeneratorImpl(device_of(card), c10::DispatchKeySet(dense_key())), state_(std::move(state)) {}
 
 void GeneratorImpl::set_current_seed(std::uint64_t seed) {
   refuse_during_own_capture(device(), "Setting the seed");
-  seed_ = seed;
-  offset_ = 0;
+  state_->set_point({seed, 0});
 }
 
 void GeneratorImpl::set_offset(std::uint64_t offset) {
-  refuse_during_own_capture(device(), "Setting the offset");
-  TORCH_CHECK(offset % 4 == 0, "The offset of a ", device_name(), " generator must be a multiple of 4, got ",
-              offset);
-  offset_ = offset;
+  check_offset(device(), offset);
+  state_->set_offset(offset);
 }
 
 std::uint64_t GeneratorImpl::seed() {
-  set_current_seed(c10::detail::getNonDeterministicRandom());
-  return seed_;
+  const std::uint64_t seed = c10::detail::getNonDeterministicRandom();
+  set_current_seed(seed);
+  return seed;
 }
 
 void GeneratorImpl::set_state(const c10::TensorImpl& state) {
@@ -77,28 +106,36 @@ void GeneratorImpl::set_state(const c10::TensorImpl& state) {
               " generator has ", kStateBytes, " bytes (seed and offset, 64 bits each), got ", state.numel());
   std::uint64_t words[2];
   std::memcpy(words, state.data(), kStateBytes);
-  set_offset(words[1]);
-  seed_ = words[0];
+  check_offset(device(), words[1]);
+  state_->set_point({words[0], words[1]});
 }
 
 c10::intrusive_ptr<c10::TensorImpl> GeneratorImpl::get_state() const {
   refuse_during_own_capture(device(), "Reading the state");
   auto state = at::detail::empty_cpu({static_cast<std::int64_t>(kStateBytes)}, at::kByte);
-  const std::uint64_t words[2] = {seed_, offset_};
+  const auto [seed, offset] = state_->point();
+  const std::uint64_t words[2] = {seed, offset};
   std::memcpy(state.mutable_data_ptr(), words, kStateBytes);
   return state.getIntrusivePtr();
 }
 
+void GeneratorImpl::graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) {
+  const auto source = c10::dynamic_intrusive_pointer_cast<GeneratorImpl>(other);
+  TORCH_CHECK(source, "Expected a ", device_name(), " generator to take the state of");
+  state_ = source->state_;
+}
+
+c10::intrusive_ptr<c10::GeneratorImpl> GeneratorImpl::graphsafe_get_state() const {
+  return c10::make_intrusive<GeneratorImpl>(device().index(), state_);
+}
+
 std::uint64_t GeneratorImpl::draw(std::int64_t numel) {
-  const std::uint64_t drawn = seed_at(seed_, offset_);
-  offset_ += steps_of(numel);
-  return drawn;
+  const auto [seed, offset] = state_->advance(steps_of(numel));
+  return seed_at(seed, offset);
 }
 
 GeneratorImpl* GeneratorImpl::clone_impl() const {
-  auto* copy = new GeneratorImpl(device().index(), seed_);
-  copy->offset_ = offset_;
-  return copy;
+  return new GeneratorImpl(device().index(), std::make_shared<RandomState>(state_->point()));
 }
 
 const at::Generator& default_generator(int card) {
@@ -114,46 +151,40 @@ const at::Generator& default_generator(int card) {
   return generator;
 }
 
-std::uint64_t CapturedGenerator::draw(std::int64_t numel) {
+std::uint64_t CapturedState::draw(std::int64_t numel) {
   return drawn_.fetch_add(steps_of(numel), std::memory_order_relaxed);
 }
 
-std::pair<std::uint64_t, std::uint64_t> CapturedGenerator::advance() const {
-  auto* source = generator_.get<GeneratorImpl>();
-  std::lock_guard lock(source->mutex_);
-  const std::pair begin{source->current_seed(), source->get_offset()};
-  source->set_offset(begin.second + drawn_.load(std::memory_order_relaxed));
-  return begin;
+RandomState::Point CapturedState::advance() const {
+  return state_->advance(drawn_.load(std::memory_order_relaxed));
 }
 
-void GraphGenerators::add(const at::Generator& generator) {
+void GraphGenerators::add(const std::shared_ptr<RandomState>& state) {
   std::lock_guard lock(mutex_);
-  const auto same = [&](const auto& known) { return known->generator() == generator; };
-  if (std::ranges::none_of(generators_, same))
-    generators_.push_back(std::make_shared<CapturedGenerator>(generator));
+  const auto same = [&](const auto& known) { return known->state() == state; };
+  if (std::ranges::none_of(states_, same)) states_.push_back(std::make_shared<CapturedState>(state));
 }
 
-std::shared_ptr<CapturedGenerator> GraphGenerators::find(const at::Generator& generator) {
+std::shared_ptr<CapturedState> GraphGenerators::find(const std::shared_ptr<RandomState>& state) {
   std::lock_guard lock(mutex_);
-  const auto same = [&](const auto& known) { return known->generator() == generator; };
-  const auto found = std::ranges::find_if(generators_, same);
-  return found == generators_.end() ? nullptr : *found;
+  const auto same = [&](const auto& known) { return known->state() == state; };
+  const auto found = std::ranges::find_if(states_, same);
+  return found == states_.end() ? nullptr : *found;
 }
 
-std::vector<std::shared_ptr<CapturedGenerator>> GraphGenerators::all() const {
+std::vector<std::shared_ptr<CapturedState>> GraphGenerators::all() const {
   std::lock_guard lock(mutex_);
-  return generators_;
+  return states_;
 }
 
 RandomDraw draw_for(const std::optional<at::Generator>& generator, int card, std::int64_t numel) {
   auto* source = at::get_generator_or_default<GeneratorImpl>(generator, default_generator(card));
   RandomDraw draw;
+  std::lock_guard lock(source->mutex_);
   if (const auto capture = current_stream(card)->queue()->capture()) [[unlikely]] {
     auto* generators = static_cast<GraphGenerators*>(capture->attachment());
-    const bool is_default = source == default_generator(card).get<GeneratorImpl>();
-    const at::Generator& used = is_default ? default_generator(card) : *generator;
-    if (is_default) generators->add(used);
-    const auto captured = generators->find(used);
+    if (source == default_generator(card).get<GeneratorImpl>()) generators->add(source->state());
+    const auto captured = generators->find(source->state());
     TORCH_CHECK(captured,
                 "Attempt to use an unregistered generator during a graph's capture: call "
                 "register_generator_state(generator) of the graph first");
@@ -161,7 +192,6 @@ RandomDraw draw_for(const std::optional<at::Generator>& generator, int card, std
     draw.captured_ = captured;
     return draw;
   }
-  std::lock_guard lock(source->mutex_);
   draw.seed_ = source->draw(numel);
   return draw;
 }

@@ -15,6 +15,25 @@
 
 namespace vdev {
 
+/// Holds where a stream of random numbers is: a seed and an offset. Several generators may share one
+/// (graphsafe_set_state()), so it has a lock of its own. All functions may be called by any thread.
+class RandomState {
+ public:
+  using Point = std::pair<std::uint64_t, std::uint64_t>;  // seed, offset
+
+  explicit RandomState(Point point) : point_(point) {}
+
+  Point point() const;
+  void set_point(Point point);
+  void set_offset(std::uint64_t offset);
+  /// Adds `steps` to the offset. Returns the point before.
+  Point advance(std::uint64_t steps);
+
+ private:
+  mutable std::mutex mutex_;
+  Point point_;
+};
+
 /// Generates random numbers from a seed and an offset, which are its whole state (16 bytes, [seed u64, offset
 /// u64], as torch.distributed.tensor reads it). An operator that draws numbers seeds a CPU engine from a hash
 /// of both, and adds the count of numbers to the offset. So equal seeds give equal numbers on every card, and
@@ -22,67 +41,74 @@ namespace vdev {
 class GeneratorImpl final : public c10::GeneratorImpl {
  public:
   explicit GeneratorImpl(int card, std::uint64_t seed = c10::default_rng_seed_val);
+  /// Makes a generator that shares `state` with others.
+  GeneratorImpl(int card, std::shared_ptr<RandomState> state);
 
   static c10::DeviceType device_type() { return vdev::device_type(); }
 
   void set_current_seed(std::uint64_t seed) override;
   /// Sets the offset. Raises RuntimeError unless `offset` is a multiple of 4.
   void set_offset(std::uint64_t offset) override;
-  std::uint64_t get_offset() const override { return offset_; }
-  std::uint64_t current_seed() const override { return seed_; }
+  std::uint64_t get_offset() const override { return state_->point().second; }
+  std::uint64_t current_seed() const override { return state_->point().first; }
   std::uint64_t seed() override;
   /// Sets the state from a CPU uint8 tensor of 16 bytes.
   void set_state(const c10::TensorImpl& state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
+  /// Shares the state of another generator from now on, as CUDA's does: programs switch between streams of
+  /// random numbers so, also inside of a capture. Raises RuntimeError for a generator of another device type.
+  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) override;
+  /// Returns a generator that shares this one's state, and keeps it when this one is given another state.
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override;
 
-  /// Returns a new seed for a CPU engine, and adds `numel`, rounded up to a multiple of 4, to the offset. The
-  /// caller holds the generator's mutex.
+  /// Returns a new seed for a CPU engine, and adds `numel`, rounded up to a multiple of 4, to the offset.
   std::uint64_t draw(std::int64_t numel);
+  /// The caller holds the generator's mutex.
+  const std::shared_ptr<RandomState>& state() const { return state_; }
 
  private:
   GeneratorImpl* clone_impl() const override;
 
-  std::uint64_t seed_;
-  std::uint64_t offset_ = 0;
+  std::shared_ptr<RandomState> state_;
 };
 
 /// Returns a card's default generator, which is made at first use from a random seed. Makes no card.
 const at::Generator& default_generator(int card);
 
-/// Holds what one generator gives to a graph. What an operator draws during the capture is a distance from an
-/// offset that is known when the graph is replayed: a replay begins where the generator is then, and the
-/// generator moves on by what all operators of the graph have drawn.
-class CapturedGenerator {
+/// Holds what one random state gives to a graph. What an operator draws during the capture is a distance from
+/// an offset that is known when the graph is replayed: a replay begins where the state is then, and the state
+/// moves on by what all operators of the graph have drawn.
+class CapturedState {
  public:
-  explicit CapturedGenerator(at::Generator generator) : generator_(std::move(generator)) {}
+  explicit CapturedState(std::shared_ptr<RandomState> state) : state_(std::move(state)) {}
 
-  const at::Generator& generator() const { return generator_; }
+  const std::shared_ptr<RandomState>& state() const { return state_; }
   /// Returns the distance at which an operator draws `numel` numbers. Call this during the capture.
   std::uint64_t draw(std::int64_t numel);
-  /// Moves the generator on by one replay. Returns the seed and the offset at which the replay begins.
-  std::pair<std::uint64_t, std::uint64_t> advance() const;
+  /// Moves the state on by one replay. Returns the point at which the replay begins.
+  RandomState::Point advance() const;
   /// Call these inside a replay, of which there is one at a time.
-  void begin_replay(std::pair<std::uint64_t, std::uint64_t> seed_and_offset) { replayed_ = seed_and_offset; }
-  const std::pair<std::uint64_t, std::uint64_t>& replayed() const { return replayed_; }
+  void begin_replay(RandomState::Point point) { replayed_ = point; }
+  const RandomState::Point& replayed() const { return replayed_; }
 
  private:
-  const at::Generator generator_;
+  const std::shared_ptr<RandomState> state_;
   std::atomic<std::uint64_t> drawn_{0};  // autograd's threads draw, too
-  std::pair<std::uint64_t, std::uint64_t> replayed_;
+  RandomState::Point replayed_;
 };
 
-/// Holds the generators of one graph. It is the attachment of the Capture.
+/// Holds the random states of one graph. It is the attachment of the Capture.
 class GraphGenerators {
  public:
-  /// Lets the graph draw from `generator`, as it may from the default generators of the cards.
-  void add(const at::Generator& generator);
-  /// Returns null for a generator that was not added.
-  std::shared_ptr<CapturedGenerator> find(const at::Generator& generator);
-  std::vector<std::shared_ptr<CapturedGenerator>> all() const;
+  /// Lets the graph draw from `state`, as it may from those of the cards' default generators.
+  void add(const std::shared_ptr<RandomState>& state);
+  /// Returns null for a state that was not added.
+  std::shared_ptr<CapturedState> find(const std::shared_ptr<RandomState>& state);
+  std::vector<std::shared_ptr<CapturedState>> all() const;
 
  private:
   mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<CapturedGenerator>> generators_;
+  std::vector<std::shared_ptr<CapturedState>> states_;
 };
 
 /// Says which random numbers one operator gets. It is made when the operator is called. Its generator is made
@@ -96,7 +122,7 @@ class RandomDraw {
   friend RandomDraw draw_for(const std::optional<at::Generator>& generator, int card, std::int64_t numel);
   std::uint64_t seed_ = 0;      // of the CPU generator, without a graph
   std::uint64_t distance_ = 0;  // in a graph
-  std::shared_ptr<const CapturedGenerator> captured_;
+  std::shared_ptr<const CapturedState> captured_;
 };
 
 /// Takes about `numel` numbers for an operator on `card` from `generator`, which must be a vdev generator, or

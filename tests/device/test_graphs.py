@@ -336,6 +336,32 @@ def test_pool_handles_differ():
     assert graph.pool() == handle
 
 
+def test_a_graph_draws_from_the_states_that_its_generators_are_given():
+    """As programs do that keep a stream of random numbers for each group of ranks, with CUDA's trackers."""
+    default = torch.vdev.default_generators[0]
+    own, side = default.graphsafe_get_state(), torch.Generator("vdev").manual_seed(7)
+    expected = torch.rand(8, device="vdev", generator=side.clone_state())
+    graph = torch.vdev.VDEVGraph()
+    graph.register_generator_state(side)
+    try:
+        with torch.vdev.graph(graph):
+            default.graphsafe_set_state(side)
+            drawn = torch.rand(8, device="vdev")
+            default.graphsafe_set_state(own)
+            of_default = torch.rand(8, device="vdev")
+    finally:
+        default.graphsafe_set_state(own)
+    torch.vdev.manual_seed(8)
+    graph.replay()
+    first = drawn.clone(), of_default.clone()
+    torch.vdev.manual_seed(8)
+    assert torch.equal(first[0], expected)
+    assert torch.equal(first[1], torch.rand(8, device="vdev"))
+    eager = side.clone_state()
+    graph.replay()
+    assert torch.equal(drawn, torch.rand(8, device="vdev", generator=eager))
+
+
 def test_generators_are_left_alone():
     generator = torch.Generator(device="vdev")
     with torch.vdev.stream(torch.vdev.Stream()):

@@ -84,14 +84,44 @@ def test_own_generators():
     assert torch.equal(torch.vdev.get_rng_state(1), default)
     generator.manual_seed(3)
     assert torch.equal(draw("vdev:1", generator=generator), one)
-    copy = generator.clone_state() if hasattr(generator, "clone_state") else None
-    if copy is not None:
-        assert torch.equal(draw("vdev:1", generator=copy), draw("vdev:1", generator=generator))
+    copy = generator.clone_state()
+    assert torch.equal(draw("vdev:1", generator=copy), draw("vdev:1", generator=generator))
     with pytest.raises(RuntimeError, match="device type"):
         torch.rand(3, device="vdev", generator=torch.Generator())
     assert generator.seed() == generator.initial_seed()
     with torch.vdev.device(2):
         assert torch.Generator("vdev").device == torch.device("vdev:2")
+
+
+def test_generators_share_a_state():
+    generator, other = torch.Generator("vdev"), torch.Generator("vdev")
+    generator.manual_seed(3)
+    first, second = draw(generator=generator), draw(generator=generator)
+    generator.manual_seed(3)
+    shared = generator.graphsafe_get_state()
+    other.graphsafe_set_state(shared)
+    assert torch.equal(draw(generator=other), first)
+    assert torch.equal(draw(generator=generator), second)
+    assert shared.get_offset() == other.get_offset() == generator.get_offset() > 0
+    # What has been handed out stays as it is when the generator goes over to another state.
+    generator.graphsafe_set_state(torch.Generator("vdev").manual_seed(4))
+    assert (generator.initial_seed(), shared.initial_seed(), other.initial_seed()) == (4, 3, 3)
+    with pytest.raises(RuntimeError, match="to take the state of"):
+        generator.graphsafe_set_state(torch.Generator())
+
+
+def test_a_default_generator_switches_between_states():
+    default = torch.vdev.default_generators[0]
+    own = default.graphsafe_get_state()
+    torch.vdev.manual_seed(5)
+    expected = draw()
+    try:
+        default.graphsafe_set_state(torch.Generator("vdev").manual_seed(6))
+        draw()
+    finally:
+        default.graphsafe_set_state(own)
+    torch.vdev.manual_seed(5)
+    assert torch.equal(draw(), expected)
 
 
 def test_offsets():

@@ -62,12 +62,6 @@ def commands_of_page(heading: str) -> list[list[str]]:
     return [shlex.split(line) for line in re.findall(r"^torchrun .*$", section, re.MULTILINE)]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def wait_for_port(port: int, place: Namespace | None, child) -> None:
     """Waits until somebody listens on a port of this machine, or of a host's network."""
     until = time.monotonic() + 300

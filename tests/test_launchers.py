@@ -1,18 +1,20 @@
 """The templates in examples/launch run in the environment of Slurm, and of the operator of Kubernetes."""
 
-import contextlib
 import json
 import re
 import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
-from launchers import ROOT, TRAINED, attempts, environment_of, free_port, trained, wait_for_port, write_script
+from launchers import ROOT, TRAINED, attempts, environment_of, trained, wait_for_port, write_script
+
+from vccl.testing.ports import reserved_port
 
 TEMPLATES = ROOT / "examples" / "launch"
 PROGRAMS = Path(sys.executable).parent
@@ -24,12 +26,26 @@ def directives(template: str) -> dict[str, str]:
     return dict(re.findall(r"^#SBATCH --([\w-]+)=(.+)$", (TEMPLATES / template).read_text(), re.MULTILINE))
 
 
-def job_with_free_port() -> int:
-    """Returns the number of a job whose port, as the templates compute it, is free."""
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port that is kept free for the test."""
+    with reserved_port() as port:
+        yield port
+
+
+@pytest.fixture
+def job_with_port() -> Iterator[int]:
+    """The number of a job whose port, as the templates compute it, is kept free for the test."""
     for job in range(1000, 20000):
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", 10000 + job))
-            return job
+        with socket.socket() as holder:
+            try:
+                holder.bind(("", 10000 + job))
+            except OSError:
+                continue
+            # From now on a store may bind it, too, but not the fixture of another run.
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            yield job
+            return
     raise AssertionError("no port is free")
 
 
@@ -40,7 +56,7 @@ def check_slurm(output: str, template: str) -> None:
 
 
 @pytest.mark.parametrize("template", SLURM)
-def test_slurm_templates_with_the_environment_of_slurm(run, tmp_path, template):
+def test_slurm_templates_with_the_environment_of_slurm(run, tmp_path, template, job_with_port):
     script = write_script(tmp_path)
     programs = tmp_path / "programs"
     programs.mkdir()
@@ -52,7 +68,7 @@ def test_slurm_templates_with_the_environment_of_slurm(run, tmp_path, template):
     environment = {
         **environment_of(0),
         "PATH": f"{programs}:{PROGRAMS}:/usr/bin:/bin",
-        "SLURM_JOB_ID": str(job_with_free_port()),
+        "SLURM_JOB_ID": str(job_with_port),
         "SLURM_JOB_NODELIST": "node[1-2]",
         "SLURM_JOB_NUM_NODES": asked["nodes"],
         "SLURM_NTASKS_PER_NODE": asked["ntasks-per-node"],
@@ -144,12 +160,11 @@ def environment_of_operator(job: dict) -> dict[str, str]:
     }
 
 
-def test_the_pods_of_the_manifest_train(start, job, tmp_path):
+def test_the_pods_of_the_manifest_train(start, job, port, tmp_path):
     """Runs the containers' command in the operator's environment. A rank is killed, and all begin anew."""
     write_script(tmp_path)
     (container,) = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
     program, *arguments = [*container["command"], *container["args"]]
-    port = free_port()
     pods = []
     for pod in range(job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"]):
         environment = {**environment_of(pod), **environment_of_operator(job), "DIES": "3"}

@@ -10,7 +10,6 @@ from launchers import (
     attempts,
     commands_of_page,
     environment_of,
-    free_port,
     trained,
     wait_for_port,
     write_script,
@@ -20,6 +19,7 @@ from processes import wait_until
 from vccl.launch.hosts import kill_tree
 from vccl.launch.links import Link
 from vccl.launch.network import Network, NetworkError
+from vccl.testing.ports import reserved_port
 
 C10D, STATIC_0, STATIC_1, ELASTIC = commands_of_page("torchrun on several hosts")
 
@@ -31,9 +31,9 @@ def begin(request, start, tmp_path) -> Iterator[Callable]:
     In namespaces a command runs as it stands, and finds host0 by name. Pretended hosts share this machine.
     """
     write_script(tmp_path)
-    port = free_port()
     programs = Path(sys.executable).parent
     with contextlib.ExitStack() as stack:
+        port = stack.enter_context(reserved_port())
         network: Network | None = None
         if request.param == "namespaces":
             try:

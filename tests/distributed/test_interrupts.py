@@ -3,7 +3,6 @@
 import datetime
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +13,8 @@ from contextlib import contextmanager
 import pytest
 import torch
 import torch.distributed as dist
+
+from vccl.testing.ports import reserved_port
 
 LONG = 30 * 60
 GENEROUS = datetime.timedelta(seconds=60)
@@ -71,8 +72,8 @@ def interrupt(
     """Interrupts `call` inside its wait. An exception that came before the wait did not abort the group."""
     with signalled(number, error) as arm:
         while not has_failed(group):
-            arm()
             with pytest.raises(type(error)) as raised:
+                arm()
                 call()
             assert raised.value is error
     # The caller keeps the error, whose traceback would keep the tensors of the call.
@@ -242,8 +243,8 @@ def test_other_threads(ranks):
             x = torch.ones(4, device="vdev")
             ended = threading.Event()  # a join that was interrupted takes the thread for ended
             threading.Thread(target=lambda: (all_reduce_and_keep(x), ended.set())).start()
-            arm()
             with pytest.raises(FromHandler):
+                arm()
                 ended.wait(GENEROUS.total_seconds())
             store.set("called", "")
             assert ended.wait(GENEROUS.total_seconds())
@@ -266,8 +267,8 @@ def test_making_a_group(ranks):
     if ranks.rank == 0:
         error = KeyboardInterrupt()
         with signalled(signal.SIGINT, error) as arm:
-            arm()
             with pytest.raises(KeyboardInterrupt) as raised:
+                arm()
                 dist.new_group()
             assert raised.value is error
         store.set("interrupted", "")
@@ -338,29 +339,23 @@ def test_a_process_ends(job, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_init_alone(job, rank, number):
     """The other rank never comes: rank 0 waits for it, and rank 1 for the store that rank 0 serves."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    alone = job(rank, f"tcp://127.0.0.1:{port}")
-    await_printed(alone, "running")
-    text = interrupt_until_end(alone, number)
+    with reserved_port() as port:
+        alone = job(rank, f"tcp://127.0.0.1:{port}")
+        await_printed(alone, "running")
+        text = interrupt_until_end(alone, number)
     assert alone.returncode == -number
     assert ("KeyboardInterrupt" in text) == (number == signal.SIGINT)
 
 
 @pytest.mark.ranks(1, group=False)
 def test_no_server():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with pytest.raises(
-        dist.DistNetworkError,
-        match=rf"rank 1 could not connect .*127.0.0.1:{port} within the timeout of 0.5 s",
-    ):
-        dist.init_process_group(
-            "vccl",
-            init_method=f"tcp://127.0.0.1:{port}",
-            rank=1,
-            world_size=2,
-            timeout=datetime.timedelta(seconds=0.5),
-        )
+    with reserved_port() as port:  # where nobody listens
+        text = rf"rank 1 could not connect .*127.0.0.1:{port} within the timeout of 0.5 s"
+        with pytest.raises(dist.DistNetworkError, match=text):
+            dist.init_process_group(
+                "vccl",
+                init_method=f"tcp://127.0.0.1:{port}",
+                rank=1,
+                world_size=2,
+                timeout=datetime.timedelta(seconds=0.5),
+            )

@@ -19,6 +19,7 @@ from torch.testing._internal.distributed import fake_pg  # noqa: F401  registers
 from unpatched import unpatched
 
 from vccl._torch_patches.registry import original
+from vccl.testing.ports import reserved_port
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 MINUTE = datetime.timedelta(minutes=1)
@@ -56,15 +57,13 @@ def test_hole_of_rendezvous():
                 continue
             return signal.pthread_kill(main, signal.SIGUSR1)
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     previous = signal.signal(signal.SIGUSR1, interrupt)
-    thread = threading.Thread(target=signal_once_it_serves, args=(threading.get_ident(), port), daemon=True)
-    thread.start()
     make = original("torch.distributed.rendezvous:_create_c10d_store")
     try:
-        with pytest.raises(Interrupted) as caught:
+        with reserved_port() as port, pytest.raises(Interrupted) as caught:
+            arguments = (threading.get_ident(), port)
+            thread = threading.Thread(target=signal_once_it_serves, args=arguments, daemon=True)
+            thread.start()
             try:
                 make("127.0.0.1", port, 0, 2, datetime.timedelta(seconds=2))
             except dist.DistError:

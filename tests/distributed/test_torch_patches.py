@@ -4,7 +4,6 @@ import contextlib
 import datetime
 import functools
 import pathlib
-import socket
 import sys
 import warnings
 from unittest import mock
@@ -23,6 +22,7 @@ from torch.testing._internal.distributed import fake_pg  # noqa: F401  registers
 from vccl._device_type import backend_name
 from vccl._groups import vccl_backends
 from vccl._torch_patches import rendezvous
+from vccl.testing.ports import reserved_port
 
 BACKENDS = ["vccl", None, "vdev:vccl", "cpu:gloo,vdev:vccl", "cpu:vccl,vdev:vccl"]
 every_backend = pytest.mark.parametrize("backend", BACKENDS, ids=lambda name: str(name).replace(":", "_"))
@@ -342,11 +342,11 @@ def test_groups_of_another_make(ranks, kind):
 def test_stores_of_another_make(ranks):
     with mock.patch.object(rendezvous, "make_store", side_effect=ZeroDivisionError):
         for backend in ("gloo", "fake", "vccl", None):
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                method = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-            is_vccls = backend in ("vccl", None)
-            with pytest.raises(ZeroDivisionError) if is_vccls else contextlib.nullcontext():
+            raises = (
+                pytest.raises(ZeroDivisionError) if backend in ("vccl", None) else contextlib.nullcontext()
+            )
+            with reserved_port() as port, raises:
+                method = f"tcp://127.0.0.1:{port}"
                 dist.init_process_group(backend, init_method=method, rank=ranks.rank, world_size=ranks.size)
                 dist.destroy_process_group()
 

@@ -102,6 +102,6 @@ def test_spawned_processes_use_cards(run_python):
         "    code = \"import torch, vccl; assert torch.ones(3, device='vdev').sum().item() == 3\"\n"
         "    process = mp.get_context('spawn').Process(target=exec, args=(code,))\n"
         "    process.start()\n"
-        "    process.join(60)\n"
+        "    process.join(600)\n"
         "    assert process.exitcode == 0\n"
     )

@@ -77,12 +77,14 @@ def test_nothing_is_used_before_a_card_is(run_python):
 def test_a_default_group_of_another_backend_ends_when_it_is_destroyed(run_python):
     # Whoever keeps it keeps gloo's threads, which abort the process if they outlive the interpreter.
     run_python(
-        STATE + "import torch, torch.distributed as dist\n"
+        STATE + "import time, torch, torch.distributed as dist\n"
         "before = threads()\n"
         "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
         "dist.new_group(backend='vccl')\n"
         "dist.destroy_process_group()\n"
-        "assert threads() == before, (threads(), before)\n"
+        # A thread that was joined may stay in /proc for a moment.
+        "until = time.monotonic() + 60\n"
+        "while threads() > before: assert time.monotonic() < until, (threads(), before)\n"
     )
 
 

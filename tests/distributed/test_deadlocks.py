@@ -1,11 +1,13 @@
 """Ranks that wait for each other in different calls learn so within moments; others are left alone."""
 
+import datetime
 import threading
 import time
 
 import pytest
 import torch
 import torch.distributed as dist
+from groups import PATIENCE
 from torch.distributed import DistBackendError
 
 # Long: an error within moments is not the timeout's.
@@ -238,17 +240,22 @@ def a_thread_that_might_call(rank, size):
     over = threading.Event()
     threading.Thread(target=over.wait).start()
     a, b = dist.new_group([0, 1]), dist.new_group([0, 1])
+    store = dist.distributed_c10d._get_default_store()
+    # Rank 1 times out first, a while after rank 0 has called.
+    b.set_timeout(datetime.timedelta(seconds=4))
+    if rank == 1:
+        store.wait(["rank 0 has called"], PATIENCE)
     try:
+        work = dist.all_reduce(ones("cpu"), group=(a, b)[rank], async_op=True)
+        store.set(f"rank {rank} has called", "")
         with pytest.raises(DistBackendError) as info:
-            dist.all_reduce(ones("cpu"), group=(a, b)[rank])
+            work.wait()
     finally:
         over.set()
     return f"{name_of(a)} {name_of(b)} {info.value}"
 
 
 def test_a_timeout_names_both_calls_where_another_thread_might_go_on(rank_pool):
-    texts = rank_pool.run(2, a_thread_that_might_call, group_timeout=4)
-    a, b = texts[0].split()[:2]
-    call = "all_reduce(float32, 4 elements, SUM) on cpu, operation 1 of group"
-    # The first to time out says it; the other may hear that this one has left.
-    assert f"rank 1 waits in {call} {b}" in texts[0] or f"rank 0 waits in {call} {a}" in texts[1], texts
+    text = rank_pool.run(2, a_thread_that_might_call, group_timeout=TIMEOUT)[1]
+    a = text.split()[0]
+    assert f"rank 0 waits in all_reduce(float32, 4 elements, SUM) on cpu, operation 1 of group {a}" in text

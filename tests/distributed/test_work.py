@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from groups import PATIENCE
+from processes import wait_until
 from torch._C._distributed_c10d import ErrorType, OpType, WorkResult
 from torch.distributed import distributed_c10d as c10d
 
@@ -352,7 +353,7 @@ def test_hooks_leave_no_thread():
         dist.destroy_process_group(group)
         if step == 1:
             before = threads()
-    assert threads() <= before
+    wait_until(lambda: threads() <= before)  # one that was joined may stay in /proc for a moment
 
 
 @pytest.mark.ranks(2)

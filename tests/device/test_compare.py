@@ -26,16 +26,20 @@ FAULTS = {
 }
 
 
+def enlarge(output):
+    tree_leaves(output)[0].mul_(1.01)
+
+
 @contextlib.contextmanager
-def wrong_on_cards(name):
-    """An operator whose first result is a hundredth too large on cards."""
+def wrong_on_cards(name, spoil=enlarge):
+    """An operator whose first result is a hundredth too large on cards, or wrong in another way."""
     operator = getattr(torch.ops.aten, name.removeprefix("aten::")).default
 
     def kernel(*args, **kwargs):
         moved = [arg.cpu() if isinstance(arg, torch.Tensor) else arg for arg in args]
         (card,) = {arg.device for arg in args if isinstance(arg, torch.Tensor)}
         output = operator(*moved, **kwargs)
-        tree_leaves(output)[0].mul_(1.01)
+        spoil(output)
         if name.endswith("_"):
             return args[0].copy_(output)
         if isinstance(output, torch.Tensor):
@@ -77,6 +81,48 @@ def test_a_wrong_operator(name, tmp_path, capsys):
         assert main(["replay", str(tmp_path / "call.pt")]) == 1
     assert main(["replay", str(tmp_path / "call.pt"), "--bits"]) == 0
     assert f"{operator}(" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+def test_memory_that_an_operator_has_not_written_is_not_compared():
+    model, inputs = compare_models.make("embedding bag")
+    with wrong_on_cards("aten::_embedding_bag", lambda output: output[3].fill_(77)):
+        assert compare.compare(model, inputs).same
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+def test_dropout_is_not_listed_operator_by_operator():
+    model, inputs = compare_models.make("transformer")
+    with wrong_on_cards("aten::native_layer_norm"):
+        report = compare.compare(model, inputs)
+    assert report.differences.dropouts == 8 and not report.differences.unmatched
+    lines = [line for line in str(report).splitlines() if line.startswith("Not compared")]
+    assert lines == ["Not compared: dropout in 8 calls of modules, as it has other operators there"]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("whole", [True, False], ids=["the model", "a module in it"])
+def test_compiled_modules(whole):
+    """They are compared uncompiled, and are compiled as before when they are called next."""
+    frames = []
+
+    def backend(graph, example_inputs):
+        frames.append(graph)
+        return graph.forward
+
+    def compiled(module):
+        return torch.compile(module, backend=backend, fullgraph=True)
+
+    class Wrong(nn.Module):
+        def forward(self, x):
+            return x * 2 if x.device.type == "cpu" else x * 3
+
+    model = nn.Sequential(nn.Linear(3, 3), Wrong() if whole else compiled(Wrong()))
+    report = compare.compare(compiled(model) if whole else model, (torch.ones(2, 3),))
+    assert report.module == "1" and report.differences.result.name == "output 0", report
+    assert report.operator == "aten::mul.Tensor" and not frames
+    compiled(Wrong())(torch.ones(3))  # torch notes code that it does not compile
+    assert len(frames) == 1
 
 
 def hooks_of(model):

@@ -134,6 +134,23 @@ def test_any_arguments_can_be_replayed(call, tmp_path):
     assert compare.replay(tmp_path / "call", tolerance=compare.Tolerance(bits=True)).difference is None
 
 
+@pytest.mark.parametrize(
+    ("operator", "call"),
+    [
+        ("native_dropout", lambda: nn.functional.dropout(torch.ones(99, device="vdev"))),
+        ("rand", lambda: torch.rand(99, device="vdev")),
+        ("bernoulli_.float", lambda: torch.empty(99, device="vdev").bernoulli_(0.3)),
+    ],
+)
+def test_the_numbers_of_a_random_operator_are_not_compared(operator, call, tmp_path, capsys):
+    with compare.dump_operator(operator, tmp_path / "call"):
+        call()
+    report = compare.replay(tmp_path / "call")
+    assert report.random and report.difference is None
+    assert main(["replay", str(tmp_path / "call")]) == 0
+    assert "in the sizes of the results; the operator draws random numbers" in capsys.readouterr().out
+
+
 def test_mistakes_are_named(tmp_path, capsys):
     missing = pytest.raises(LookupError, match=r"gelu was called 1 times in modules '\*', so .* no call 3")
     with missing, compare.dump_operator("gelu", tmp_path / "x", call=3):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from vccl.compare.draws import OF_DROPOUT, is_two_forms_of_dropout
 from vccl.compare.recording import OperatorCall, Recording
 from vccl.compare.tolerance import Difference, Tolerance, difference
 
@@ -46,7 +47,9 @@ class Differences:
 
     Operators are matched by name and order within one call of a module. If a module calls an operator more
     often on one side than on the other, as where a fused kernel stands for several operators, then these
-    calls are not compared. What the module makes of them is.
+    calls are not compared. What the module makes of them is. ``dropouts`` counts the calls of modules in
+    which dropout has one form on this side and another on the other: their operators are not in
+    ``unmatched``.
     """
 
     operator: OperatorDifference | None
@@ -54,6 +57,7 @@ class Differences:
     result: ResultDifference | None
     compared: int
     unmatched: list[str]
+    dropouts: int = 0
 
     def __bool__(self) -> bool:
         return not (self.operator is None and self.module is None and self.result is None)
@@ -61,7 +65,7 @@ class Differences:
 
 def find_differences(ours: Recording, reference: Recording, tolerance: Tolerance) -> Differences:
     """Compares two recordings that are on the CPU."""
-    partners, unmatched = _partners(ours, reference)
+    partners, unmatched, dropouts = _partners(ours, reference)
     operator = None
     for call, partner in partners:
         found = first_difference(call.values, partner.values, tolerance)
@@ -74,6 +78,7 @@ def find_differences(ours: Recording, reference: Recording, tolerance: Tolerance
         _result_difference(ours, reference, tolerance),
         len(partners),
         unmatched,
+        dropouts,
     )
 
 
@@ -99,23 +104,31 @@ def _by_key(recording: Recording) -> dict[_Key, list[OperatorCall]]:
 
 def _partners(
     ours: Recording, reference: Recording
-) -> tuple[list[tuple[OperatorCall, OperatorCall]], list[str]]:
-    """Returns pairs of calls in the order of our run, and the names of those that have no partner."""
+) -> tuple[list[tuple[OperatorCall, OperatorCall]], list[str], int]:
+    """Returns pairs of calls in the order of our run, the names of those that have no partner, and the number
+    of dropouts in two forms."""
     mine, theirs = _by_key(ours), _by_key(reference)
     pairs = []
-    unmatched = set()
+    alone: dict[tuple[str, int], dict[_Key, str]] = defaultdict(dict)  # by the call of a module
     for key in mine.keys() | theirs.keys():
         calls, others = mine.get(key, []), theirs.get(key, [])
         if len(calls) == len(others):
             pairs += list(zip(calls, others, strict=True))
         else:
-            unmatched.add(
+            alone[key[:2]][key] = (
                 f"{key[3]} in module {key[0]!r}: {len(calls)} calls, {len(others)} in the reference"
             )
+    dropouts = {place for place, keys in alone.items() if is_two_forms_of_dropout({key[3] for key in keys})}
+    unmatched = {
+        text
+        for place, keys in alone.items()
+        for key, text in keys.items()
+        if place not in dropouts or key[3] not in OF_DROPOUT
+    }
     # A draw that found no record differs by chance.
     drawn = set(ours.without_draw)
     pairs = [pair for pair in pairs if not (pair[0].random and f"{pair[0].name} in {pair[0].place}" in drawn)]
-    return sorted(pairs, key=lambda pair: pair[0].index), sorted(unmatched)
+    return sorted(pairs, key=lambda pair: pair[0].index), sorted(unmatched), len(dropouts)
 
 
 def _module_difference(

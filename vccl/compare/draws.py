@@ -18,6 +18,8 @@ from vccl.compare.operators import values_of
 from vccl.compare.places import Place
 
 _MASKS = ("aten::bernoulli_.float", "aten::native_dropout")
+# The operators of both forms, forward and backward.
+OF_DROPOUT = (*_MASKS, "aten::div_.Scalar", "aten::mul.Tensor", "aten::native_dropout_backward")
 _Key = tuple[str, int, bool]
 
 
@@ -38,6 +40,11 @@ class Draws:
     def add(self, place: Place, name: str, values: list[torch.Tensor]) -> None:
         draws = self.by_place.setdefault((place.module, place.call, place.backward), [])
         draws.append(Draw(name, values))
+
+
+def is_two_forms_of_dropout(names: set[str]) -> bool:
+    """Returns whether operators that one side alone has called are the two forms of dropout."""
+    return names.issuperset(_MASKS)
 
 
 class Replay:

@@ -17,8 +17,8 @@ from vccl._device_type import device_type
 from vccl.compare.arguments import from_plain
 from vccl.compare.differences import first_difference
 from vccl.compare.isolation import kept_arguments
-from vccl.compare.operators import has_subclass, shapes_of, values_of
-from vccl.compare.places import Places
+from vccl.compare.operators import draws_numbers, has_subclass, shapes_of, values_of
+from vccl.compare.places import Places, modules_of
 from vccl.compare.tolerance import Difference, Tolerance
 
 _FORMAT = "vccl.compare 1"
@@ -75,7 +75,7 @@ def dump_operator(
         LookupError: at the end of the block, if there was no such call.
         TypeError: an argument cannot be written to a file.
     """
-    places = Places(list(model.named_modules()) if model is not None else [])
+    places = Places(modules_of(model) if model is not None else [])
     dump = _Dump(places, operator, path, module, call)
     with places.watching(), dump:
         yield
@@ -92,16 +92,21 @@ def write_dump(path: str | Path, kept: dict[str, Any]) -> None:
 
 @dataclass
 class ReplayReport:
-    """What ``replay`` has found. ``difference`` is None if both devices agree."""
+    """What ``replay`` has found. ``difference`` is None if both devices agree.
+
+    If the operator is ``random``, devices draw other numbers, so only the sizes of its results are compared.
+    """
 
     operator: str
     arguments: str
     devices: tuple[str, str]
     difference: Difference | None
+    random: bool = False
 
     def __str__(self) -> str:
         both = f"{self.devices[0]} and {self.devices[1]} (the reference)"
-        found = "no difference" if self.difference is None else str(self.difference)
+        what = " in the sizes of the results; the operator draws random numbers" if self.random else ""
+        found = f"no difference{what}" if self.difference is None else str(self.difference)
         return f"{self.operator}{self.arguments}\n{both}: {found}"
 
 
@@ -109,6 +114,8 @@ def replay(
     path: str | Path, *, device: str | None = None, reference: str = "cpu", tolerance: Tolerance | None = None
 ) -> ReplayReport:
     """Runs an operator with the arguments in a file on two devices, and compares what they compute.
+
+    Of an operator that draws random numbers, only the number and the sizes of the results are compared.
 
     Args:
         path: what ``dump_operator`` or ``Report.dump`` wrote.
@@ -124,19 +131,26 @@ def replay(
         raise ValueError(f"{path} is not a file of dump_operator() or Report.dump()")
     function = _find(kept["operator"])
     device = device or device_type()
-    ours, arguments = _run(function, kept, device)
-    theirs, _ = _run(function, kept, reference)
+    args, kwargs = _arguments(kept, device)
+    random = draws_numbers(function, args, kwargs)
+    ours, theirs = (_run(function, kept, place) for place in (device, reference))
+    if random:
+        ours, theirs = ([torch.zeros_like(value) for value in values] for values in (ours, theirs))
     found = first_difference(ours, theirs, tolerance or Tolerance())
-    return ReplayReport(kept["operator"], arguments, (device, reference), found[1] if found else None)
+    difference = found[1] if found else None
+    return ReplayReport(kept["operator"], shapes_of(args, kwargs), (device, reference), difference, random)
 
 
-def _run(function: Any, kept: dict[str, Any], device: str) -> tuple[list[torch.Tensor], str]:
-    """Returns what an operator computes on a device, on the CPU, and its arguments as a text."""
-    args = from_plain(kept["args"], device)
+def _arguments(kept: dict[str, Any], device: str) -> tuple[tuple, dict[str, Any]]:
     kwargs = {name: from_plain(value, device) for name, value in kept["kwargs"].items()}
+    return tuple(from_plain(kept["args"], device)), kwargs
+
+
+def _run(function: Any, kept: dict[str, Any], device: str) -> list[torch.Tensor]:
+    """Returns what an operator computes on a device, on the CPU."""
+    args, kwargs = _arguments(kept, device)
     output = function(*args, **kwargs)
-    values = [value.detach().cpu() for value in values_of(function, tuple(args), kwargs, output)]
-    return values, shapes_of(tuple(args), kwargs)
+    return [value.detach().cpu() for value in values_of(function, args, kwargs, output)]
 
 
 def _find(name: str) -> Any:

@@ -21,7 +21,7 @@ from vccl.compare.operators import (
     values_of,
     written_arguments,
 )
-from vccl.compare.places import Place, Places
+from vccl.compare.places import Place, Places, modules_of, plain_path
 
 # Operators that only put a number where the program wants it, as in masks.
 _FILLS = tuple(
@@ -157,10 +157,10 @@ class Tracker(TorchDispatchMode):
         if self.model is not None:
             for name, parameter in self.model.named_parameters():
                 if _address(parameter) in held:
-                    return "read", f"parameter {name}"
+                    return "read", f"parameter {plain_path(name)}"
             for name, buffer in self.model.named_buffers():
                 if _address(buffer) in held:
-                    return "read", f"buffer {name}"
+                    return "read", f"buffer {plain_path(name)}"
         return ("received" if held & self._received else "read"), ""
 
 
@@ -196,6 +196,6 @@ def track_nonfinite(model: nn.Module | None = None, *, raise_error: bool = False
         model: the model whose modules and parameters are to be named.
         raise_error: raise FloatingPointError at the operator.
     """
-    places = Places(list(model.named_modules()) if model is not None else [])
+    places = Places(modules_of(model) if model is not None else [])
     with places.watching(), Tracker(places, model, raise_error) as tracker:
         yield tracker

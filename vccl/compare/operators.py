@@ -17,9 +17,12 @@ _WITHOUT_VALUES = (
     "aten::record_stream",
     "aten::_has_compatible_shallow_copy_type",
 )
-# Results that only the operator's own backward pass reads, by their positions. Of the LSTM's, not all bytes
-# are written. The means of a norm behind another norm would be 0 but for rounding.
+# Results that only the operator's own backward pass reads, by their positions. Of those of the LSTM and of
+# bags of embeddings, not all bytes are written. The means of a norm behind another norm would be 0 but for
+# rounding.
 _WORKSPACES = {
+    "aten::_embedding_bag": (1, 2, 3),
+    "aten::_embedding_bag_forward_only": (1, 2, 3),
     "aten::mkldnn_rnn_layer": (3,),
     "aten::native_layer_norm": (1,),
     "aten::native_group_norm": (1,),

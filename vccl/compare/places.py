@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
+_WRAPPED = "_orig_mod"  # what the wrapper of torch.compile calls the module in it
 _HERE = os.path.dirname(__file__) + os.sep
 
 
@@ -46,9 +47,22 @@ class _Running:
     in_backward: bool
 
 
+def plain_path(path: str) -> str:
+    """Returns the path of a module, parameter or buffer without the wrappers of torch.compile."""
+    return ".".join(part for part in path.split(".") if part != _WRAPPED)
+
+
+def modules_of(root: nn.Module, prefix: str = "") -> list[tuple[str, nn.Module]]:
+    """Returns a module and all in it, each with its path, but for the wrappers of torch.compile."""
+    named = root.named_modules(prefix=prefix)
+    return [(plain_path(path), module) for path, module in named if _WRAPPED not in module._modules]
+
+
 class Places:
     """Knows where the program is, while ``watching()``.
 
+    What torch.compile has compiled runs uncompiled meanwhile: its operators are seen, and it is compiled as
+    before later on. Otherwise torch would note for good that what ran under a dispatch mode is not compiled.
     Modules are followed by hooks. An operator of the backward pass finds its module by the number that
     autograd has given to the node it runs for, which the forward pass has noted.
     """
@@ -69,7 +83,8 @@ class Places:
             for path, module in self.modules:
                 handles.append(module.register_forward_pre_hook(self._entering(path), prepend=True))
                 handles.append(module.register_forward_hook(self._left, always_call=True))
-            yield self
+            with torch.compiler.set_stance("force_eager"):
+                yield self
         finally:
             for handle in handles:
                 handle.remove()

@@ -103,6 +103,9 @@ class Report:
             lines += [f"After the run: {differences.result.name}: {differences.result.difference}"]
         if not self.same:
             lines += [f"Not compared: {name}" for name in differences.unmatched]
+            if differences.dropouts:
+                calls = "1 call" if differences.dropouts == 1 else f"{differences.dropouts} calls"
+                lines += [f"Not compared: dropout in {calls} of modules, as it has other operators there"]
         lines += [f"Random numbers of this side alone: {name}" for name in self.random]
         return "\n".join(lines)
 

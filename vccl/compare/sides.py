@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 
 from vccl._device_type import device_type
 from vccl.compare.operators import tensors_in
-from vccl.compare.places import Places
+from vccl.compare.places import Places, modules_of, plain_path
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Prepared:
         self.args = args
         self.kwargs = kwargs
         self._roots = list(_modules_in(function, args, kwargs))
-        named = [pair for path, root in self._roots for pair in root.named_modules(prefix=path)]
+        named = [pair for path, root in self._roots for pair in modules_of(root, path)]
         self.places = Places(named)
 
     @property
@@ -83,10 +83,12 @@ class Prepared:
         for path, module in self._roots:
             dot = f"{path}." if path else ""
             for name, parameter in module.named_parameters():
-                found[f"parameter {dot}{name}"] = parameter
+                where = dot + plain_path(name)
+                found[f"parameter {where}"] = parameter
                 if parameter.grad is not None:
-                    found[f"gradient of {dot}{name}"] = parameter.grad
-            found.update({f"buffer {dot}{name}": buffer for name, buffer in module.named_buffers()})
+                    found[f"gradient of {where}"] = parameter.grad
+            for name, buffer in module.named_buffers():
+                found[f"buffer {dot}{plain_path(name)}"] = buffer
         for i, tensor in enumerate(tensors_in((self.args, self.kwargs))):
             if tensor.grad is not None:
                 found[f"gradient of argument {i}"] = tensor.grad

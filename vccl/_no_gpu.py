@@ -5,6 +5,8 @@ from typing import NoReturn
 
 from vccl._device_type import device_type
 
+# What to do instead of sharing out the cores of a GPU.
+CORES = "Use torch.set_num_threads(), or VDEV_PROFILE for the properties that a card shows."
 # What to do instead of tuning operators.
 TUNING = "The cards run the CPU's kernels, which cannot be tuned."
 

@@ -162,7 +162,8 @@ std::shared_ptr<Stream> Card::stream_at(std::uintptr_t address) {
     if (reinterpret_cast<std::uintptr_t>(stream.get()) == address) return std::move(stream);
   }
   throw InvalidArgument(base::text("card ", impl_->index, " has no stream at the address ", address,
-                                   ": pass the native_handle of a stream of this process and card"));
+                                   ": pass the pointer of a stream of this process and card, which is its "
+                                   "native_handle, or its cuda_stream in pose"));
 }
 
 void Card::synchronize() {

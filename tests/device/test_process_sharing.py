@@ -25,7 +25,7 @@ from vccl import _C
 
 NO_LEAF = "Cowardly refusing to serialize non-leaf tensor"
 BAD_FORK = "in forked subprocess"
-ENDED = r"cannot be received: the process \d+ that owns the memory has ended"
+ENDED = r"cannot be received: the process \d+ that owns it has ended"
 
 
 @pytest.fixture(scope="module")
@@ -462,7 +462,7 @@ def test_other_cards_are_visible_to_the_receiver(monkeypatch):
 
 def test_other_messages_are_refused():
     message = _C._share_storage(make(1).untyped_storage())
-    with pytest.raises(RuntimeError, match="does not name the memory of a card"):
+    with pytest.raises(RuntimeError, match="its bytes name nothing of a card"):
         _C._receive_storage((b"", *message[1:]))
     with pytest.raises(RuntimeError, match="does not name a block that this process shares"):
         _C._receive_storage((message[0], 1 << 40, *message[2:]))

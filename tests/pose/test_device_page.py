@@ -4,6 +4,7 @@ import inspect
 import pydoc
 
 import pytest
+import torch
 from device_page import (
     OWN,
     PAGE,
@@ -54,6 +55,16 @@ def test_a_refused_name_raises(module, name):
             refuses.create()
         assert not hasattr(refuses, "__wrapped__")
         assert name in pydoc.render_doc(refuses)  # as help() does
+
+
+def test_exceptions_can_be_caught_by_name():
+    """A name in an except clause that is no exception would be an error of its own."""
+    kinds = {name: kind for name, kind in vars(torch.cuda).items() if isinstance(kind, type)}
+    kinds = {name: kind for name, kind in kinds.items() if issubclass(kind, Exception)}
+    assert {"CudaError", "OutOfMemoryError"} <= kinds.keys()
+    for name, kind in kinds.items():
+        assert issubclass(getattr(of_vdev(""), name), Exception), name
+        assert issubclass(getattr(of_vdev(""), name), RuntimeError) == issubclass(kind, RuntimeError), name
 
 
 def test_the_allocator_cannot_be_replaced():

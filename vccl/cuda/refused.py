@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from vccl._no_gpu import TUNING, refusal
+from vccl._no_gpu import CORES, TUNING, refusal
 
 _GRAPHS = "Use torch.cuda.graph: the cards have no checkpoints of the pools of graphs."
 _POOLS = "Use torch.cuda.use_mem_pool(), which is for the calling thread."
@@ -104,6 +104,6 @@ def install() -> None:
     for name in SENSORS:
         setattr(cuda, name, refusal(name, _SENSORS, "torch.cuda"))
     for name in ("create", "max_workqueue_concurrency"):
-        setattr(cuda.GreenContext, name, refusal(name, _KERNELS, "torch.cuda.GreenContext"))
+        setattr(cuda.GreenContext, name, refusal(name, CORES, "torch.cuda.GreenContext"))
     tensor: Any = torch.Tensor
     tensor.__cuda_array_interface__ = property(refuse_array_interface)

@@ -15,6 +15,7 @@ from vccl import _C
 
 from . import amp, comm, legacy_types, memory, nvtx, profiler, refused, tunable
 from ._device import DeviceLike, current_index, index_of
+from .errors import AcceleratorError, CudaError, DeferredCudaCallError, OutOfMemoryError
 from .graphs import (
     VDEVGraph,
     graph,
@@ -53,9 +54,13 @@ from .streams import (
 )
 
 __all__ = [
+    "AcceleratorError",
+    "CudaError",
+    "DeferredCudaCallError",
     "DeviceProperties",
     "Event",
     "ExternalStream",
+    "OutOfMemoryError",
     "Stream",
     "StreamContext",
     "VDEVGraph",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from vccl._no_gpu import TUNING, refusal, refused_class
+from vccl._no_gpu import CORES, TUNING, refusal, refused_class
 
 # What to do instead, by what the names need.
 REASONS: dict[str, str] = {
@@ -15,7 +15,7 @@ REASONS: dict[str, str] = {
     "runtime": "Use the functions of torch.vdev. Errors of cards are RuntimeErrors.",
     "kernels": "Write the operator with PyTorch's operators, or in C++ for the CPU.",
     "libraries": "The cards run the CPU's kernels, which have no handles of cuBLAS or cuSOLVER.",
-    "cores": "Use torch.set_num_threads(), or VDEV_PROFILE for the properties that a card shows.",
+    "cores": CORES,
     "files": "Load the file into a CPU tensor, and copy it to the card.",
     "nccl": 'Use torch.vdev.comm, or torch.distributed with the backend "vccl".',
     "sparse": 'Use torch.sparse_coo_tensor(..., device="vdev").',
@@ -51,8 +51,6 @@ FUNCTIONS: dict[str, dict[str, str]] = {
 # Classes raise when an object is made, and when a name is looked up in them, such as GreenContext.create.
 CLASSES: dict[str, dict[str, str]] = {
     "": {
-        "CudaError": "runtime",
-        "DeferredCudaCallError": "runtime",
         "GreenContext": "cores",
         "cudaStatus": "runtime",
     },

@@ -21,9 +21,10 @@ PidNamespace own_pid_namespace() {
 }
 
 std::string ended(std::int32_t pid) {
-  return base::text("the process ", pid,
-                    " that owns the memory has ended or has given it up. It has to live, and to keep what it "
-                    "has sent, until the receiver has got it");
+  return base::text(
+      "the process ", pid,
+      " that owns it has ended or has given it up. That process has to live, and to keep what it "
+      "has sent, until the receiver has got it");
 }
 
 }  // namespace
@@ -38,11 +39,11 @@ MemoryName MemoryName::of_bytes(std::string_view bytes) {
   MemoryName name;
   const bool known = bytes.size() >= offsetof(MemoryName, physical_card) &&
                      std::memcmp(bytes.data(), name.magic, sizeof name.magic) == 0;
-  if (!known) throw Error("the message does not name the memory of a card");
+  if (!known) throw Error("its bytes name nothing of a card");
   std::uint32_t version;
   std::memcpy(&version, bytes.data() + offsetof(MemoryName, version), sizeof version);
   if (version != kVersion || bytes.size() != sizeof name) {
-    throw Error(base::text("the message has version ", version, " and ", bytes.size(),
+    throw Error(base::text("it has version ", version, " and ", bytes.size(),
                            " bytes, and this version of vccl reads version ", kVersion, " with ", sizeof name,
                            ". Use one version of vccl on both sides"));
   }
@@ -63,17 +64,17 @@ void MemoryName::check_reachable() const {
   own.set_process();
   if (std::memcmp(boot, own.boot, sizeof boot) != 0) {
     throw Error(
-        "it lies in the memory of another machine. Between machines, use torch.distributed.send() and "
-        "recv()");
+        "it lies in the memory of another machine. Between machines, torch.distributed.send() and recv() "
+        "copy tensors");
   }
   if (user != own.user) {
     throw Error(base::text("its sender belongs to user ", user, ", and the receiver to user ", own.user,
-                           ". Processes of different users share no card memory"));
+                           ". Processes of different users share nothing of a card"));
   }
   if (pid_namespace != own.pid_namespace) {
     throw Error(base::text("its sender, process ", pid,
                            ", is in another pid namespace, such as another container. Start both with one "
-                           "pid namespace, or send tensor.cpu()"));
+                           "pid namespace. Tensors can also be sent as tensor.cpu()"));
   }
 }
 
@@ -91,7 +92,7 @@ base::FileDescriptor MemoryName::open(std::int32_t fd, const base::FileIdentity&
     if (code == ENOENT || code == ESRCH) throw Error(ended(pid));
     std::string text = error.what();
     if (code == EACCES || code == EPERM)
-      text += ". A process that is protected from others of its user (PR_SET_DUMPABLE) shares no memory";
+      text += ". A process that is protected from others of its user (PR_SET_DUMPABLE) shares nothing";
     throw Error(text);
   } catch (const base::FileRefused& error) {
     // The number of the process, or that of the descriptor, belongs to another one by now.

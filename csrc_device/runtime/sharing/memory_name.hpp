@@ -1,4 +1,4 @@
-// How a message names the memory of a card: which process owns it, and where another process opens it.
+// How a message names a card's memory or an event: which process owns it, and where another process opens it.
 #pragma once
 
 #include <sys/types.h>

@@ -183,13 +183,15 @@ TEST(many_threads_wait_for_one_record) {
 }
 
 TEST(what_is_no_handle_of_an_event_is_refused) {
-  CHECK(contains(refusal([] { ProcessEvent::open("nonsense"); }), "cannot be opened"));
+  CHECK_EQ(refusal([] { ProcessEvent::open("nonsense"); }),
+           "An event of another process cannot be opened: its bytes name nothing of a card.");
   auto event = ProcessEvent::make();
   std::string handle = event->handle();
   handle.resize(handle.size() - 1);
   CHECK(contains(refusal([&] { ProcessEvent::open(handle); }), "cannot be opened"));
   const std::string of_one_that_is_gone = ProcessEvent::make()->handle();
-  CHECK(contains(refusal([&] { ProcessEvent::open(of_one_that_is_gone); }), "has given it up"));
+  CHECK(contains(refusal([&] { ProcessEvent::open(of_one_that_is_gone); }),
+                 "that owns it has ended or has given it up"));
   auto same = ProcessEvent::open(event->handle());
   Stream stream(-1, 0, 0, "recorder");
   same->record(stream);

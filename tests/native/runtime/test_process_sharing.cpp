@@ -202,7 +202,7 @@ TEST(an_owner_may_die) {
           CHECK_EQ(static_cast<int>(held->data()[kSize - 1]), 3);
           held.reset();
           CHECK_EQ(mappings_of_cards(), 1);
-          check_contains(error_of([&] { receive_range(unused); }), "that owns the memory has ended");
+          check_contains(error_of([&] { receive_range(unused); }), "that owns it has ended");
           decline_range(unused);
           CHECK_EQ(mappings_of_cards(), 1);
         })});

@@ -74,10 +74,8 @@ TEST(other_bytes_are_no_message) {
     for (const std::string& bytes : {std::string(), std::string("vdevmem"), std::string(152, 'x')}) {
       SharedRange range = good;
       range.memory = bytes;
-      CHECK_EQ(
-          error_of(range),
-          "A card's tensor of another process cannot be received: the message does not name the memory of "
-          "a card.");
+      CHECK_EQ(error_of(range),
+               "A card's tensor of another process cannot be received: its bytes name nothing of a card.");
     }
     SharedRange longer = good;
     longer.memory += 'x';
@@ -116,7 +114,7 @@ TEST(the_kernel_keeps_other_users_out) {
 
 TEST(other_processes_and_files) {
   receive_others_than([](const SharedRange& good) {
-    const char* ended = "that owns the memory has ended";
+    const char* ended = "that owns it has ended";
     check_error(with_name(good, [](MemoryName& name) { name.pid = getpid(); }), ended);
     check_error(with_name(good, [](MemoryName& name) { name.pid = 1 << 30; }), ended);
     check_error(with_name(good, [](MemoryName& name) { name.pid = -1; }), ended);

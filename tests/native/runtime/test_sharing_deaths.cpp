@@ -155,7 +155,7 @@ void let_owners_die(unsigned seed) {
               }
             }
             killer.join();
-            CHECK(error.empty() || error.find("that owns the memory has ended") != std::string::npos);
+            CHECK(error.empty() || error.find("that owns it has ended") != std::string::npos);
             last.reset();
             std::ifstream maps("/proc/self/maps");
             int mapped = 0;

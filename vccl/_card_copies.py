@@ -70,6 +70,14 @@ def check_on_cards(what: str, tensors: Sequence[Tensor]) -> None:
             )
 
 
+def check_shapes(what: str, tensor: Tensor, other: str, expected: Tensor) -> None:
+    """Raises RuntimeError, which names both tensors, unless they have one shape."""
+    if tensor.shape != expected.shape:
+        raise RuntimeError(
+            f"{what} has shape {tuple(tensor.shape)}, and {other} has shape {tuple(expected.shape)}"
+        )
+
+
 def _broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
     return [copy_to(tensor, index) for index in devices]
 
@@ -77,11 +85,7 @@ def _broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
 def _broadcast_out(tensor: Tensor, out: Sequence[Tensor]) -> list[Tensor]:
     check_on_cards("broadcast", out)
     for position, copy in enumerate(out):
-        if copy.shape != tensor.shape:
-            raise RuntimeError(
-                f"broadcast: out[{position}] has shape {tuple(copy.shape)}, "
-                f"and the tensor has shape {tuple(tensor.shape)}"
-            )
+        check_shapes(f"broadcast: out[{position}]", copy, "the tensor", tensor)
         copy.copy_(tensor, non_blocking=True)
     return list(out)
 
@@ -136,11 +140,7 @@ def _scatter_out(
     check_on_cards("scatter", out)
     chunks = tensor.split([part.size(dim) for part in out], dim)
     for position, (chunk, part) in enumerate(zip(chunks, out, strict=True)):
-        if part.shape != chunk.shape:
-            raise RuntimeError(
-                f"scatter: out[{position}] has shape {tuple(part.shape)}, "
-                f"and its chunk has shape {tuple(chunk.shape)}"
-            )
+        check_shapes(f"scatter: out[{position}]", part, "its chunk", chunk)
         with current_streams([streams[position]] if streams else None):
             part.copy_(chunk, non_blocking=True)
     return list(out)
@@ -162,10 +162,6 @@ def _gather_out(tensors: Sequence[Tensor], out: Tensor, dim: int) -> Tensor:
     check_on_cards("gather", tensors)
     parts = out.split([tensor.size(dim) for tensor in tensors], dim)
     for position, (part, tensor) in enumerate(zip(parts, tensors, strict=True)):
-        if part.shape != tensor.shape:
-            raise RuntimeError(
-                f"gather: tensor {position} has shape {tuple(tensor.shape)}, "
-                f"and its place in the result has shape {tuple(part.shape)}"
-            )
+        check_shapes(f"gather: tensor {position}", tensor, "its place in the result", part)
         part.copy_(tensor, non_blocking=True)
     return out

@@ -123,33 +123,7 @@ bool record_pinned_use(std::uintptr_t address) {
                                           current_torch_stream(current_card()));
 }
 
-py::dict to_dict(const c10::CachingAllocator::Stat& stat) {
-  py::dict result;
-  result["current"] = stat.current;
-  result["peak"] = stat.peak;
-  result["allocated"] = stat.allocated;
-  result["freed"] = stat.freed;
-  return result;
-}
-
-// torch.cuda.host_memory_stats() takes this form.
-py::dict pinned_memory_stats() {
-  const auto stats = pinned_allocator()->get_stats();
-  py::dict result;
-  result["allocations"] = to_dict(stats.allocations);
-  result["allocated_bytes"] = to_dict(stats.allocated_bytes);
-  result["active_requests"] = to_dict(stats.active_requests);
-  result["active_bytes"] = to_dict(stats.active_bytes);
-  result["num_host_alloc"] = stats.num_host_alloc;
-  result["num_host_free"] = stats.num_host_free;
-  return result;
-}
-
 void bind_memory(py::module_& m) {
-  m.def("_pinned_memory_stats", &pinned_memory_stats,
-        "Figures of pinned host memory: {name: {current, peak, allocated, freed}}, and two counts.");
-  m.def("_reset_peak_pinned_memory_stats", [] { pinned_allocator()->reset_peak_stats(); });
-  m.def("_reset_accumulated_pinned_memory_stats", [] { pinned_allocator()->reset_accumulated_stats(); });
   m.def("set_memory_limit", [](int index, std::size_t bytes) { card(index).allocator().set_limit(bytes); });
   m.def("record_pinned_use", &record_pinned_use);
 }

@@ -1,4 +1,4 @@
-// Memory pools, memory without a tensor, and figures that torch.accelerator.memory_stats() lacks, for Python.
+// Memory pools, memory without a tensor, and figures that torch.accelerator lacks, for Python.
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/gil.hpp"
+#include "csrc_device/torch/memory/host_allocator.hpp"
 
 namespace py = pybind11;
 
@@ -69,7 +70,9 @@ void raw_free(std::uintptr_t address) {
   card(index).allocator().free(block);
 }
 
-py::dict to_dict(const AllocatorStats::Figure& figure) {
+// Takes a figure of the cards' allocator, or one of torch's.
+template <class Figure>
+py::dict to_dict(const Figure& figure) {
   py::dict result;
   result["current"] = figure.current;
   result["peak"] = figure.peak;
@@ -78,9 +81,9 @@ py::dict to_dict(const AllocatorStats::Figure& figure) {
   return result;
 }
 
-py::dict to_dict(const AllocatorStats::Figures& figures) {
+py::dict with_pools(const AllocatorStats::Figures& figures) {
   py::dict result;
-  result["all"] = to_dict(static_cast<const AllocatorStats::Figure&>(figures));
+  result["all"] = to_dict(figures);
   result["small_pool"] = to_dict(figures.small_pool);
   result["large_pool"] = to_dict(figures.large_pool);
   return result;
@@ -92,9 +95,22 @@ py::dict further_stats(int index) {
   if (!card_used(index)) return result;
   const auto& allocator = card(index).allocator();
   for (const auto& [pool, figures] : allocator.reserved_by_private_pool())
-    pools[py::make_tuple(0, pool)] = to_dict(figures);
-  result["scratch_bytes"] = to_dict(allocator.stats().scratch_bytes);
+    pools[py::make_tuple(0, pool)] = with_pools(figures);
+  result["scratch_bytes"] = with_pools(allocator.stats().scratch_bytes);
   result["reserved_bytes_by_private_pools"] = std::move(pools);
+  return result;
+}
+
+// torch.cuda.host_memory_stats() takes this form.
+py::dict pinned_memory_stats() {
+  const auto stats = pinned_allocator()->get_stats();
+  py::dict result;
+  result["allocations"] = to_dict(stats.allocations);
+  result["allocated_bytes"] = to_dict(stats.allocated_bytes);
+  result["active_requests"] = to_dict(stats.active_requests);
+  result["active_bytes"] = to_dict(stats.active_bytes);
+  result["num_host_alloc"] = stats.num_host_alloc;
+  result["num_host_free"] = stats.num_host_free;
   return result;
 }
 
@@ -116,5 +132,10 @@ void init_pool_bindings(py::module_& m) {
   m.def("_end_pool", [](int index, vdev::PoolNumber pool) { card(index).allocator().end_pool(pool); });
   m.def("_raw_allocate", &vdev::raw_allocate, py::arg("index"), py::arg("bytes"), py::arg("stream_id"));
   m.def("_raw_free", &vdev::raw_free, py::arg("address"));
+  m.def("_pinned_memory_stats", &vdev::pinned_memory_stats,
+        "Figures of pinned host memory: {name: {current, peak, allocated, freed}}, and two counts.");
+  m.def("_reset_peak_pinned_memory_stats", [] { vdev::pinned_allocator()->reset_peak_stats(); });
+  m.def("_reset_accumulated_pinned_memory_stats",
+        [] { vdev::pinned_allocator()->reset_accumulated_stats(); });
   m.def("_further_memory_stats", &vdev::further_stats, py::arg("index"));
 }

@@ -13,6 +13,7 @@
 #include <unordered_set>
 
 #include "csrc_device/torch/device_type.hpp"
+#include "csrc_device/torch/operators/argument_tensors.hpp"
 #include "csrc_device/torch/operators/cpu_view.hpp"
 
 namespace vdev {
@@ -242,7 +243,12 @@ namespace {
 class Look {
  public:
   Look(c10::ArrayRef<c10::IValue> shown, const KernelMemory& memory) : memory_(memory) {
-    for (const c10::IValue& argument : shown) note(argument);
+    for (const c10::IValue& argument : shown) {
+      for_each_tensor(argument, [this](const at::Tensor& tensor) {
+        if (tensor.defined() && tensor.has_storage())
+          storages_.insert(tensor.storage().unsafeGetStorageImpl());
+      });
+    }
   }
 
   // Returns false if the result cannot be made ahead.
@@ -263,19 +269,6 @@ class Look {
   }
 
  private:
-  void note(const c10::IValue& argument) {
-    const auto one = [this](const at::Tensor& tensor) {
-      if (tensor.defined() && tensor.has_storage()) storages_.insert(tensor.storage().unsafeGetStorageImpl());
-    };
-    if (argument.isTensor()) {
-      one(argument.toTensor());
-    } else if (argument.isTensorList()) {
-      for (const at::Tensor& tensor : argument.toTensorList()) one(tensor);
-    } else if (argument.isList()) {
-      for (const c10::IValue& element : argument.toListRef()) note(element);
-    }
-  }
-
   const KernelMemory& memory_;
   std::unordered_set<const c10::StorageImpl*> storages_;
 };

@@ -3,6 +3,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "csrc_device/torch/operators/argument_tensors.hpp"
 #include "csrc_device/torch/operators/tensor_parts.hpp"
 
 namespace vdev {
@@ -19,18 +20,6 @@ void for_each_dense(const at::Tensor& tensor, const Function& function) {
                            static_cast<std::size_t>(tensor.element_size()),
                            {tensor.sizes().data(), tensor.sizes().size()},
                            {tensor.strides().data(), tensor.strides().size()}});
-  }
-}
-
-// Calls `function` with the tensors of an argument.
-template <class Function>
-void for_each_tensor(const c10::IValue& argument, const Function& function) {
-  if (argument.isTensor()) {
-    function(argument.toTensor());
-  } else if (argument.isTensorList()) {
-    for (const at::Tensor& tensor : argument.toTensorList()) function(tensor);
-  } else if (argument.isList()) {
-    for (const c10::IValue& element : argument.toListRef()) for_each_tensor(element, function);
   }
 }
 

@@ -70,14 +70,17 @@ def test_autocast(kind, options, packed):
 
 
 @pytest.mark.parametrize("kind, options", KINDS)
-def test_autocast_to_float16(kind, options):
-    """The CPU's LSTM refuses float16, and on a card it is computed without oneDNN."""
+@pytest.mark.parametrize("packed", [True, False])
+def test_autocast_to_float16(kind, options, packed):
+    """Results are float16, as CUDA's. The CPU's LSTM refuses it, and a card computes it without oneDNN."""
     layer = make(kind, **options)
     with torch.autocast("vdev", dtype=torch.float16):
-        found = run(layer, "vdev")
-    expected = run(layer, "cpu")
+        found = run(layer, "vdev", packed=packed)
+    expected = run(layer, "cpu", packed=packed)
     torch.testing.assert_close([x.float() for x in found], expected, rtol=0.05, atol=0.05)
-    assert all(gradient.dtype == torch.float32 for gradient in found[-len(list(layer.parameters())) :])
+    gradients = 1 + len(list(layer.parameters()))
+    assert {result.dtype for result in found[:-gradients]} == {torch.float16}
+    assert {gradient.dtype for gradient in found[-gradients:]} == {torch.float32}
 
 
 @pytest.mark.parametrize("kind, options", KINDS)

@@ -3,10 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/dropout.h>
 #include <ATen/ops/mkldnn_rnn_layer.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
@@ -63,39 +60,26 @@ bool takes_onednn_lstm(const Tensor& input, at::TensorList states) {
          states[0].sym_size(2) == states[1].sym_size(2);
 }
 
-std::tuple<Tensor, Tensor, Tensor> onednn_lstm(const RnnStack& stack, const Tensor& input,
-                                               at::TensorList states, at::TensorList params, bool has_biases,
-                                               bool batch_first) {
+std::pair<Tensor, std::vector<RnnState>> onednn_lstm(const RnnStack& stack, const Tensor& input,
+                                                     at::TensorList states, at::TensorList params,
+                                                     bool has_biases, bool batch_first) {
   const std::vector<RnnWeights> weights = rnn_weights(params, has_biases, /*has_projections=*/false);
-  const std::int64_t directions = stack.bidirectional ? 2 : 1;
-  const std::int64_t count = stack.layers * directions;
-  TORCH_CHECK(count == static_cast<std::int64_t>(weights.size()), "Expected more weights in stacked_rnn");
-  const Tensor first_hidden = states[0].contiguous();
-  const Tensor first_cell = states[1].contiguous();
-  Tensor output = input.contiguous();
-  std::vector<Tensor> hidden, cell;
-  for (std::int64_t number = 0; number < count; number += directions) {
-    std::vector<Tensor> outputs;
-    for (std::int64_t direction = 0; direction < directions; ++direction) {
-      const RnnWeights& own = weights[number + direction];
-      // Without biases oneDNN looks at nothing but their dtype.
-      const Tensor input_bias = has_biases ? *own.input_bias : at::zeros_like(own.input);
-      const Tensor hidden_bias = has_biases ? *own.hidden_bias : at::zeros_like(own.hidden);
-      auto [layer_output, last_hidden, last_cell, workspace] = at::mkldnn_rnn_layer(
-          cast(output), cast(own.input), cast(own.hidden), cast(input_bias), cast(hidden_bias),
-          cast(first_hidden[number + direction]), cast(first_cell[number + direction]), direction == 1,
-          /*batch_sizes=*/{}, kLstm, states[0].size(2), stack.layers, has_biases, stack.bidirectional,
-          batch_first, stack.train);
-      outputs.push_back(std::move(layer_output));
-      hidden.push_back(std::move(last_hidden));
-      cell.push_back(std::move(last_cell));
-    }
-    output = directions == 1 ? outputs[0] : at::cat(outputs, -1);
-    if (stack.dropout != 0 && stack.train && number + directions < count) {
-      output = at::dropout(output, stack.dropout, /*train=*/true);
-    }
-  }
-  return {std::move(output), at::stack(hidden, 0), at::stack(cell, 0)};
+  const std::size_t count = static_cast<std::size_t>(stack.layers) * (stack.bidirectional ? 2 : 1);
+  TORCH_CHECK(count == weights.size(), "Expected more weights in stacked_rnn");
+  const Tensor hidden = states[0].contiguous();
+  const Tensor cell = states[1].contiguous();
+  return run_stack(stack, input.contiguous(), [&](const Tensor& from, std::size_t number, bool reverse) {
+    const RnnWeights& own = weights[number];
+    const auto place = static_cast<std::int64_t>(number);
+    // Without biases oneDNN looks at nothing but their dtype.
+    const Tensor input_bias = has_biases ? *own.input_bias : at::zeros_like(own.input);
+    const Tensor hidden_bias = has_biases ? *own.hidden_bias : at::zeros_like(own.hidden);
+    auto [output, last_hidden, last_cell, workspace] = at::mkldnn_rnn_layer(
+        cast(from), cast(own.input), cast(own.hidden), cast(input_bias), cast(hidden_bias),
+        cast(hidden[place]), cast(cell[place]), reverse, /*batch_sizes=*/{}, kLstm, states[0].size(2),
+        stack.layers, has_biases, stack.bidirectional, batch_first, stack.train);
+    return RnnLayerResult{std::move(output), {std::move(last_hidden), std::move(last_cell)}};
+  });
 }
 
 }  // namespace vdev

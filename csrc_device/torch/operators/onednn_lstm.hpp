@@ -3,7 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "csrc_device/torch/operators/rnn_layers.hpp"
 
@@ -12,9 +13,9 @@ namespace vdev {
 /// Tells whether torch would take oneDNN's LSTM if these tensors were the CPU's. `states` are h and c.
 bool takes_onednn_lstm(const at::Tensor& input, at::TensorList states);
 
-/// Returns the output and the last h and c of all layers. `input` is (steps, batch, features).
-std::tuple<at::Tensor, at::Tensor, at::Tensor> onednn_lstm(const RnnStack& stack, const at::Tensor& input,
-                                                           at::TensorList states, at::TensorList params,
-                                                           bool has_biases, bool batch_first);
+/// Returns the output, and the last h and c of each layer and direction. `input` is (steps, batch, features).
+std::pair<at::Tensor, std::vector<RnnState>> onednn_lstm(const RnnStack& stack, const at::Tensor& input,
+                                                         at::TensorList states, at::TensorList params,
+                                                         bool has_biases, bool batch_first);
 
 }  // namespace vdev

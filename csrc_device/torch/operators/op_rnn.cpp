@@ -1,5 +1,6 @@
 // torch.lstm and its kin on cards. torch takes other ways on the CPU (oneDNN's LSTM; gates of all steps in
 // one matrix product) than on any other device, and these kernels take the CPU's.
+#include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/stack.h>
 #include <torch/library.h>
@@ -32,6 +33,17 @@ void check_lstm_states(TensorList states, std::int64_t layers, bool bidirectiona
   }
 }
 
+// Returns a tensor for each part of the states, such as that of all hidden states.
+std::vector<Tensor> stacked(const std::vector<RnnState>& states) {
+  std::vector<Tensor> parts;
+  for (std::size_t part = 0; part < states[0].size(); ++part) {
+    std::vector<Tensor> tensors;
+    for (const RnnState& state : states) tensors.push_back(state[part]);
+    parts.push_back(at::stack(tensors, 0));
+  }
+  return parts;
+}
+
 // `states` holds a tensor for each part of a state. Returns the output, and a tensor for each part again.
 std::pair<Tensor, std::vector<Tensor>> run_layers(RnnCell cell, const RnnStack& stack, const Tensor& input,
                                                   const Tensor* batch_sizes, TensorList states,
@@ -45,13 +57,7 @@ std::pair<Tensor, std::vector<Tensor>> run_layers(RnnCell cell, const RnnStack& 
   const bool has_projections = states.size() == 2 && states[0].sym_size(2) != states[1].sym_size(2);
   const std::vector<RnnWeights> weights = rnn_weights(params, has_biases, has_projections);
   auto [output, last] = run_rnn(cell, stack, input, batch_sizes, first, weights);
-  std::vector<Tensor> results;
-  for (std::size_t part = 0; part < states.size(); ++part) {
-    std::vector<Tensor> tensors;
-    for (const RnnState& state : last) tensors.push_back(state[part]);
-    results.push_back(at::stack(tensors, 0));
-  }
-  return {std::move(output), std::move(results)};
+  return {std::move(output), stacked(last)};
 }
 
 std::tuple<Tensor, Tensor, Tensor> padded_lstm(const Tensor& input, TensorList states, TensorList params,
@@ -62,16 +68,16 @@ std::tuple<Tensor, Tensor, Tensor> padded_lstm(const Tensor& input, TensorList s
   check_rnn_devices(input, states, params);
   const bool fused = takes_onednn_lstm(input, states);
   const Tensor steps = batch_first ? input.transpose(0, 1) : input;
-  Tensor output, hidden, cell;
+  Tensor output;
+  std::vector<Tensor> last;
   if (fused) {
-    std::tie(output, hidden, cell) = onednn_lstm(stack, steps, states, params, has_biases, batch_first);
-  } else {
-    auto [result, last] = run_layers(&lstm_step, stack, steps, nullptr, states, params, has_biases);
+    auto [result, states_of_layers] = onednn_lstm(stack, steps, states, params, has_biases, batch_first);
     output = std::move(result);
-    hidden = std::move(last[0]);
-    cell = std::move(last[1]);
+    last = stacked(states_of_layers);
+  } else {
+    std::tie(output, last) = run_layers(&lstm_step, stack, steps, nullptr, states, params, has_biases);
   }
-  return {batch_first ? output.transpose(0, 1) : output, std::move(hidden), std::move(cell)};
+  return {batch_first ? output.transpose(0, 1) : output, std::move(last[0]), std::move(last[1])};
 }
 
 std::tuple<Tensor, Tensor, Tensor> packed_lstm(const Tensor& data, const Tensor& batch_sizes,
@@ -140,15 +146,33 @@ Tensor gru_cell(const Tensor& input, const Tensor& state, const Tensor& input_we
   return gru_step(input_gates(input, weights), {state}, weights)[0];
 }
 
+bool autocasts_to_float16() {
+  return at::autocast::is_autocast_enabled(device_type()) &&
+         at::autocast::get_autocast_dtype(device_type()) == at::kHalf;
+}
+
+// Calls a kernel of layers. Under autocast to float16 it is given everything in float16, as CUDA gives it to
+// cuDNN. Otherwise the states of steps would be float32, and so would the results. Under autocast to another
+// dtype the results are those of the CPU, which has no autocast to float16 for them.
+template <auto kernel>
+struct Layers;
+template <class Result, class... Arguments, Result (*kernel)(Arguments...)>
+struct Layers<kernel> {
+  static Result call(Arguments... arguments) {
+    if (!autocasts_to_float16()) return kernel(arguments...);
+    return kernel(at::autocast::cached_cast(at::kHalf, arguments, device_type())...);
+  }
+};
+
 void register_rnns(torch::Library& m) {
-  m.impl("lstm.input", &padded_lstm);
-  m.impl("lstm.data", &packed_lstm);
-  m.impl("gru.input", &padded<&gru_step>);
-  m.impl("gru.data", &packed<&gru_step>);
-  m.impl("rnn_tanh.input", &padded<&tanh_step>);
-  m.impl("rnn_tanh.data", &packed<&tanh_step>);
-  m.impl("rnn_relu.input", &padded<&relu_step>);
-  m.impl("rnn_relu.data", &packed<&relu_step>);
+  m.impl("lstm.input", &Layers<&padded_lstm>::call);
+  m.impl("lstm.data", &Layers<&packed_lstm>::call);
+  m.impl("gru.input", &Layers<&padded<&gru_step>>::call);
+  m.impl("gru.data", &Layers<&packed<&gru_step>>::call);
+  m.impl("rnn_tanh.input", &Layers<&padded<&tanh_step>>::call);
+  m.impl("rnn_tanh.data", &Layers<&packed<&tanh_step>>::call);
+  m.impl("rnn_relu.input", &Layers<&padded<&relu_step>>::call);
+  m.impl("rnn_relu.data", &Layers<&packed<&relu_step>>::call);
   m.impl("lstm_cell", &lstm_cell);
   m.impl("gru_cell", &gru_cell);
 }

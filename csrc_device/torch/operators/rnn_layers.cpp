@@ -11,13 +11,8 @@ namespace {
 
 using at::Tensor;
 
-struct LayerResult {
-  Tensor output;
-  RnnState state;
-};
-
-LayerResult padded_layer(RnnCell cell, const Tensor& input, RnnState state, const RnnWeights& weights,
-                         bool reverse) {
+RnnLayerResult padded_layer(RnnCell cell, const Tensor& input, RnnState state, const RnnWeights& weights,
+                            bool reverse) {
   std::vector<Tensor> steps = input_gates(input, weights).unbind(0);
   TORCH_CHECK(!steps.empty(), "Expected sequence length to be larger than 0 in RNN");
   if (reverse) std::reverse(steps.begin(), steps.end());
@@ -46,8 +41,8 @@ RnnState joined(const std::vector<RnnState>& parts) {
 }
 
 // Sequences are sorted by length, the longest first, so those that have ended are the last rows of a state.
-LayerResult packed_layer(RnnCell cell, const Tensor& input, at::IntArrayRef batch_sizes, RnnState state,
-                         const RnnWeights& weights) {
+RnnLayerResult packed_layer(RnnCell cell, const Tensor& input, at::IntArrayRef batch_sizes, RnnState state,
+                            const RnnWeights& weights) {
   const Tensor gates = input_gates(input, weights);
   std::vector<Tensor> outputs;
   std::vector<RnnState> ended;
@@ -70,8 +65,8 @@ LayerResult packed_layer(RnnCell cell, const Tensor& input, at::IntArrayRef batc
 }
 
 // From the last step to the first, more and more sequences take part.
-LayerResult packed_layer_in_reverse(RnnCell cell, const Tensor& input, at::IntArrayRef batch_sizes,
-                                    const RnnState& first, const RnnWeights& weights) {
+RnnLayerResult packed_layer_in_reverse(RnnCell cell, const Tensor& input, at::IntArrayRef batch_sizes,
+                                       const RnnState& first, const RnnWeights& weights) {
   const Tensor gates = input_gates(input, weights);
   std::vector<Tensor> outputs;
   std::int64_t end = input.size(0);
@@ -126,27 +121,17 @@ void check_rnn_devices(const Tensor& input, at::TensorList states, at::TensorLis
   for (const Tensor& param : params) check(param, "parameter");
 }
 
-std::pair<Tensor, std::vector<RnnState>> run_rnn(RnnCell cell, const RnnStack& stack, const Tensor& input,
-                                                 const Tensor* batch_sizes,
-                                                 const std::vector<RnnState>& states,
-                                                 const std::vector<RnnWeights>& weights) {
+std::pair<Tensor, std::vector<RnnState>> run_stack(const RnnStack& stack, const Tensor& input,
+                                                   const RnnLayer& layer) {
   const std::size_t directions = stack.bidirectional ? 2 : 1;
   const std::size_t count = static_cast<std::size_t>(stack.layers) * directions;
-  TORCH_CHECK(count == states.size(), "Expected more hidden states in stacked_rnn");
-  TORCH_CHECK(count == weights.size(), "Expected more weights in stacked_rnn");
-  const auto run = [&](const Tensor& from, std::size_t number, bool reverse) {
-    if (batch_sizes == nullptr) return padded_layer(cell, from, states[number], weights[number], reverse);
-    const at::IntArrayRef sizes = sizes_of(*batch_sizes);
-    return reverse ? packed_layer_in_reverse(cell, from, sizes, states[number], weights[number])
-                   : packed_layer(cell, from, sizes, states[number], weights[number]);
-  };
   Tensor output = input;
   std::vector<RnnState> last;
   for (std::size_t number = 0; number < count; number += directions) {
-    LayerResult forward = run(output, number, false);
+    RnnLayerResult forward = layer(output, number, false);
     last.push_back(std::move(forward.state));
     if (stack.bidirectional) {
-      LayerResult backward = run(output, number + 1, true);
+      RnnLayerResult backward = layer(output, number + 1, true);
       last.push_back(std::move(backward.state));
       output = at::cat({forward.output, backward.output}, -1);
     } else {
@@ -157,6 +142,21 @@ std::pair<Tensor, std::vector<RnnState>> run_rnn(RnnCell cell, const RnnStack& s
     }
   }
   return {std::move(output), std::move(last)};
+}
+
+std::pair<Tensor, std::vector<RnnState>> run_rnn(RnnCell cell, const RnnStack& stack, const Tensor& input,
+                                                 const Tensor* batch_sizes,
+                                                 const std::vector<RnnState>& states,
+                                                 const std::vector<RnnWeights>& weights) {
+  const std::size_t count = static_cast<std::size_t>(stack.layers) * (stack.bidirectional ? 2 : 1);
+  TORCH_CHECK(count == states.size(), "Expected more hidden states in stacked_rnn");
+  TORCH_CHECK(count == weights.size(), "Expected more weights in stacked_rnn");
+  return run_stack(stack, input, [&](const Tensor& from, std::size_t number, bool reverse) {
+    if (batch_sizes == nullptr) return padded_layer(cell, from, states[number], weights[number], reverse);
+    const at::IntArrayRef sizes = sizes_of(*batch_sizes);
+    return reverse ? packed_layer_in_reverse(cell, from, sizes, states[number], weights[number])
+                   : packed_layer(cell, from, sizes, states[number], weights[number]);
+  });
 }
 
 }  // namespace vdev

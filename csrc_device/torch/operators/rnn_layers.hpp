@@ -3,7 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -25,7 +27,22 @@ std::vector<RnnWeights> rnn_weights(at::TensorList params, bool has_biases, bool
 /// Raises c10::Error if a state or a parameter is on another device than `input`, in torch's words.
 void check_rnn_devices(const at::Tensor& input, at::TensorList states, at::TensorList params);
 
-/// Runs all layers. Returns the output and the last state of each layer and direction.
+/// Is the output of one layer in one direction, and its last state.
+struct RnnLayerResult {
+  at::Tensor output;
+  RnnState state;
+};
+
+/// Runs one layer in one direction. `number` counts layers and directions, and `reverse` is whether this one
+/// goes from the last step to the first.
+using RnnLayer = std::function<RnnLayerResult(const at::Tensor& input, std::size_t number, bool reverse)>;
+
+/// Runs a layer behind the other, with dropout between them. Returns the output and the last state of each
+/// layer and direction.
+std::pair<at::Tensor, std::vector<RnnState>> run_stack(const RnnStack& stack, const at::Tensor& input,
+                                                       const RnnLayer& layer);
+
+/// Runs all layers step by step. Returns what run_stack() returns.
 /// `input` is (steps, batch, features), or the rows of a packed sequence. `batch_sizes` are then the numbers
 /// of rows of each step, in int64 on the CPU, and otherwise null. `states` holds the first state of each
 /// layer and direction. Raises c10::Error if the counts of layers, states and weights do not fit.

@@ -134,6 +134,14 @@ def test_a_patch_that_does_not_fit_is_left_out_as_a_whole(module, attribute, par
     assert ({**vars(module)}, {**vars(module.Group)}) == before
 
 
+def test_what_a_patch_adds_is_not_there_yet():
+    patch = make_patch()
+    patch.adds("torch:Stream.stream_id", property(lambda stream: 0))
+    with pytest.warns(RuntimeWarning, match=r"torch\.Stream\.stream_id exists already"):
+        patch.apply()
+    assert not patch.is_applied and torch.vdev.default_stream(1).device.index == 1
+
+
 def test_functions_that_a_patch_only_calls_are_checked_too(module):
     patch = make_patch()
     patch.relies_on("fake_torch:greet", "()")
@@ -209,7 +217,7 @@ def test_every_patch_fits_the_installed_torch(patch):
 @every_patch
 def test_every_replacement_takes_what_its_original_takes(patch):
     """Callers may give any parameter by name. Those that a replacement only passes on, it need not name."""
-    assert patch.replacements or patch.after_import_of
+    assert patch.replacements or patch.additions or patch.after_import_of
     for replacement in patch.replacements:
         original = inspect.Signature.from_callable(eval(f"lambda {replacement.parameters[1:-1]}: 0"))
         names = list(original.parameters)

@@ -101,6 +101,9 @@ def drain_cards() -> None:
 def _stream_at(index: int, handle: int, /) -> int:
     """Returns the id of the card's stream with that native_handle. Raises RuntimeError if there is none."""
 
+def _stream_priority(index: int, id: int, /) -> int:
+    """Returns the priority of a stream, 0 or -1. Raises RuntimeError if the card does not have it."""
+
 def synchronize(index: int, /) -> None:
     """Blocks until the tasks on all streams of a card have run.
 
@@ -363,6 +366,23 @@ def launch_host_func(function: Callable[[], object], /) -> None:
 
     An exception of the function becomes the stream's error, as a RuntimeError with the exception's text.
     """
+
+def launch_kernel(
+    name: str,
+    reads: Sequence[torch.Tensor],
+    writes: Sequence[torch.Tensor],
+    function: Callable[[], object],
+    /,
+) -> None:
+    """Calls a function as vdev::launch_kernel() of <vccl/device.hpp> calls a kernel.
+
+    Raises:
+        RuntimeError: the tensors are not strided tensors of one card. What the function raises becomes the
+            stream's error, as a RuntimeError, or is raised here if the function runs at the call.
+    """
+
+def _add_to_type(type: type, name: str, value: object, /) -> None:
+    """Makes `value` an attribute of a type that is written in C. The type keeps it until the process ends."""
 
 def begin_kernel(card: int, /, *tensors: torch.Tensor) -> None:
     """Blocks until the current stream of a card has run everything. Compiled code calls it before a kernel.

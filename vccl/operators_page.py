@@ -30,9 +30,17 @@ in a capture.
 - **Who runs a task.** The thread that waits for the stream runs its tasks. The worker of the stream runs them
   if a core is free (more cores than ranks times `torch.get_num_threads()`) and tasks have been queued for
   0.3 ms. The worker also runs them if nobody has waited for some milliseconds. A thread that runs a
-  collective also runs the operators that the collective waits for. A thread that waits for a whole card runs
-  the waiting tasks of its streams of high priority first. At most 1,024 tasks are queued; then the host runs
-  some.
+  collective also runs the operators that the collective waits for. At most 1,024 tasks are queued; then the
+  host runs some.
+- **Priorities.** Before a task of a stream of priority 0 begins, the streams of the same card that have
+  priority -1 begin all that they can. The thread that is about to run the task runs their operators itself,
+  unless another thread does. Streams do not wait for each other if there is a core for both: a task counts
+  as `torch.get_num_threads()` cores, and the ranks of the machine share its cores. As on a GPU, a task that
+  has begun is not interrupted, and priorities order neither different cards nor processes. A graph's replay
+  is one task. An operator that runs at its call, and not as a task, does not give way. Nothing waits for ever
+  because of priorities: a stream whose task may wait for others (a collective, a host function, an event, a
+  kernel of `vdev::launch_kernel()`) is passed as soon as that task has begun, and a task gives way for at
+  most a second.
 - **Bits.** The same kernels run as with `VDEV_LAUNCH=blocking`, in the same order, so results are the same.
 - **Memory.** Results are allocated at the call. What a kernel allocates besides comes from a pool of the
   stream. A task keeps no tensor of the program: memory that is freed is reused in the order of the stream,

@@ -101,6 +101,10 @@ std::int64_t current_stream_id(int card) noexcept;
 /// does. Known from the first allocation on.
 std::string sharing_problem();
 
+/// Tells how many threads a task computes with, which is 1 at first. Where there are fewer cores than tasks,
+/// streams of high priority go first (stream.hpp).
+void set_kernel_threads(int threads);
+
 /// Call this when the interpreter exits. Drops what every queue holds, and stops every worker within a
 /// bounded time.
 void shutdown() noexcept;

@@ -8,6 +8,7 @@
 #include "csrc_device/runtime/capture.hpp"
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/streams/deferred_task_timer.hpp"
+#include "csrc_device/runtime/streams/stream_order.hpp"
 
 namespace vdev {
 namespace {
@@ -77,10 +78,12 @@ bool ErrorRecord::claim() {
   return reported.compare_exchange_strong(unreported, epoch, std::memory_order_acq_rel);
 }
 
-Queue::Queue(std::string name, bool blocking, int card, std::int64_t stream)
+Queue::Queue(std::string name, bool blocking, int card, std::int64_t stream, int priority)
     : name_(std::move(name)),
       lane_(std::make_shared<const Lane>(Lane{card, stream, name_})),
-      blocking_(blocking) {}
+      blocking_(blocking),
+      yields_to_(card >= 0 && priority >= 0 ? &stream_order(card) : nullptr),
+      leads_(card >= 0 && priority < 0 ? &stream_order(card) : nullptr) {}
 
 bool Queue::inherited() const noexcept {
   return made_.inherited();
@@ -107,7 +110,7 @@ std::shared_ptr<Queue> Queue::running() {
 
 // --- adding items ---
 
-void Queue::enqueue(std::function<void()> task, Start start) {
+void Queue::enqueue(std::function<void()> task, Start start, Waits waiting) {
   check_fork();
   if (const auto capturing = capture(); capturing && capturing->add(*this, task)) return;
   const bool inside = running_here();  // a wait inside the queue's own task would never end
@@ -115,7 +118,7 @@ void Queue::enqueue(std::function<void()> task, Start start) {
   const bool waits = blocking_ && !inside;
   FailurePtr reported;
   const std::uint64_t sequence =
-      push(Kind::kTask, urgent, std::move(task), nullptr, waits ? &reported : nullptr);
+      push(Kind::kTask, urgent, std::move(task), nullptr, waits ? &reported : nullptr, waiting);
   if (start == Start::kSoon) wake_worker_if_tasks_pile_up(sequence);
   if (!waits) return;
   help_until(sequence);
@@ -171,9 +174,9 @@ void Queue::wait(const std::shared_ptr<Completion>& point) {
 }
 
 std::uint64_t Queue::push(Kind kind, bool urgent, std::function<void()> task,
-                          std::shared_ptr<Completion> point, FailurePtr* reported) {
+                          std::shared_ptr<Completion> point, FailurePtr* reported, Waits waits) {
   Lock lock(mutex_);
-  append(kind, urgent, std::move(task), std::move(point), reported);
+  append(kind, urgent, std::move(task), std::move(point), reported, waits);
   const std::uint64_t sequence = pushed_.load(std::memory_order_relaxed);
   const bool wake = claim_worker();
   lock.unlock();
@@ -184,16 +187,25 @@ std::uint64_t Queue::push(Kind kind, bool urgent, std::function<void()> task,
 
 /// The caller holds the lock.
 void Queue::append(Kind kind, bool urgent, std::function<void()> task, std::shared_ptr<Completion> point,
-                   FailurePtr* reported) {
+                   FailurePtr* reported, Waits waits) {
   const std::uint64_t sequence = pushed_.load(std::memory_order_relaxed) + 1;
   // Made first, so that a lack of memory leaves the queue as it was.
   auto launch = kind == Kind::kTask && is_recording() ? make_launch(lane_) : nullptr;
   items_.push_back({kind, urgent, sequence, error_epoch(), std::move(task), std::move(point), reported,
-                    std::move(launch)});
+                    std::move(launch), waits});
   pushed_.store(sequence, std::memory_order_release);
   urgent_ += urgent;
   count_blocker(items_.back(), 1);
   if (kind == Kind::kTask && !urgent) count_deferred(1);
+  show_length();
+}
+
+/// Tells the card's other streams whether this one, of high priority, has items that have not begun. The
+/// caller holds the lock.
+void Queue::show_length() {
+  if (leads_ == nullptr || shown_busy_ != items_.empty()) return;
+  shown_busy_ = !shown_busy_;
+  leads_->count_busy(shown_busy_ ? 1 : -1);
 }
 
 /// The caller holds the lock.
@@ -215,6 +227,18 @@ void Queue::count_deferred(int change) {
 
 // --- running items ---
 
+/// The caller holds the lock.
+bool Queue::may_run(std::uint64_t last, Runner runner) const {
+  if (items_.empty() || items_.front().sequence > last) return false;
+  if (runner == Runner::kWorker) return !stopped_;
+  return runner != Runner::kBystander || runs_without_waiting(items_.front());
+}
+
+bool Queue::runs_without_waiting(const Item& item) {
+  return item.kind == Kind::kTask ? item.waits == Waits::kNever
+                                  : item.kind == Kind::kPoint || item.point->reached();
+}
+
 /// Runs items up to `last`. On entry the lock is held and the run token is free; on return the lock is
 /// released. A helper that is interrupted in a wait leaves the wait in the queue.
 void Queue::run(Lock& lock, std::uint64_t last, Runner runner) {
@@ -224,9 +248,18 @@ void Queue::run(Lock& lock, std::uint64_t last, Runner runner) {
   running_.store(true, std::memory_order_relaxed);
   runner_ = pthread_self();
   bool wake_waiters = reach_points(trash);
-  while (!items_.empty() && items_.front().sequence <= last && !(runner == Runner::kWorker && stopped_)) {
+  while (may_run(last, runner)) {
+    if (yields_to_ != nullptr && yields_to_->has_high_work() && items_.front().kind == Kind::kTask) {
+      lock.unlock();
+      if (std::exchange(wake_waiters, false)) progress_.notify_all();
+      trash.clear();
+      yields_to_->give_way();
+      lock.lock();
+      if (!may_run(last, runner)) break;  // abandon() or request_stop() came in between
+    }
     Item item = take(trash);
     const bool skip = error_ != nullptr;
+    computes_.store(item.kind == Kind::kTask && item.waits == Waits::kNever, std::memory_order_relaxed);
     if (item.kind == Kind::kWait) awaited_ = item.point;
     lock.unlock();
     if (std::exchange(wake_waiters, false)) progress_.notify_all();
@@ -235,9 +268,11 @@ void Queue::run(Lock& lock, std::uint64_t last, Runner runner) {
     std::shared_ptr<ErrorRecord> failure;
     const bool executed = execute(item, skip, runner, failure);
     lock.lock();
+    computes_.store(false, std::memory_order_relaxed);
     if (awaited_) trash.push_back(std::exchange(awaited_, nullptr));
     if (!executed) {
       items_.push_front(std::move(item));
+      show_length();
       break;
     }
     if (failure && !error_) error_ = failure;
@@ -260,6 +295,8 @@ void Queue::run(Lock& lock, std::uint64_t last, Runner runner) {
 Queue::Item Queue::take(Trash& trash) {
   Item item = std::move(items_.front());
   items_.pop_front();
+  show_length();
+  if (onlookers_ > 0) progress_.notify_all();
   urgent_ -= item.urgent;
   if (item.kind == Kind::kTask && !item.urgent) count_deferred(-1);
   if (error_ && !is_live(error_, item.epoch)) trash.push_back(std::exchange(error_, nullptr));
@@ -392,7 +429,7 @@ void Queue::abandon(std::exception_ptr error) {
   }
   if (!dropped.empty() && record && !error_) error_ = record;
   // If a task is running, it reaches the points when it returns, because it may use its memory until then.
-  const bool wake = !running_.load(std::memory_order_relaxed) && reach_points(trash);
+  const bool wake = (!running_.load(std::memory_order_relaxed) && reach_points(trash)) || onlookers_ > 0;
   lock.unlock();
   if (wake) progress_.notify_all();
 }

@@ -27,6 +27,7 @@
 namespace vdev {
 
 class Capture;
+class StreamOrder;
 struct CapturedPoint;
 class Queue;
 
@@ -69,9 +70,11 @@ void raise_failure(const Completion& point, std::uint64_t epoch);
 /// because Completions, the worker and helpers outlive the Stream.
 class Queue : public std::enable_shared_from_this<Queue> {
  public:
-  /// `card` and `stream` say whose queue it is, for the profiler; -1 means that it belongs to no card.
-  static std::shared_ptr<Queue> make(std::string name, bool blocking, int card = -1, std::int64_t stream = 0);
-  Queue(std::string name, bool blocking, int card, std::int64_t stream);
+  /// `card` and `stream` say whose queue it is; -1 means that it belongs to no card. `priority` is 0 or -1
+  /// (high), and means nothing without a card.
+  static std::shared_ptr<Queue> make(std::string name, bool blocking, int card = -1, std::int64_t stream = 0,
+                                     int priority = 0);
+  Queue(std::string name, bool blocking, int card, std::int64_t stream, int priority);
   ~Queue();
 
   const std::string& name() const { return name_; }
@@ -82,7 +85,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   /// Throws BadFork when inherited() is true.
   void check_fork() const;
 
-  void enqueue(std::function<void()> task, Start start);
+  void enqueue(std::function<void()> task, Start start, Waits waits = Waits::kPerhaps);
   std::shared_ptr<Completion> record();
   /// Does what record() does, but behind the tasks that really are queued if the queue is captured.
   std::shared_ptr<Completion> record_uncaptured();
@@ -111,6 +114,13 @@ class Queue : public std::enable_shared_from_this<Queue> {
   /// Returns whether the queue cannot go on while the threads in `blocked` are blocked: it has no task to
   /// run, or one of these threads is in the midst of its task.
   bool stands_still(const std::vector<pthread_t>& blocked) const;
+  /// Call this on a queue of high priority, on a thread that is about to begin a task of another stream.
+  /// Returns when this queue has begun all that it can begin now, after `end`, or when a core is free for the
+  /// caller's task as well. The caller itself runs the tasks that wait for nobody, if nobody runs the queue.
+  /// Does not wait while a task runs that may wait for others. Returns whether anything has begun.
+  bool go_first(std::chrono::steady_clock::time_point end);
+  /// Returns whether a task that never waits is running. Relaxed: for an estimate of the cores in use.
+  bool computes() const { return computes_.load(std::memory_order_relaxed); }
   /// Returns true once the Stream is gone and nothing is left to run.
   bool finished_for_good() const;
   /// Returns the sequence number of the last item.
@@ -183,6 +193,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
     // null. Written under the lock, before the item counts as finished.
     FailurePtr* reported = nullptr;
     std::unique_ptr<Launch> launch = nullptr;  // of a task, while activity is recorded
+    Waits waits = Waits::kPerhaps;             // of a task
   };
   using Lock = std::unique_lock<std::mutex>;
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
@@ -193,9 +204,10 @@ class Queue : public std::enable_shared_from_this<Queue> {
 
   bool wait_in_capture(const Completion& point);
   std::uint64_t push(Kind kind, bool urgent, std::function<void()> task, std::shared_ptr<Completion> point,
-                     FailurePtr* reported = nullptr);
+                     FailurePtr* reported = nullptr, Waits waits = Waits::kPerhaps);
   void append(Kind kind, bool urgent, std::function<void()> task, std::shared_ptr<Completion> point,
-              FailurePtr* reported = nullptr);
+              FailurePtr* reported = nullptr, Waits waits = Waits::kPerhaps);
+  void show_length();
   void count_deferred(int change);
   void count_blocker(const Item& item, int change);
   bool claim_worker(bool even_if_not_urgent = false);
@@ -205,7 +217,10 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void request_stop();
   void work();
   /// Names the thread that runs items, and with it what an interruption of that thread does.
-  enum class Runner : std::uint8_t { kWorker, kHelper, kHelperToTheEnd };
+  enum class Runner : std::uint8_t { kWorker, kHelper, kHelperToTheEnd, kBystander };
+  bool may_run(std::uint64_t last, Runner runner) const;
+  static bool runs_without_waiting(const Item& item);
+  const Item* next_ready() const;
   void run(Lock& lock, std::uint64_t last, Runner runner);
   bool help(std::uint64_t sequence, bool gives_up);
   std::cv_status sleep(Lock& lock, std::uint64_t sequence, std::chrono::steady_clock::time_point end);
@@ -222,6 +237,9 @@ class Queue : public std::enable_shared_from_this<Queue> {
   const std::string name_;
   const std::shared_ptr<const Lane> lane_;
   const bool blocking_;
+  StreamOrder* const yields_to_;  // of normal priority: who goes first; null for others
+  StreamOrder* const leads_;      // of high priority: who is told of its items; null for others
+  bool shown_busy_ = false;       // what leads_ was told last
   const base::ProcessMark made_;
 
   mutable std::mutex mutex_;
@@ -237,8 +255,9 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::int64_t deferred_at_ = 0;  // when deferred_ last became positive, in monotonic nanoseconds
   std::atomic<std::uint64_t> pushed_{0};
   std::atomic<std::uint64_t> finished_{0};
-  std::atomic<bool> running_{false};  // a thread, or a Promise, holds the run token
-  pthread_t runner_{};                // the thread that holds the token; not for a Promise (see hold())
+  std::atomic<bool> running_{false};   // a thread, or a Promise, holds the run token
+  std::atomic<bool> computes_{false};  // the item that runs never waits; written under the lock
+  pthread_t runner_{};                 // the thread that holds the token; not for a Promise (see hold())
   std::shared_ptr<ErrorRecord> error_;
   std::shared_ptr<Completion> awaited_;  // the point that the item under way waits for
   std::vector<std::weak_ptr<Interruptible>> interruptibles_;
@@ -250,6 +269,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
                                       // the token is free again.
   std::uint64_t wake_at_ = kNever;    // the smallest sequence that a sleeping waiter waits for
   int sleepers_ = 0;
+  int onlookers_ = 0;  // those of the sleepers that wait for an item to begin (go_first())
 
   std::condition_variable work_;  // the worker sleeps on it
   std::thread worker_;
@@ -264,6 +284,9 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::shared_ptr<Capture> capture_;
   std::atomic<bool> captured_{false};
 };
+
+/// Returns the number of queues alive that compute.
+int queues_computing();
 
 /// Calls Queue::prompt() for every queue alive. Returns whether any call returned true.
 bool prompt_all_queues(std::int64_t nanoseconds);

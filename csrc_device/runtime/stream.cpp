@@ -12,7 +12,7 @@ Stream::Stream(int card, std::int64_t id, int priority, std::string name)
     : card_(card),
       id_(id),
       priority_(priority),
-      queue_(Queue::make(std::move(name), environment().launch_blocking, card, id)) {}
+      queue_(Queue::make(std::move(name), environment().launch_blocking, card, id, priority)) {}
 
 Stream::~Stream() {
   if (queue_->inherited()) {
@@ -28,8 +28,8 @@ const std::string& Stream::name() const {
   return queue_->name();
 }
 
-void Stream::enqueue(Task task, Start start) {
-  queue_->enqueue(std::move(task), start);
+void Stream::enqueue(Task task, Start start, Waits waits) {
+  queue_->enqueue(std::move(task), start, waits);
 }
 
 Event Stream::record() {

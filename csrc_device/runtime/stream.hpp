@@ -26,6 +26,10 @@ enum class Start : std::uint8_t {
               // worker does if a thread polls or after a few milliseconds
 };
 
+/// Says whether a task may wait for other tasks, threads or processes, as collectives and host functions do.
+/// A task that never waits may be run by a thread that has something else to do (StreamOrder).
+enum class Waits : std::uint8_t { kPerhaps, kNever };
+
 /// Runs tasks in order. The worker thread starts with the first task that no other thread runs, and sleeps
 /// while the queue is empty. A host thread that waits for the stream runs queued tasks itself if the worker
 /// is not running one ("helping"), which saves two thread switches. Tasks therefore run one at a time and in
@@ -39,6 +43,9 @@ enum class Start : std::uint8_t {
 /// Failures: a task that calls report_failure() (failure.hpp) fails without an error, and later tasks run.
 /// synchronize() raises the failure every time until it is dealt with. Streams and events behind the task do
 /// the same.
+///
+/// Priorities: before a task of a stream of priority 0 begins, the streams of the same card that have
+/// priority -1 begin what they can (streams/stream_order.hpp).
 ///
 /// While a stream is captured (capture.hpp), enqueue(), record() and wait() record, and idle(), drain() and
 /// the synchronisations throw Error.
@@ -60,7 +67,7 @@ class Stream {
 
   /// Appends a task. Never blocks, except with VDEV_LAUNCH_BLOCKING=1: then it waits for the task and raises
   /// its error.
-  void enqueue(Task task, Start start = Start::kAtOnce);
+  void enqueue(Task task, Start start = Start::kAtOnce, Waits waits = Waits::kPerhaps);
   /// Returns the present end of the queue as an event. On an idle stream the event is reached at once, and no
   /// thread starts.
   Event record();

@@ -1,9 +1,11 @@
 // The device part of vccl._C: what torch.vdev needs and torch.accelerator does not offer.
 #include <chrono>
 #include <cstdint>
+#include <string>
 #include <thread>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
@@ -19,6 +21,7 @@
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/autograd_threads.hpp"
+#include "csrc_device/torch/device.hpp"
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/generator.hpp"
 #include "csrc_device/torch/interruption.hpp"
@@ -83,6 +86,9 @@ void bind_cards(py::module_& m) {
     with_torch_errors([&] { synchronize_card(index); });
   });
   m.def("_stream_at", [](int index, std::uintptr_t handle) { return card(index).stream_at(handle)->id(); });
+  m.def("_stream_priority", [](int index, std::int64_t id) {
+    return id == 0 ? 0 : card(index).stream(id)->priority();  // makes no card for the default stream
+  });
   m.def("drain_cards", [] {
     if (Queue::inside_task() || in_bad_fork()) return;
     py::gil_scoped_release no_gil;
@@ -200,6 +206,16 @@ void call_on_stream(const py::function& function) {
   }
 }
 
+// Returns a function of Python as one that any thread may call, copy and destroy.
+Task shared_task(py::function function) {
+  // The last owner may be the stream's worker, which does not hold the GIL.
+  auto shared = std::shared_ptr<py::function>(new py::function(std::move(function)), [](py::function* last) {
+    py::gil_scoped_acquire gil;
+    delete last;
+  });
+  return [shared = std::move(shared)] { call_on_stream(*shared); };
+}
+
 void bind_streams(py::module_& m) {
   // Tests use this to keep the current stream busy. One cycle is one nanosecond.
   m.def("sleep", [](std::int64_t cycles) {
@@ -209,17 +225,18 @@ void bind_streams(py::module_& m) {
   });
   m.def("launch_host_func", [](py::function function) {
     auto stream = current_stream(current_card());
-    // The last owner may be the stream's worker, which does not hold the GIL.
-    auto shared =
-        std::shared_ptr<py::function>(new py::function(std::move(function)), [](py::function* last) {
-          py::gil_scoped_acquire gil;
-          delete last;
-        });
+    auto task = shared_task(std::move(function));
     py::gil_scoped_release no_gil;
-    stream->enqueue([shared = std::move(shared)] {
+    stream->enqueue([task = std::move(task)] {
       // Nobody knows what the function reads, and a failed task may have been meant to write it.
-      if (!failure_before_this_task()) call_on_stream(*shared);
+      if (!failure_before_this_task()) task();
     });
+  });
+  m.def("launch_kernel", [](std::string name, const std::vector<at::Tensor>& reads,
+                            const std::vector<at::Tensor>& writes, py::function function) {
+    auto kernel = shared_task(std::move(function));
+    py::gil_scoped_release no_gil;
+    launch_kernel(std::move(name), reads, writes, std::move(kernel));
   });
 }
 
@@ -266,7 +283,15 @@ void bind_waiting_calls(py::module_& m) {
   m.def("_get_sync_debug_mode", [] { return static_cast<int>(waiting_calls()); });
 }
 
+// setattr() refuses types that are written in C.
+void add_to_type(const py::type& type, const py::str& name, const py::object& value) {
+  auto* object = reinterpret_cast<PyTypeObject*>(type.ptr());
+  if (PyDict_SetItem(object->tp_dict, name.ptr(), value.ptr()) != 0) throw py::error_already_set();
+  PyType_Modified(object);
+}
+
 void bind_kernels(py::module_& m) {
+  m.def("_add_to_type", &add_to_type);
   m.def("begin_kernel", &begin_kernel);
   m.def("end_kernel", &end_kernel);
   m.def("_forget_calls", &forget_calls);

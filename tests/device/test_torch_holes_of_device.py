@@ -88,6 +88,11 @@ def test_hole_of_fake_convolution():
     FakeTensorMode.cache_clear()
 
 
+def test_hole_of_stream_priority(run_python):
+    code = "import torch; assert not hasattr(torch.Stream, 'priority')"
+    run_python(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+
+
 def test_hole_of_flex_attention():
     from torch.nn.attention import flex_attention
 

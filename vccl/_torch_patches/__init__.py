@@ -20,6 +20,7 @@ DEVICE_PATCHES = (
     "flex_attention",
     "triton_kernels",
     "cuda_extensions",
+    "stream_priority",
 )
 DISTRIBUTED_PATCHES = (
     "default_backend",

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from vccl import _torch_version
+from vccl import _C, _torch_version
 from vccl._torch_patches import imports
 from vccl._torch_patches.signatures import owner_of, parameters_of, value_of
 
@@ -94,6 +94,7 @@ class Patch:
         self.replacements: list[Replacement] = []
         self.expected: dict[str, str] = {}  # parameters of everything that the patch relies on, by attribute
         self.is_applied = False
+        self.additions: dict[str, Any] = {}  # what the patch adds to types that are written in C
         self._actions: list[Callable[[], None]] = []
 
     def replaces(
@@ -121,6 +122,10 @@ class Patch:
         """Notes the parameters of a function that the patch calls or wraps, and does not replace."""
         self.expected[attribute] = parameters
 
+    def adds(self, attribute: str, value: Any) -> None:
+        """Notes an attribute that torch's type, which is written in C, does not have yet."""
+        self.additions[attribute] = value
+
     def action(self, function: _Function) -> _Function:
         """Decorates a function without arguments, which is called when the replacements are in place."""
         self._actions.append(function)
@@ -146,6 +151,8 @@ class Patch:
             return
         for replacement in self.replacements:
             replacement.install()
+        for attribute, value in self.additions.items():
+            _C._add_to_type(*owner_of(attribute), value)
         for action in self._actions:
             action()
         self.is_applied = True
@@ -163,6 +170,9 @@ class Patch:
             else:
                 if found != expected:
                     yield f"{readable} has the parameters {found} instead of {expected}"
+        for attribute, value in self.additions.items():
+            if inspect.getattr_static(*owner_of(attribute), value) is not value:
+                yield f"{attribute.replace(':', '.')} exists already"
         for replacement in self.replacements:
             for alias in replacement.aliases:
                 try:

@@ -54,7 +54,7 @@ class _CudaStreamBase(torch.Stream):
 
     @property
     def priority(self) -> int:
-        return -1 if 32 < self.stream_id <= 64 else 0
+        return _C._stream_priority(self.device_index, self.stream_id)
 
     @staticmethod
     def priority_range() -> tuple[int, int]:

@@ -21,9 +21,9 @@ class _StreamType(type):
 class Stream(torch.Stream, metaclass=_StreamType):
     """Makes a ``torch.Stream`` of a card, with the arguments of ``torch.Stream``.
 
-    ``priority`` is 0 or -1 (high); positive numbers mean 0, as on CUDA. A thread that waits for the whole
-    card runs the waiting operators of streams of high priority first. ``native_handle`` is the pointer that
-    ExternalStream() takes.
+    ``priority`` is 0 or -1 (high); positive numbers mean 0, as on CUDA. Where there are fewer cores than
+    streams with work, a stream of high priority begins its next operator before one of priority 0 does
+    (docs/operators.md). ``native_handle`` is the pointer that ExternalStream() takes.
     """
 
     def __new__(  # type: ignore[misc]  # a torch.Stream is no instance of a class derived from it

@@ -9,6 +9,7 @@
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/host_waits.hpp"
 #include "csrc_device/runtime/queue.hpp"
+#include "csrc_device/runtime/streams/stream_order.hpp"
 
 namespace vdev {
 
@@ -133,6 +134,49 @@ bool Queue::wait_until(std::uint64_t sequence, std::int64_t nanoseconds) {
     lock.lock();
   }
   return true;
+}
+
+// --- going first ---
+
+/// Returns the item that the queue begins next, if it needs no task of another queue for that; otherwise
+/// null. Null, too, while an item runs that may wait for others, because these may be behind the caller. The
+/// caller holds the lock.
+const Queue::Item* Queue::next_ready() const {
+  if (running_.load(std::memory_order_relaxed) && !computes()) return nullptr;
+  const auto next = std::ranges::find_if(items_, [](const Item& item) { return item.kind != Kind::kPoint; });
+  if (next == items_.end() || (next->kind == Kind::kWait && !next->point->reached())) return nullptr;
+  return &*next;
+}
+
+bool Queue::go_first(std::chrono::steady_clock::time_point end) {
+  if (inherited() || running_here()) return false;
+  const int computing = queues_computing();
+  bool any = false;
+  Lock lock(mutex_);
+  while (const Item* next = next_ready()) {
+    if (std::chrono::steady_clock::now() >= end) break;
+    const bool running = running_.load(std::memory_order_relaxed);
+    // The caller's task needs a core, and so does a queue that nobody runs.
+    const bool spare = computing + !running < task_slots();
+    if (!running && !spare && runs_without_waiting(*next)) {
+      run(lock, pushed_.load(std::memory_order_relaxed), Runner::kBystander);
+      any = true;
+      lock.lock();
+      continue;
+    }
+    if (!running && claim_worker(true)) work_.notify_one();
+    if (spare || (!running && !worker_exists_)) break;
+    const auto changed = [&, sequence = next->sequence] {
+      const Item* now = next_ready();
+      return !now || now->sequence != sequence || running != running_.load(std::memory_order_relaxed);
+    };
+    ++sleepers_;
+    ++onlookers_;
+    any |= progress_.wait_until(lock, end, changed);
+    --onlookers_;
+    --sleepers_;
+  }
+  return any;
 }
 
 // --- interrupting ---

@@ -14,6 +14,7 @@
 #include "csrc_device/runtime/host_waits.hpp"
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/runtime/streams/deferred_task_timer.hpp"
+#include "csrc_device/runtime/streams/stream_order.hpp"
 
 namespace vdev {
 namespace {
@@ -42,8 +43,10 @@ std::vector<std::shared_ptr<Queue>> queues_alive() {
 
 }  // namespace
 
-std::shared_ptr<Queue> Queue::make(std::string name, bool blocking, int card, std::int64_t stream) {
-  auto queue = std::make_shared<Queue>(std::move(name), blocking, card, stream);
+std::shared_ptr<Queue> Queue::make(std::string name, bool blocking, int card, std::int64_t stream,
+                                   int priority) {
+  auto queue = std::make_shared<Queue>(std::move(name), blocking, card, stream, priority);
+  if (queue->leads_ != nullptr) queue->leads_->add(queue);
   Registry& all = registry();
   std::lock_guard lock(all.mutex);
   all.queues.insert(queue.get());
@@ -52,6 +55,7 @@ std::shared_ptr<Queue> Queue::make(std::string name, bool blocking, int card, st
 
 Queue::~Queue() {
   if (deferred_ > 0 && !blocking_ && !inherited()) waiter_came();
+  if (shown_busy_ && !inherited()) leads_->count_busy(-1);
   Registry& all = registry();
   std::lock_guard lock(all.mutex);
   all.queues.erase(this);
@@ -155,6 +159,13 @@ bool prompt_all_queues(std::int64_t nanoseconds) {
   bool any = false;
   for (const auto& queue : queues_alive()) any |= queue->prompt(nanoseconds);
   return any;
+}
+
+int queues_computing() {
+  Registry& all = registry();
+  std::lock_guard lock(all.mutex);
+  return static_cast<int>(
+      std::ranges::count_if(all.queues, [](const Queue* queue) { return queue->computes(); }));
 }
 
 bool queues_stand_still(const std::vector<pthread_t>& blocked) {

@@ -97,7 +97,8 @@ void copy_with_host(const at::Tensor& self, const at::Tensor& dst, bool non_bloc
     // The caller has promised not to touch pinned memory before the stream has passed.
     const auto stream = current_stream(card);
     const at::Tensor pinned = detached(host);
-    stream->enqueue(to_card ? copy_task(card, on_card, pinned) : copy_task(card, pinned, on_card));
+    stream->enqueue(to_card ? copy_task(card, on_card, pinned) : copy_task(card, pinned, on_card),
+                    Start::kAtOnce, Waits::kNever);
     pinned_allocator()->record_event(host.mutable_data_ptr(), host.storage().data_ptr().get_context(),
                                      to_torch(*stream));
     return;

@@ -2,6 +2,8 @@
 
 #include <ATen/Parallel.h>
 
+#include <utility>
+
 #include "base/cores.hpp"
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/environment.hpp"
@@ -31,7 +33,10 @@ void run_on_card(int card, KernelMemory& memory, c10::function_ref<void()> body)
 bool has_spare_core() {
   static const int cores = base::UsableCores::of_this_process().count();
   static const int ranks = environment().machine_ranks;
-  return cores > ranks * at::get_num_threads();
+  thread_local int told = 0;
+  const int threads = at::get_num_threads();
+  if (threads != std::exchange(told, threads)) set_kernel_threads(threads);
+  return cores > ranks * threads;
 }
 
 }  // namespace
@@ -78,9 +83,9 @@ When when_to_launch(int card) {
   return queue->would_block() || environment().strict ? When::later_if_at_all : When::later;
 }
 
-void launch_later(int card, std::function<void()> task) {
+void launch_later(int card, std::function<void()> task, Waits waits) {
   const auto stream = current_stream(card);
-  stream->enqueue(std::move(task), has_spare_core() ? Start::kSoon : Start::kByWaiter);
+  stream->enqueue(std::move(task), has_spare_core() ? Start::kSoon : Start::kByWaiter, waits);
   Queue& queue = *stream->queue();
   const std::uint64_t length = queue.length();
   if (length <= kMostTasks) [[likely]] {

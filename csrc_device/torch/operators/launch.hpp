@@ -13,6 +13,7 @@
 #include <functional>
 #include <initializer_list>
 
+#include "csrc_device/runtime/stream.hpp"
 #include "csrc_device/torch/memory/kernel_memory.hpp"
 
 namespace vdev {
@@ -46,7 +47,8 @@ When when_to_launch(int card);
 
 /// Makes `task` a task of the calling thread's current stream on `card`. The thread that waits for the stream
 /// runs it, or the stream's worker if a core is free. Waits while more than kMostTasks tasks are queued.
-void launch_later(int card, std::function<void()> task);
+/// `waits` says whether the task may wait for other threads.
+void launch_later(int card, std::function<void()> task, Waits waits = Waits::kNever);
 inline constexpr std::uint64_t kMostTasks = 1024;
 
 /// Blocks until the calling thread's current stream on `card` has run everything, and raises its pending

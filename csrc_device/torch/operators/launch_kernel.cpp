@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "csrc_device/runtime/environment.hpp"
+#include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_device/torch/device.hpp"
@@ -13,6 +15,7 @@
 #include "csrc_device/torch/operators/kernel_scope.hpp"
 #include "csrc_device/torch/operators/launch.hpp"
 #include "csrc_device/torch/operators/spoiled_tensors.hpp"
+#include "csrc_device/torch/poisoned_cards.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace vdev {
@@ -56,6 +59,42 @@ int card_of(const std::string& name, at::TensorList reads, at::TensorList writes
   return card;
 }
 
+// Calls the kernel. What it throws gets the kernel's name, and is a std::exception afterwards: torch's
+// bindings know no other. `when` is the rest of the sentence.
+void call_kernel(const std::function<void()>& kernel, const std::string& name, int card, const char* when) {
+  const auto origin = [&] { return c10::str("raised by ", name, " on ", device_of(card), when); };
+  try {
+    kernel();
+  } catch (c10::Error& error) {
+    error.add_context(origin());
+    throw;
+  } catch (const OutOfMemory&) {
+    throw;  // has a type of its own in Python
+  } catch (const std::exception& error) {
+    throw Error(c10::str(error.what(), " (", origin(), ")"));
+  } catch (...) {
+    throw Error(c10::str("an exception that is no std::exception (", origin(), ")"));
+  }
+}
+
+// With VDEV_STRICT=1, an error of a task is final for its card.
+void call_in_task(const std::function<void()>& kernel, const std::string& name, int card) {
+  try {
+    call_kernel(kernel, name, card, ", which ran after its call had returned");
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (environment().strict) {
+      const auto* from_torch = dynamic_cast<const c10::Error*>(&error);
+      poison(card, from_torch ? from_torch->what_without_backtrace() : error.what());
+      check_usable(card);
+    }
+    throw;
+  }
+}
+
 class KernelTask {
  public:
   KernelTask(std::string name, int card, at::TensorList reads, at::TensorList writes,
@@ -71,13 +110,7 @@ class KernelTask {
     KernelMemory memory(card_, Queue::running());
     UseKernelMemory use(memory);
     if (SpoiledMemory::any() && spoil_writes()) return;
-    try {
-      kernel_();
-    } catch (c10::Error& error) {
-      error.add_context(
-          c10::str("raised by ", name_, " on ", device_of(card_), ", which ran after its call had returned"));
-      throw;
-    }
+    call_in_task(kernel_, name_, card_);
     if (!SpoiledMemory::any()) return;
     for (const Extent& extent : writes_) spoiled_memory().renew(extent.begin, extent.bytes);
   }
@@ -109,13 +142,15 @@ void launch_kernel(std::string name, at::TensorList reads, at::TensorList writes
   const int card = card_of(name, reads, writes);
   const ActivityScope activity([&] { return ActivityLabel{ActivityKind::kOperator, name}; });
   if (when_to_launch(card) != When::now) {
-    return launch_later(card, KernelTask(std::move(name), card, reads, writes, std::move(kernel)));
+    // The kernel is the program's, which may take a lock that the thread that runs another stream holds.
+    return launch_later(card, KernelTask(std::move(name), card, reads, writes, std::move(kernel)),
+                        Waits::kPerhaps);
   }
   launch_and_wait(card, {}, {}, [&] {
     if (SpoiledMemory::any()) {
       for (const at::Tensor& tensor : reads) check_readable(tensor);
     }
-    kernel();
+    call_kernel(kernel, name, card, "");
     if (SpoiledMemory::any()) {
       for (const at::Tensor& tensor : writes) renew(tensor);
     }

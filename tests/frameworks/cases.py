@@ -108,6 +108,10 @@ FRAMEWORKS = {
             compare("fsdp on vdev", _python("titan.py", "fsdp"), device="vdev"),
         ),
     ),
+    "megatron": Framework(
+        ("megatron-core==0.16.1", "einops==0.8.1"),
+        tuple(compare(name, _torchrun("megatron_train.py", name)) for name in ("data", "tensor", "pipeline")),
+    ),
     "ray": Framework(
         ("ray[train]==2.60.0",),
         (

@@ -138,9 +138,7 @@ def main() -> None:
     coverage.remember(begin.coverage)
     try:
         collection = Collection(begin)
-        import torch  # the tests import it anyway
-
-        torch.set_num_threads(1)
+        import torch  # noqa: F401  the tests import it anyway
     except BaseException:
         reason = f"the process that should fork ranks has failed:\n{traceback.format_exc()}"
         pipe.send(Refused(reason, fatal=True, for_good=True))

@@ -231,6 +231,22 @@ def test_devices_and_backends(inner_pytest, options, variables):
         assert len(set(done.pids)) < len(done.pids)
 
 
+THREADS = """
+import os, pytest, torch
+@pytest.mark.ranks(2)
+def test_it(): assert torch.get_num_threads() == int(os.environ["EXPECTED"])
+"""
+
+
+@pytest.mark.parametrize("variable", ["2", None])
+def test_threads_of_operators(inner_pytest, run, variable):
+    """They are as many as OMP_NUM_THREADS gives any process, or one."""
+    code = "import torch; print(torch.get_num_threads())"
+    expected = run([sys.executable, "-c", code], env={"OMP_NUM_THREADS": variable or "1"}).strip()
+    done = inner_pytest(THREADS, env={"OMP_NUM_THREADS": variable, "EXPECTED": expected})
+    assert done.outcomes == {"test_it": "passed"}, done.output
+
+
 def test_nothing_is_imported_unless_a_test_asks(inner_pytest):
     source = "import sys\ndef test_it(): assert not {'torch', 'vccl', 'vccl.testing'} & set(sys.modules)\n"
     assert inner_pytest(source).outcomes == {"test_it": "passed"}

@@ -178,6 +178,41 @@ def test_a_custom_operator_passes_its_own_tests(built, outside):
     assert "bias_squared_relu" in outside("python", folder / "bench.py", 1024, env=library)
 
 
+def test_an_extension_of_torch_is_built_by_load(outside, tmp_path):
+    folder = ROOT / "examples"
+    environment = {"TORCH_EXTENSIONS_DIR": str(tmp_path)}
+    output = outside("python", folder / "cpp" / "extension.py", cwd=folder / "custom_op", env=environment)
+    assert "tensor([0., 9.], device='vdev:0')" in output
+
+
+SETUP = """
+from pathlib import Path
+import setuptools, vccl
+from torch.utils.cpp_extension import BuildExtension, CppExtension
+folder = str(Path(vccl.cmake_prefix_path).parents[1])
+extension = CppExtension(
+    "mine", ["mine.cpp"], include_dirs=[f"{folder}/include"], libraries=["vccl"], library_dirs=[folder],
+    runtime_library_dirs=[folder],
+)
+setuptools.setup(name="mine", ext_modules=[extension], cmdclass={"build_ext": BuildExtension})
+"""
+MINE = """
+#include <Python.h>
+#include <vccl/device.hpp>
+static PyObject* wait(PyObject*, PyObject*) { vdev::synchronize(0); return PyBool_FromLong(1); }
+static PyMethodDef methods[] = {{"wait", wait, METH_NOARGS, nullptr}, {}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "mine", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_mine() { return PyModule_Create(&module); }
+"""
+
+
+def test_an_extension_with_a_setup_py(outside, tmp_path):
+    (tmp_path / "setup.py").write_text(SETUP)
+    (tmp_path / "mine.cpp").write_text(MINE)
+    outside("python", "setup.py", "build_ext", "--inplace", cwd=tmp_path)
+    assert outside("python", "-c", "import torch, mine; print(mine.wait())", cwd=tmp_path) == "True\n"
+
+
 def test_another_torch_gets_an_error_that_says_what_to_do(outside, tmp_path):
     """The other torch is this one under another version."""
     needed = _torch_version.REQUIRED

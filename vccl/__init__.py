@@ -7,6 +7,8 @@ memory and starts no thread. That happens when a card is first used, or CPU memo
 
 __version__ = "0.1.0"
 
+cmake_prefix_path: str  # which __getattr__() finds
+
 _loaded = False
 
 

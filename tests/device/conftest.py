@@ -38,6 +38,13 @@ def collect_between_tests():
 
 
 @pytest.fixture
+def fresh_memory():
+    """Tests of which block is used again have a pool in which nothing is free that others have left."""
+    with torch.vdev.use_mem_pool(torch.vdev.MemPool()):
+        yield
+
+
+@pytest.fixture
 def gate():
     """Closes streams: ``gate.close(stream)`` enqueues a task on it that waits until ``gate.open()``."""
 

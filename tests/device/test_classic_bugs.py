@@ -306,7 +306,7 @@ def other_thread() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.mark.parametrize(("play", "right", "wrong"), BUGS)
-def test_the_bug_is_seen(play, right, wrong, gate, other_thread):
+def test_the_bug_is_seen(play, right, wrong, gate, fresh_memory, other_thread):
     @contextlib.contextmanager
     def held(stream: torch.Stream) -> Iterator[None]:
         gate.close(stream)
@@ -315,7 +315,6 @@ def test_the_bug_is_seen(play, right, wrong, gate, other_thread):
         finally:
             gate.open()
 
-    torch.vdev.empty_cache()
     assert play(Scene(repaired=False, late=held, other_thread=other_thread)) == wrong
 
 

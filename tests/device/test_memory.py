@@ -140,7 +140,7 @@ def test_memory_fraction():
         torch.vdev.set_per_process_memory_fraction(1)
 
 
-def test_a_freed_block_goes_to_its_own_stream_at_once():
+def test_a_freed_block_goes_to_its_own_stream_at_once(fresh_memory):
     side = torch.vdev.Stream()
     with torch.vdev.stream(side):
         x = empty(3)
@@ -151,7 +151,7 @@ def test_a_freed_block_goes_to_its_own_stream_at_once():
         assert empty(3).data_ptr() != pointer
 
 
-def test_record_stream_keeps_a_block(gate):
+def test_record_stream_keeps_a_block(gate, fresh_memory):
     side = torch.vdev.Stream()
     x = empty(3)
     pointer = x.data_ptr()
@@ -234,6 +234,7 @@ def test_pinned_memory_waits_for_the_stream(gate):
 
 
 def test_pinned_memory_in_use_by_a_stream_is_kept(gate):
+    torch.accelerator.empty_host_cache()  # else what others have left might be used in its place
     stream = torch.vdev.Stream()
     gate.close(stream)
     x = torch.empty(1 << 18, pin_memory=True)
@@ -250,6 +251,7 @@ def test_pinned_memory_in_use_by_a_stream_is_kept(gate):
 
 
 def test_pinned_blocks_are_reused():
+    torch.accelerator.empty_host_cache()
     x = torch.empty(1 << 16, pin_memory=True)
     pointer = x.data_ptr()
     del x
@@ -294,7 +296,7 @@ def test_waiting_for_memory_lets_other_threads_run(gate):
     torch.vdev.empty_cache()
 
 
-def test_record_stream_on_results_that_the_kernel_allocated(gate):
+def test_record_stream_on_results_that_the_kernel_allocated(gate, fresh_memory):
     """What a CPU kernel allocates becomes a block of the card like any other."""
     ones = torch.ones(1 << 18, device="vdev")
     side = torch.vdev.Stream()

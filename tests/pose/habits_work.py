@@ -1,5 +1,6 @@
 """Habits of CUDA scripts at work: streams, mixed precision, autograd, several cards, memory, seeds."""
 
+import gc
 import threading
 import warnings
 
@@ -385,6 +386,7 @@ def probe_cards_copy_to_each_other():
 
 
 def probe_memory_figures_follow_tensors():
+    gc.collect()  # else what earlier probes have left in cycles may go in between
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

@@ -100,7 +100,7 @@ def way_of(number):
     return ways[number // EVERY % len(ways)] if number % EVERY == EVERY - 1 else None
 
 
-@pytest.mark.ranks(4, timeout=10)
+@pytest.mark.ranks(4, timeout=30)
 @pytest.mark.parametrize("number", range(COUNT))
 def test_it(number):
     assert "LEFT" not in os.environ and not KEPT and threading.active_count() == 2

@@ -89,6 +89,17 @@ def test_pages_show_the_examples_as_they_are(name, folder):
         assert any(piece in file for file in files), f"docs/{name} shows what no file has:\n{piece}"
 
 
+def test_the_page_leads_through_the_whole_operator():
+    """Whoever copies the steps of docs/extending.md one after the other has the operator's source."""
+    shown = {
+        line
+        for piece in re.findall(r"^```cpp\n(.*?)^```$", page("extending.md"), re.M | re.S)
+        for line in piece.splitlines()
+    }
+    source = (ROOT / "examples" / "custom_op" / "squared_relu.cpp").read_text().partition("#include")
+    assert [line for line in "".join(source[1:]).splitlines() if line and line not in shown] == []
+
+
 def prose(path: Path) -> str:
     """Returns a page without its blocks of code."""
     return re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)

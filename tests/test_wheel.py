@@ -170,9 +170,10 @@ def test_a_program_in_cpp_trains_without_python(built, tmp_path):
     assert "rank 1 of 2 is done on vdev:1" in outputs[1]
 
 
-def test_a_custom_operator_passes_its_own_tests(built, outside):
+@pytest.mark.parametrize("pose", [None, "cuda"])
+def test_a_custom_operator_passes_its_own_tests(built, outside, pose):
     folder = ROOT / "examples" / "custom_op"
-    library = {"SQUARED_RELU": str(built / "custom_op" / "libsquared_relu.so")}
+    library = {"SQUARED_RELU": str(built / "custom_op" / "libsquared_relu.so"), "VDEV_POSE": pose}
     options = ("-p", "no:cacheprovider", "--rootdir", folder)
     assert " passed" in outside("python", "-m", "pytest", *options, folder, env=library)
     assert "bias_squared_relu" in outside("python", folder / "bench.py", 1024, env=library)

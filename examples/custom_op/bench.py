@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 
 import torch
-from squared_relu import bias_squared_relu, squared_relu
+from squared_relu import CARD, bias_squared_relu, squared_relu
 from torch.utils.benchmark import Timer
 
 SIZE = int(sys.argv[1]) if len(sys.argv) > 1 else 1 << 20
@@ -40,7 +40,7 @@ def cases(device: str) -> dict[str, Callable[[], torch.Tensor]]:
 def main() -> None:
     timers = {
         (name, device): Timer("run()", globals={"run": finished(function, device)})
-        for device in ("cpu", "vdev")
+        for device in ("cpu", CARD)
         for name, function in cases(device).items()
     }
     best = dict.fromkeys(timers, float("inf"))
@@ -48,9 +48,9 @@ def main() -> None:
         for key, timer in timers.items():
             best[key] = min(best[key], timer.timeit(10).mean)
     print(f"{SIZE} elements of float32, us")
-    print(f"{'':20}{'cpu':>10}{'vdev':>10}")
+    print(f"{'':20}{'cpu':>10}{CARD:>10}")
     for name in dict.fromkeys(name for name, _ in timers):
-        print(f"{name:20}{best[name, 'cpu'] * 1e6:10.1f}{best[name, 'vdev'] * 1e6:10.1f}")
+        print(f"{name:20}{best[name, 'cpu'] * 1e6:10.1f}{best[name, CARD] * 1e6:10.1f}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,10 @@ from typing import Any
 
 import torch
 
+# "vdev", or "cuda" where the cards pose as CUDA.
+CARD = str(torch.accelerator.current_accelerator())
+card: Any = torch.get_device_module(CARD)
+
 torch.ops.load_library(os.environ.get("SQUARED_RELU", Path(__file__).parent / "build" / "libsquared_relu.so"))
 
 
@@ -52,7 +56,7 @@ def host_memory(tensor: torch.Tensor) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=tensor.dtype).reshape(tensor.shape)
 
 
-@torch.library.custom_op("examples::checksum", mutates_args=(), device_types="vdev")
+@torch.library.custom_op("examples::checksum", mutates_args=(), device_types=CARD)
 def checksum(x: torch.Tensor) -> torch.Tensor:
     """Returns the sum of the bytes of x. The bytes are read by Python, as a task of the current stream."""
     result = torch.empty((), dtype=torch.int64, device=x.device)
@@ -61,7 +65,7 @@ def checksum(x: torch.Tensor) -> torch.Tensor:
     def task() -> None:
         target.fill_(sum(source.reshape(-1).view(torch.uint8).tolist()))
 
-    torch.vdev._launch_host_func(task)  # type: ignore[attr-defined]
+    card._launch_host_func(task)
     return result
 
 

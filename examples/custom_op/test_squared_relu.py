@@ -6,7 +6,7 @@ import threading
 
 import pytest
 import torch
-from squared_relu import bias_squared_relu, checksum, softcap, squared_relu
+from squared_relu import CARD, bias_squared_relu, card, checksum, softcap, squared_relu
 from torch.testing import make_tensor
 from torch.testing._internal.common_device_type import instantiate_device_type_tests, ops
 from torch.testing._internal.common_utils import TestCase
@@ -75,16 +75,16 @@ class TestOperators(TestCase):
             torch.library.opcheck(native, (sample.input, *sample.args), test_utils=checks)
 
 
-instantiate_device_type_tests(TestOperators, globals(), only_for=("cpu", "vdev"), allow_xpu=False)
+instantiate_device_type_tests(TestOperators, globals(), only_for=("cpu", CARD), allow_xpu=False)
 
 
 def test_the_kernel_runs_in_stream_order():
     """What was queued before the kernel comes before it, and what is queued later comes after."""
-    x = torch.zeros(4, device="vdev")
+    x = torch.zeros(4, device=CARD)
     opened = threading.Event()
-    stream = torch.vdev.Stream()
-    with torch.vdev.stream(stream):
-        torch.vdev._launch_host_func(lambda: opened.wait(60))
+    stream = card.Stream()
+    with card.stream(stream):
+        card._launch_host_func(lambda: opened.wait(60))
         x.fill_(3.0)
         y = squared_relu(x)
         x.fill_(5.0)
@@ -94,18 +94,18 @@ def test_the_kernel_runs_in_stream_order():
 
 
 def test_autocast_computes_in_float32():
-    x = torch.full((3,), 300.0, device="vdev", dtype=torch.float16)
+    x = torch.full((3,), 300.0, device=CARD, dtype=torch.float16)
     assert squared_relu(x).isinf().all()
-    with torch.autocast("vdev", dtype=torch.float16):
+    with torch.autocast(CARD, dtype=torch.float16):
         assert squared_relu(x).tolist() == [90000.0] * 3
 
 
 def test_an_error_names_the_operator():
     with pytest.raises(RuntimeError, match=r"bias_squared_relu: the bias has size \[3\], and x \[2, 4\]"):
-        bias_squared_relu(torch.ones(2, 4, device="vdev"), torch.ones(3, device="vdev"))
+        bias_squared_relu(torch.ones(2, 4, device=CARD), torch.ones(3, device=CARD))
 
 
-@pytest.mark.parametrize("device", ["cpu", "vdev"])
+@pytest.mark.parametrize("device", ["cpu", CARD])
 def test_the_operator_in_python(device):
     x = torch.randn(3, 4, device=device, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(softcap, (x, 2.0))
@@ -113,7 +113,7 @@ def test_the_operator_in_python(device):
 
 
 def test_python_reads_memory_in_stream_order():
-    x = torch.zeros(100, dtype=torch.uint8, device="vdev")
+    x = torch.zeros(100, dtype=torch.uint8, device=CARD)
     x += 2
     total = checksum(x)
     x += 1

@@ -79,7 +79,7 @@ class GroupCommunicator final : public Communicator {
   /// Calls a member of all links to other hosts.
   void each_link(void (RemoteLinks::*member)()) {
     if (remote_) (*remote_.*member)();
-    if (across_ && across_->own_links()) (across_->own_links()->*member)();
+    if (across_) across_->each_own([&](RemoteLinks& links) { (links.*member)(); });
   }
 
   Group group_;
@@ -92,8 +92,6 @@ class GroupCommunicator final : public Communicator {
   std::string algorithm_choice_;
   std::unique_ptr<RemoteLinks> remote_;     // if a neighbour is on another host
   std::unique_ptr<RemoteHostRing> across_;  // if there are other hosts
-  // The links over which the operation under way was announced; null if this rank has none of these.
-  RemoteLinks* announced_on_ = nullptr;
   std::unique_ptr<Outbox> right_;
   std::unique_ptr<Inbox> left_;
   MappedInbox* mapped_left_ = nullptr;
@@ -166,10 +164,7 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
   failures_->set_meeting(&meeting);
   connect(meeting, records, environment);
   meet(meeting);
-  if (remote_ && across_->own_links()) {
-    remote_->also_watch(*across_->own_links());
-    across_->own_links()->also_watch(*remote_);
-  }
+  if (across_) across_->watch_all();
   count_cores();
   group_.elsewhere = meeting.take_processes();
   std::erase_if(group_.elsewhere, [&](const auto& entry) {
@@ -221,10 +216,10 @@ void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>&
     const bool mappable = std::ranges::all_of(records, [](auto& record) { return record.shares_memory; });
     across_ =
         std::make_unique<RemoteHostRing>(group_, operation_, *failures_, ring_, mappable, remote_.get());
-    const bool own_links = across_->own_links();
     settings = LinkSettings::of(group_.rank, records, environment);
     check_link_security(environment.link_security, group_.log);
-    require_link_descriptors(group_, (left_index_ < 0) + own_links, (right_index < 0) + own_links);
+    require_link_descriptors(group_, across_->own_links() + (left_index_ < 0),
+                             across_->own_links() + (right_index < 0));
   }
   if (remote_ || across_) {
     failures_->set_links([this] { each_link(&RemoteLinks::pump); },
@@ -359,7 +354,7 @@ std::optional<RankEnd> GroupCommunicator::end_of(int rank) const noexcept {
   auto end = group_.end_of(rank);
   if (made_.inherited()) return end;
   if (!end && remote_) end = remote_->end_of_peer(rank);
-  if (!end && across_ && across_->own_links()) end = across_->own_links()->end_of_peer(rank);
+  if (!end && across_) end = across_->end_of_own_peer(rank);
   return end;
 }
 
@@ -386,8 +381,7 @@ void GroupCommunicator::begin(const Announcement& announcement, const Deadline& 
     peers_->begin(announcement);
     // The remote announcement goes out before the ranks of this host meet, so that it travels meanwhile. The
     // signatures are compared as the neighbours' announcements arrive.
-    announced_on_ = announcement.across && across_ ? across_->links() : remote_.get();
-    if (announced_on_) announced_on_->begin();
+    if (across_) across_->begin(announcement.route);
     start_->pass(announcement);
     if (mapped_left_) {
       mapped_left_->begin(is_inline(announcement)
@@ -406,9 +400,9 @@ void GroupCommunicator::begin(const Announcement& announcement, const Deadline& 
 
 void GroupCommunicator::finish() {
   right_->drain();
-  if (across_ && across_->links()) across_->right().drain();
+  if (across_) across_->drain();
   peers_->finish();
-  if (announced_on_) announced_on_->match();
+  if (across_) across_->match();
   operation_.end();
 }
 

@@ -64,6 +64,15 @@ struct CommunicatorConfig {
   void check_regions() const;
 };
 
+/// Says over which links between hosts an operation goes. The ranks at their ends compare what they
+/// announced.
+enum class Route : std::uint8_t {
+  ring,        // the ring of all ranks
+  host_rings,  // HostRing::right() and left()
+  leaps,       // HostRing::right() and left() of each leap: every leader sends something on each
+  some_leaps,  // the same, but not every leader sends something on each
+};
+
 /// What a rank publishes at the beginning of an operation.
 struct Announcement {
   Signature signature;
@@ -71,9 +80,7 @@ struct Announcement {
   // Whether the ranks of this host may read and write `input` and `output` through Peers. The value must be
   // the same on all of them.
   bool shows = false;
-  // Whether the operation goes over the HostRing between hosts, and not over the ring of all ranks.
-  // Neighbours then compare their announcements over the links of the HostRing.
-  bool across = false;
+  Route route = Route::ring;    // must be the same on all ranks of the host
   std::uint32_t algorithm = 0;  // compared on one host, as VCCL_ALGO might differ between ranks
   std::span<std::byte> input = {}, output = {};
   std::uint64_t factor = 0;  // a number for the peers, which is not compared
@@ -190,6 +197,9 @@ class Inbox {
 /// same place on all hosts are a ring of their own, and all rings can be used at once. There are as many
 /// rings as the smallest host has ranks. The ranks of larger hosts that are on no ring have a HostRing as
 /// well, but only the members that say so work there. Only the operation's thread may use it.
+///
+/// The first rank of each host is its leader. Leaders have further links, the leaps: leap k goes 2^k hosts to
+/// the right. By leaps() steps, one on each leap, something gets from every host to every other one.
 class HostRing {
  public:
   virtual ~HostRing() = default;
@@ -209,6 +219,12 @@ class HostRing {
   virtual Inbox& left() = 0;
   /// Sends a block like Outbox::post() does, from any memory that a rank of this host shows.
   virtual void post(const std::byte* data, std::size_t bytes) = 0;
+  /// Returns how many leaps there are: log2(size()), rounded up. Works for every rank.
+  virtual int leaps() const = 0;
+  /// Return the links to the host 2^leap positions further on, and to the one as far back. Leap 0 is the
+  /// ring. Only leaders may call them.
+  virtual Outbox& right(int leap) = 0;
+  virtual Inbox& left(int leap) = 0;
   /// Returns whether the ranks of this ring say yes on all hosts. All ranks of a host must say the same.
   /// Blocks until that is known.
   virtual bool all(bool own) = 0;

@@ -10,14 +10,20 @@ namespace vccl {
 
 namespace {
 
+/// Returns over which links an algorithm goes where there are several hosts.
+Route route_of(const Algorithm& algorithm) {
+  if (algorithm.reach == Reach::across) return Route::host_rings;
+  if (algorithm.reach != Reach::announced) return Route::ring;
+  return has_root(algorithm.collective) ? Route::some_leaps : Route::leaps;
+}
+
 Announcement announcement_of(const Communicator& communicator, const Call& call, const Choice& choice) {
   const int rank = communicator.rank(), size = communicator.size();
   Announcement announcement{.signature = signature_of(call), .window = window_of(call, rank, size)};
   announcement.algorithm = choice.number();
   announcement.payload_bytes = choice.payload.bytes;
   std::copy(std::begin(choice.payload.data), std::end(choice.payload.data), announcement.payload);
-  announcement.across = choice.first->reach == Reach::across ||
-                        (choice.first->reach == Reach::announced && communicator.host_count() > 1);
+  announcement.route = route_of(*choice.first);
   if (!needs_mapping(choice.first->reach)) return announcement;
   const Buffers buffers = buffers_of(call, rank, size);
   const std::size_t element = size_of(call.dtype);

@@ -1,41 +1,95 @@
 #include "transport/remote/host_ring.hpp"
 
+#include <bit>
+
+#include "base/text.hpp"
+
 namespace vccl {
 
 RemoteHostRing::RemoteHostRing(const Group& group, const CurrentOperation& operation,
                                FailureChannel& failures, const RingOrder& order, bool mappable,
                                RemoteLinks* ring)
-    : order_(order), mappable_(mappable), position_(order.host_of(group.rank)) {
+    : order_(order),
+      mappable_(mappable),
+      position_(order.host_of(group.rank)),
+      place_(order.place_of(group.rank)),
+      ring_of_all_(ring) {
   if (order.ranks().size() == static_cast<std::size_t>(order.host_count())) {
-    links_ = ring;
-  } else if (order.place_of(group.rank) < order.least_ranks()) {
-    links_ = &own_.emplace(group, operation, failures, "across");
+    leaps_.push_back(ring);
+  } else if (place_ < order.least_ranks()) {
+    leaps_.push_back(&own_.emplace_back(group, operation, failures, "across"));
   }
+  for (int leap = 1; leads() && leap < leaps(); ++leap)
+    leaps_.push_back(&own_.emplace_back(group, operation, failures, base::text("leap", leap)));
 }
 
 void RemoteHostRing::connect(Meeting& meeting, const LinkSettings& settings) {
-  if (own_) {
-    const auto place = static_cast<std::size_t>(order_.place_of(own_->group().rank));
+  for (std::size_t leap = 0; leap < leaps_.size(); ++leap) {
+    const int far = 1 << leap;
     const auto neighbour = [&](int step) {
-      return order_.ranks_of_host((position_ + step + size()) % size())[place];
+      return order_.ranks_of_host((position_ + step + size()) % size())[static_cast<std::size_t>(place_)];
     };
-    own_->connect(meeting, neighbour(-1), neighbour(1), settings);
+    if (leaps_[leap] != ring_of_all_)
+      leaps_[leap]->connect(meeting, neighbour(-far), neighbour(far), settings);
+    ends_.emplace_back(*leaps_[leap]);
   }
-  if (!links_) return;
-  right_.emplace(*links_);
-  left_.emplace(*links_);
+}
+
+void RemoteHostRing::watch_all() {
+  std::vector<RemoteLinks*> all;
+  if (ring_of_all_) all.push_back(ring_of_all_);
+  each_own([&](RemoteLinks& links) { all.push_back(&links); });
+  for (RemoteLinks* links : all)
+    for (RemoteLinks* others : all)
+      if (links != others) links->also_watch(*others);
+}
+
+std::optional<RankEnd> RemoteHostRing::end_of_own_peer(int rank) noexcept {
+  std::optional<RankEnd> end;
+  each_own([&](RemoteLinks& links) {
+    if (!end) end = links.end_of_peer(rank);
+  });
+  return end;
+}
+
+// A leap is announced on with what goes there. Where not all leaders send something, neighbours on the ring
+// also tell each other at once. So no host can be ahead of another by more operations than there are hosts
+// between them, nor end one that its neighbours have not begun.
+void RemoteHostRing::begin(Route route) {
+  announced_on_ = nullptr;
+  if (route == Route::ring) {
+    announced_on_ = ring_of_all_;
+  } else if (!leaps_.empty() && (route == Route::host_rings || (route == Route::some_leaps && leads()))) {
+    announced_on_ = leaps_[0];
+  }
+  if (announced_on_) announced_on_->begin();
+  if (route == Route::ring) return;
+  for (RemoteLinks* links : leaps_)
+    if (links != announced_on_ && leads()) links->begin_with_block();
+}
+
+void RemoteHostRing::match() {
+  if (announced_on_) announced_on_->match();
+}
+
+void RemoteHostRing::drain() {
+  for (Ends& ends : ends_) ends.right.drain();
+}
+
+int RemoteHostRing::leaps() const {
+  return std::bit_width(static_cast<unsigned>(size() - 1));
 }
 
 bool RemoteHostRing::all(bool own) {
   const auto pass_on = [&](bool value) {
-    *right_->reserve() = static_cast<std::byte>(value);
-    right_->commit(1);
+    *right().reserve() = static_cast<std::byte>(value);
+    right().commit(1);
   };
   pass_on(own);
   bool result = own;
   for (int step = 1; step < size(); ++step) {
-    const bool theirs = *left_->take_committed(1) != std::byte{0};
-    left_->release();
+    const bool theirs = *left().take_committed(1) != std::byte{0};
+    left().release();
     result = result && theirs;
     if (step < size() - 1) pass_on(theirs);
   }

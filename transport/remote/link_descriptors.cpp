@@ -1,5 +1,7 @@
 #include "transport/remote/link_descriptors.hpp"
 
+#include <algorithm>
+
 #include "base/text.hpp"
 #include "transport/remote/zmq_socket.hpp"
 #include "transport/support/descriptors.hpp"
@@ -10,10 +12,10 @@ void require_link_descriptors(const Group& group, std::size_t left, std::size_t 
   const auto remote = static_cast<std::size_t>(group.size) - group.host.ranks.size();
   const std::size_t listening = ZmqSocket::kListeningDescriptors + ZmqSocket::kStrangers;
   std::size_t needed = ZmqContext::exists() ? 0 : ZmqContext::kDescriptors;
-  constexpr std::size_t kWakes = 2;  // RemoteLinks::wake_, of the ring and of the ring across hosts
+  const std::size_t wakes = std::max(left, right);  // RemoteLinks::wake_
   // A link is two connections.
-  needed += kWakes + listening + remote + left * 2 * (listening + 1) +
-            right * 2 * ZmqSocket::kConnectingDescriptors;
+  needed +=
+      wakes + listening + remote + left * 2 * (listening + 1) + right * 2 * ZmqSocket::kConnectingDescriptors;
   require_descriptors(
       needed, base::text("the links of rank ", group.rank, " of group ", group.name, " to other hosts"));
 }

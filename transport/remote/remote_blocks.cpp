@@ -21,10 +21,14 @@ void RemoteOutbox::await_credit() {
 // over the encrypted connection, behind a MessagePack map, and so do all blocks of a link without a stream.
 void RemoteOutbox::send(const std::byte* data, std::size_t bytes) {
   const std::uint64_t sequence = links_.operation().sequence();
+  msgpack::Map fields = links_.take_announcement();
   if (link_.streams(bytes)) {
+    if (!fields.empty()) links_.send(link_, control_message("begin", std::move(fields)));
     links_.send(link_, link_.sender->prepare(sequence, {data, bytes}, slot()));
   } else {
-    links_.send(link_, control_message("block", {{"seq", sequence}, {"n", ++link_.sent}}), data, bytes);
+    fields["seq"] = sequence;
+    fields["n"] = ++link_.sent;
+    links_.send(link_, control_message("block", std::move(fields)), data, bytes);
   }
   ++link_.posted;
   if (bytes > ZmqSocket::kCopied) lent_ = link_.posted;

@@ -9,9 +9,10 @@
 //
 // Beside the control messages of peer_connection.hpp there are these. A block has its bytes in a second
 // frame.
-//   begin    both ways, at the start of an operation: {seq, algorithm, collective, dtype, op, root,
-//            count, extra}
-//   block    to the right: {seq, n}: the nth short block of the link's life, and its bytes
+//   begin    both ways or to the right, at the start of an operation: {seq, algorithm, collective, dtype, op,
+//            root, count, extra}
+//   block    to the right: {seq, n}: the nth short block of the link's life, and its bytes. If the operation
+//            was not announced to the right yet, the fields of begin are there as well
 //   release  to the left: {n}: n blocks, short and long, have been read
 #pragma once
 

@@ -82,17 +82,33 @@ void RemoteLinks::await_stream(RemoteLink& link) {
 }
 
 void RemoteLinks::begin() {
-  Map fields = signature_fields(operation_.signature());
-  fields["seq"] = operation_.sequence();
-  fields["algorithm"] = std::uint64_t{operation_.algorithm()};
-  const std::string message = control_message("begin", std::move(fields));
+  right_is_to_be_told_ = true;
+  const std::string message = control_message("begin", take_announcement());
   tell_releases();
   if (left_) send(*left_, message);
   if (right_) send(*right_, message);
+  compare_early_begins();
+}
+
+void RemoteLinks::begin_with_block() {
+  right_is_to_be_told_ = true;
+  compare_early_begins();
+}
+
+Map RemoteLinks::take_announcement() {
+  if (!std::exchange(right_is_to_be_told_, false)) return {};
+  Map fields = signature_fields(operation_.signature());
+  fields["seq"] = operation_.sequence();
+  fields["algorithm"] = std::uint64_t{operation_.algorithm()};
+  return fields;
+}
+
+// The announcement of a faster neighbour may have come already, and its first short block with it or behind
+// it. It is compared at the beginning, because otherwise that block could be taken before the signatures are
+// compared. Long blocks may overtake the announcement on a connection of their own, and wait for it
+// (agrees()).
+void RemoteLinks::compare_early_begins() {
   begun_ = operation_.sequence();
-  // The announcement of a faster neighbour may have come already, and its first short block behind it.
-  // Compare now, because otherwise that block could be taken before the signatures are compared. Long blocks
-  // may overtake the announcement on a connection of their own, and wait for it (agrees()).
   std::lock_guard lock(mutex_);
   if (left_) compare_begins(*left_);
   if (right_) compare_begins(*right_);
@@ -119,7 +135,7 @@ void RemoteLinks::wait(FunctionRef<bool()> ready, RemoteLink& link, const char* 
           failures_.raise_interrupted(by, base::text("rank ", link.rank, " ", what, " ", operation_.text()));
       }
       failures_.check_meeting();
-      if (others_) others_->pump();  // what this rank waits for may have failed there
+      for (RemoteLinks* others : others_) others->pump();  // what this rank waits for may have failed there
       tell_releases();
       const auto left = std::chrono::ceil<Milliseconds>(operation_.deadline().at - Clock::now());
       poll(std::clamp(left, Milliseconds(0), kSlice));
@@ -241,13 +257,12 @@ void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
     // answer.
     if (!link.read_last_words(message)) throw breach("something before its greeting");
   } else if (type == "begin") {
-    link.begins.push_back({message.at("seq").as_uint(), read_signature(message),
-                           static_cast<std::uint32_t>(message.at("algorithm").as_int(0, UINT32_MAX))});
-    if (link.begins.size() > 2) throw breach("the beginnings of operations without waiting for their ends");
+    understand_begin(link, message);
   } else if (type == "block" && from_left && received.payload) {
     if (message.at("n").as_uint() != ++link.received || link.blocks.size() >= Communicator::kSlots) {
       throw breach("a block that is not the next");
     }
+    if (message.has("algorithm")) understand_begin(link, message);
     link.blocks.push_back({message.at("seq").as_uint(), std::move(*received.payload)});
   } else if (type == "release" && !from_left) {
     const std::uint64_t count = message.at("n").as_uint();
@@ -256,6 +271,15 @@ void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
   } else if (!link.read_last_words(message)) {
     throw breach(base::text("a message of type \"", cut_text(type, 32), "\""));
   }
+}
+
+// A neighbour may be ahead of this rank by as many operations as it may send blocks to this rank, if they go
+// over other links as well (Route::some_leaps), and else by one.
+void RemoteLinks::understand_begin(RemoteLink& link, const Value& message) {
+  link.begins.push_back({message.at("seq").as_uint(), read_signature(message),
+                         static_cast<std::uint32_t>(message.at("algorithm").as_int(0, UINT32_MAX))});
+  if (link.begins.size() > Communicator::kSlots)
+    throw breach("the beginnings of operations without waiting for their ends");
 }
 
 void RemoteLinks::tell_releases() {

@@ -1,4 +1,5 @@
-// A rank's links to ring neighbours on other hosts, and the waits for them.
+// A rank's links to its two neighbours on other hosts, on a ring or on a leap (HostRing), and the waits for
+// them.
 #pragma once
 
 #include <mutex>
@@ -14,8 +15,8 @@ class RemoteLinks {
  public:
   /// `name` tells the keys of these links in the rendezvous store from those of others.
   RemoteLinks(const Group& group, const CurrentOperation& operation, FailureChannel& failures,
-              const char* name = "link")
-      : group_(group), operation_(operation), failures_(failures), name_(name) {}
+              std::string name = "link")
+      : group_(group), operation_(operation), failures_(failures), name_(std::move(name)) {}
   ~RemoteLinks();
 
   /// Listens for the left neighbour, publishes the endpoint, and connects to the right neighbour. A neighbour
@@ -24,7 +25,7 @@ class RemoteLinks {
   /// peer_dead), and Error(invalid) if a neighbour has another LinkSettings::security.
   void connect(Meeting& meeting, int left, int right, const LinkSettings& settings);
   /// Lets waits look for failures on these links as well.
-  void also_watch(RemoteLinks& others) { others_ = &others; }
+  void also_watch(RemoteLinks& others) { others_.push_back(&others); }
   RemoteLink* to_left() { return left_.get(); }
   RemoteLink* to_right() { return right_.get(); }
   const Group& group() const { return group_; }
@@ -33,6 +34,12 @@ class RemoteLinks {
 
   /// Announces the operation under way to both neighbours.
   void begin();
+  /// Announces it to the right neighbour only, and only along with the first block that goes there. That
+  /// saves messages where every rank sends something to its right neighbour. match() must not be called.
+  void begin_with_block();
+  /// Returns the fields that announce the operation, if the right neighbour has yet to be told, and otherwise
+  /// none. The caller tells it.
+  msgpack::Map take_announcement();
   /// Blocks until both neighbours have begun the operation too, with the same signature.
   void match();
   /// Returns whether `link` has announced the operation under way with the same signature, or need not.
@@ -99,7 +106,10 @@ class RemoteLinks {
   std::optional<Error> receive_all();
   std::optional<Error> receive_from(RemoteLink& link);
   void understand(RemoteLink& link, ZmqSocket::Received received);
+  void understand_begin(RemoteLink& link, const msgpack::Value& message);
   void compare_begins(RemoteLink& link);
+  /// Compares what faster neighbours have announced already.
+  void compare_early_begins();
   /// Sends the group's failure to the neighbours if it has `failed`, or else that this rank leaves. The
   /// caller holds the mutex.
   void say_last(bool failed) noexcept;
@@ -116,9 +126,10 @@ class RemoteLinks {
   const CurrentOperation& operation_;
   FailureChannel& failures_;
   const std::string name_;
-  RemoteLinks* others_ = nullptr;
-  std::uint64_t begun_ = 0;  // the last operation that begin() has announced
-  FileDescriptor wake_;      // an eventfd that ends poll()
+  std::vector<RemoteLinks*> others_;
+  std::uint64_t begun_ = 0;           // the last operation that was begun on these links
+  bool right_is_to_be_told_ = false;  // of that operation, along with a block
+  FileDescriptor wake_;               // an eventfd that ends poll()
   std::mutex mutex_;
   std::unique_ptr<RemoteLink> left_, right_;
 };

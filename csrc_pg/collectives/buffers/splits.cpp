@@ -21,10 +21,9 @@ Splits::Splits(Announced, Communicator& communicator, const Call& call)
     : size_(communicator.size()), equal_(call.count) {
   if (call.input_counts.empty()) return;
   table_.resize(at(size_, 0));
-  Payloads payloads(communicator, at(1, 0) * sizeof(std::uint64_t), {});
+  const Payloads payloads(communicator, at(1, 0) * sizeof(std::uint64_t), {});
   for (int rank = 0; rank < size_; ++rank)
     std::memcpy(&sent(rank, 0), payloads[rank], at(1, 0) * sizeof(std::uint64_t));
-  payloads.finish();
   compare(communicator);
 }
 

@@ -23,15 +23,14 @@ class Collector {
     if (count > 0)
       std::memcpy(output_ + output_begin * element_, payloads_[from] + begin * element_, count * element_);
   }
-  void finish() { payloads_.finish(); }
 
  private:
-  Payloads payloads_;
+  const Payloads payloads_;
   const std::size_t element_;
   std::byte* const output_;
 };
 
-void take_all(Communicator& communicator, const Call& call, Collector& collector) {
+void take_all(Communicator& communicator, const Call& call, const Collector& collector) {
   const Chunks chunks(call.output_counts, call.count, communicator.size());
   for (int from = 0; from < communicator.size(); ++from)
     collector.take(from, 0, chunks.count(from), chunks.begin(from));
@@ -40,42 +39,37 @@ void take_all(Communicator& communicator, const Call& call, Collector& collector
 }  // namespace
 
 void oneshot_broadcast(Communicator& communicator, const Call& call) {
-  Collector collector(communicator, call, {.from = call.root});
+  const Collector collector(communicator, call, {.from = call.root});
   if (call.input != call.output || communicator.rank() != call.root)
     collector.take(call.root, 0, call.count, 0);
-  collector.finish();
 }
 
 void oneshot_all_gather(Communicator& communicator, const Call& call) {
-  Collector collector(communicator, call);
+  const Collector collector(communicator, call);
   take_all(communicator, call, collector);
-  collector.finish();
 }
 
 void oneshot_gather(Communicator& communicator, const Call& call) {
-  Collector collector(communicator, call, {.to = call.root});
+  const Collector collector(communicator, call, {.to = call.root});
   if (communicator.rank() == call.root) take_all(communicator, call, collector);
-  collector.finish();
 }
 
 void oneshot_scatter(Communicator& communicator, const Call& call) {
-  Collector collector(communicator, call, {.from = call.root});
+  const Collector collector(communicator, call, {.from = call.root});
   collector.take(call.root, std::size_t(communicator.rank()) * call.count, call.count, 0);
-  collector.finish();
 }
 
 void oneshot_all_to_all(Communicator& communicator, const Call& call) {
-  Collector collector(communicator, call);
+  const Collector collector(communicator, call);
   const auto rank = std::size_t(communicator.rank());
   for (int from = 0; from < communicator.size(); ++from)
     collector.take(from, rank * call.count, call.count, std::size_t(from) * call.count);
-  collector.finish();
 }
 
 // All ranks of a host have arrived when all have announced the operation, which it waited for at its
 // beginning.
 void oneshot_barrier(Communicator& communicator, const Call& call) {
-  oneshot_payloads(communicator, call, {}).finish();
+  oneshot_payloads(communicator, call, {});
 }
 
 }  // namespace vccl

@@ -1,5 +1,5 @@
 // The one-shot algorithms: what a rank gives travels with its announcement, and from there, if there are
-// several hosts, once round the rings of hosts.
+// several hosts, over the leaps between their leaders.
 #pragma once
 
 #include "csrc_pg/collectives/algorithm.hpp"

@@ -36,23 +36,20 @@ void reduce_payloads(Communicator& communicator, const Call& call, const Payload
 }  // namespace
 
 void oneshot_all_reduce(Communicator& communicator, const Call& call) {
-  Payloads payloads = oneshot_payloads(communicator, call, {});
+  const Payloads payloads = oneshot_payloads(communicator, call, {});
   reduce_payloads(communicator, call, payloads, {0, call.count});
-  payloads.finish();
 }
 
 void oneshot_reduce(Communicator& communicator, const Call& call) {
-  Payloads payloads = oneshot_payloads(communicator, call, {.to = call.root});
+  const Payloads payloads = oneshot_payloads(communicator, call, {.to = call.root});
   if (communicator.rank() == call.root) reduce_payloads(communicator, call, payloads, {0, call.count});
-  payloads.finish();
 }
 
 void oneshot_reduce_scatter(Communicator& communicator, const Call& call) {
-  Payloads payloads = oneshot_payloads(communicator, call, {});
+  const Payloads payloads = oneshot_payloads(communicator, call, {});
   const Chunks chunks(call.input_counts, call.count, communicator.size());
   const int rank = communicator.rank();
   reduce_payloads(communicator, call, payloads, {chunks.begin(rank), chunks.count(rank)});
-  payloads.finish();
 }
 
 std::optional<Payload> oneshot_payload(const Call& call, int rank, int size) {

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <random>
@@ -136,18 +137,23 @@ class DelayedPeers final : public Peers {
 
 class DelayedHostRing final : public HostRing {
  public:
-  DelayedHostRing(HostRing& inner, bool is_on_ring, Delays& delays) : inner_(inner), delays_(delays) {
-    if (!is_on_ring) return;
-    right_.emplace(inner.right(), delays);
-    left_.emplace(inner.left(), delays);
+  /// `leaps` is 0 for a rank on no ring, 1 for one on a ring, and that of the HostRing for a leader.
+  DelayedHostRing(HostRing& inner, int leaps, Delays& delays) : inner_(inner), delays_(delays) {
+    for (int leap = 0; leap < leaps; ++leap) {
+      right_.emplace_back(inner.right(leap), delays);
+      left_.emplace_back(inner.left(leap), delays);
+    }
   }
   int size() const override { return inner_.size(); }
   int position() const override { return inner_.position(); }
   std::span<const int> ranks(int position) const override { return inner_.ranks(position); }
   int rings() const override { return inner_.rings(); }
   bool mappable() const override { return inner_.mappable(); }
-  Outbox& right() override { return *right_; }
-  Inbox& left() override { return *left_; }
+  Outbox& right() override { return right(0); }
+  Inbox& left() override { return left(0); }
+  int leaps() const override { return inner_.leaps(); }
+  Outbox& right(int leap) override { return right_[std::size_t(leap)]; }
+  Inbox& left(int leap) override { return left_[std::size_t(leap)]; }
   void post(const std::byte* data, std::size_t bytes) override {
     delays_.around([&] { inner_.post(data, bytes); });
   }
@@ -158,8 +164,8 @@ class DelayedHostRing final : public HostRing {
  private:
   HostRing& inner_;
   Delays& delays_;
-  std::optional<DelayedOutbox> right_;
-  std::optional<DelayedInbox> left_;
+  std::deque<DelayedOutbox> right_;
+  std::deque<DelayedInbox> left_;
 };
 
 /// Does everything through `inner`, which has to outlive it. Only the operation's thread is delayed; messages
@@ -173,7 +179,7 @@ class DelayedCommunicator final : public Communicator {
         left_(inner.left(), delays_),
         peers_(inner.host_peers(), delays_) {
     if (HostRing* const hosts = inner.host_ring())
-      hosts_.emplace(*hosts, peers_.own() < hosts->rings(), delays_);
+      hosts_.emplace(*hosts, peers_.own() == 0 ? hosts->leaps() : peers_.own() < hosts->rings(), delays_);
   }
 
   int rank() const override { return inner_.rank(); }

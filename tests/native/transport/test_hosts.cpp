@@ -158,7 +158,7 @@ TEST(hosts_that_call_differently_are_told_so_on_whatever_links) {
         while (true) {
           const Announcement announcement{
               .signature = {.collective = static_cast<std::uint8_t>(host == 'a' ? 1 : 2)},
-              .across = host == 'b'};
+              .route = host == 'b' ? Route::host_rings : Route::ring};
           Operation operation(*c, announcement, Deadline::in(kLong));
           operation.finish();
         }

@@ -205,6 +205,40 @@ TEST(a_block_whose_operation_is_never_announced_is_not_taken) {
   check_contains(error.what(), "for rank 1 (tcp://127.0.0.1, host b) on another host to send a block of");
 }
 
+/// Rank 0 in an operation that it announces with its blocks, as rank 1 does with this short one.
+struct AnnouncedBlock : Rank0 {
+  explicit AnnouncedBlock(std::uint64_t their_count) {
+    connect(
+        [&] { neighbour->send(control_message("hello", {{"rank", 1}, {"token", token()}, {"host", "b"}})); });
+    CHECK(!error);
+    CHECK(operation.begin({.signature = {.collective = 1, .count = 5}}, Deadline::in(kLong)));
+    links->begin_with_block();
+    Map fields = signature_fields({.collective = 1, .count = their_count});
+    fields.insert({{"seq", 1}, {"algorithm", 0}, {"n", 1}});
+    neighbour->send(control_message("block", std::move(fields)), block.data(), block.size());
+  }
+  const std::vector<std::byte> block{5, std::byte{7}};
+};
+
+TEST(a_block_may_bring_the_announcement_of_its_operation) {
+  AnnouncedBlock rank(5);
+  RemoteInbox inbox(*rank.links);
+  const std::byte* bytes = inbox.take_committed(rank.block.size());
+  CHECK(std::equal(rank.block.begin(), rank.block.end(), bytes));
+  CHECK_EQ(rank.links->to_left()->compared, 1u);
+  inbox.release();
+}
+
+TEST(a_block_that_brings_another_announcement_is_not_taken) {
+  AnnouncedBlock rank(6);
+  RemoteInbox inbox(*rank.links);
+  const Error error = error_of([&] { inbox.take_committed(rank.block.size()); });
+  CHECK(error.code() == ErrorCode::mismatch);
+  check_contains(error.what(),
+                 "rank 0 called test_1(5 elements) as operation 1 of group test, but rank 1 "
+                 "called test_1(6 elements)");
+}
+
 }  // namespace
 }  // namespace vccl
 

@@ -7,12 +7,26 @@ import sys
 
 import torch
 import torch.distributed as dist
+from megatron.core import parallel_state
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.distributed.finalize_model_grads import finalize_model_grads
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
+from megatron.core.tensor_parallel.random import initialize_rng_tracker, model_parallel_cuda_manual_seed
+from megatron.core.transformer.transformer_config import TransformerConfig
 from torch.overrides import TorchFunctionMode
 
 LAYOUT = sys.argv[1]
 ON_CPU = "cpu" in sys.argv
 RANK = int(os.environ["RANK"])
 VOCABULARY, LENGTH, BATCH = 64, 16, 2
+PARTS: dict[str, dict[str, int]] = {
+    "data": {},
+    "tensor": {"tensor_model_parallel_size": 2},
+    "pipeline": {"pipeline_model_parallel_size": 2},
+}
 
 
 class CpuForCuda(TorchFunctionMode):
@@ -23,28 +37,6 @@ class CpuForCuda(TorchFunctionMode):
         if "cuda" in str(kwargs.get("device")):
             kwargs["device"] = "cpu"
         return func(*args, **kwargs)
-
-
-if ON_CPU:
-    torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment, return-value]
-    torch.cuda.synchronize = lambda *_: None
-    CpuForCuda().__enter__()
-
-from megatron.core import parallel_state
-from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-from megatron.core.distributed.finalize_model_grads import finalize_model_grads
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
-from megatron.core.models.gpt.gpt_model import GPTModel
-from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
-from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
-from megatron.core.tensor_parallel.random import initialize_rng_tracker, model_parallel_cuda_manual_seed
-from megatron.core.transformer.transformer_config import TransformerConfig
-
-PARTS: dict[str, dict[str, int]] = {
-    "data": {},
-    "tensor": {"tensor_model_parallel_size": 2},
-    "pipeline": {"pipeline_model_parallel_size": 2},
-}
 
 
 def make_model() -> DistributedDataParallel:
@@ -104,7 +96,11 @@ def forward(batches, model):
 
 
 def main() -> None:
-    if not ON_CPU:
+    if ON_CPU:
+        torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment, return-value]
+        torch.cuda.synchronize = lambda *_: None
+        CpuForCuda().__enter__()
+    else:
         torch.cuda.set_device(RANK)
     dist.init_process_group("gloo" if ON_CPU else "nccl")
     parallel_state.initialize_model_parallel(**PARTS[LAYOUT])

@@ -81,6 +81,12 @@ class GroupCommunicator final : public Communicator {
     if (remote_) (*remote_.*member)();
     if (across_) across_->each_own([&](RemoteLinks& links) { (links.*member)(); });
   }
+  /// Does the same unless an operation is under way.
+  void between_operations(void (RemoteLinks::*member)()) {
+    if (!operation_.borrow()) return;
+    each_link(member);
+    operation_.give_back();
+  }
 
   Group group_;
   CurrentOperation operation_;
@@ -223,6 +229,7 @@ void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>&
   }
   if (remote_ || across_) {
     failures_->set_links([this] { each_link(&RemoteLinks::pump); },
+                         [this] { between_operations(&RemoteLinks::listen); },
                          [this] { each_link(&RemoteLinks::spread_failure); });
   }
   if (remote_) {
@@ -345,9 +352,7 @@ void GroupCommunicator::abort(const std::string& reason) noexcept {
 }
 
 void GroupCommunicator::look_around() noexcept {
-  if (made_.inherited() || !operation_.borrow()) return;
-  each_link(&RemoteLinks::look_around);
-  operation_.give_back();
+  if (!made_.inherited()) between_operations(&RemoteLinks::look_around);
 }
 
 std::optional<RankEnd> GroupCommunicator::end_of(int rank) const noexcept {

@@ -324,15 +324,15 @@ void RemoteLinks::compare_begins(RemoteLink& link) {
   }
 }
 
-void RemoteLinks::receive(bool in_operation) noexcept {
+void RemoteLinks::receive(Ends ends) noexcept {
   std::optional<Error> wrong, end;
   {
     std::lock_guard lock(mutex_);
     poll_locked(Milliseconds(0));
     wrong = receive_all();
-    if (in_operation) {
+    if (ends == Ends::in_operation) {
       end = end_of(nullptr, "in");
-    } else if (const RemoteLink* gone = long_gone()) {
+    } else if (const RemoteLink* gone = ends == Ends::after_operation ? long_gone() : nullptr) {
       end = Error(ErrorCode::peer_dead, base::text(gone->end_text(), " after ", operation_.text(), kWhyGone));
     }
   }

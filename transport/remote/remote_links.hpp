@@ -49,10 +49,13 @@ class RemoteLinks {
 
   /// Receives what has arrived and sends a failure on. Never throws: a message that breaks the protocol fails
   /// the group.
-  void pump() noexcept { receive(true); }
+  void pump() noexcept { receive(Ends::in_operation); }
   /// Does the same between two operations, and fails the group if a neighbour has died. The caller has
   /// borrowed the current operation.
-  void look_around() noexcept { receive(false); }
+  void look_around() noexcept { receive(Ends::after_operation); }
+  /// Does the same between two operations, but fails the group for nothing but the failure that a neighbour
+  /// tells. The caller has borrowed the current operation.
+  void listen() noexcept { receive(Ends::ignored); }
   /// Returns how the neighbour `rank` has ended. Returns nothing while it lives, if it is no neighbour, or
   /// while an operation waits, which then fails. Never waits. May be called from any thread.
   std::optional<RankEnd> end_of_peer(int rank) noexcept;
@@ -86,13 +89,15 @@ class RemoteLinks {
 
  private:
   using State = PeerConnection::State;
+  /// What the end of a neighbour means when it is found.
+  enum class Ends { in_operation, after_operation, ignored };
 
   /// Returns the key under which `rank` says where it listens.
   std::string key_of(int rank) const { return name_ + "/" + std::to_string(rank); }
 
   /// Blocks until the stream of `link`, which is open to the left, has brought its greeting.
   void await_stream(RemoteLink& link);
-  void receive(bool in_operation) noexcept;
+  void receive(Ends ends) noexcept;
   void wait(FunctionRef<bool()> ready, RemoteLink& link, const char* what);
   /// Receives what has arrived before the last poll(). Returns whether the condition holds, or throws why the
   /// wait has to end.

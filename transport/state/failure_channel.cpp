@@ -17,6 +17,10 @@ void FailureChannel::fail(ErrorCode code, const std::string& what) noexcept {
 
 void FailureChannel::fail_for_end(ErrorCode code, const std::string& what) noexcept {
   if (happened()) return;
+  if (listen_) {
+    listen_();
+    if (happened()) return;
+  }
   std::string dead;
   const auto add = [&dead](const std::string& more) { dead += (dead.empty() ? "" : "; ") + more; };
   for (int other = 0; other < group_.size; ++other) {
@@ -71,8 +75,10 @@ void FailureChannel::await_reason() const {
   if (meeting_) meeting_->look_for_reason();
 }
 
-void FailureChannel::set_links(std::function<void()> receive, std::function<void()> spread) {
+void FailureChannel::set_links(std::function<void()> receive, std::function<void()> listen,
+                               std::function<void()> spread) {
   receive_ = std::move(receive);
+  listen_ = std::move(listen);
   spread_ = std::move(spread);
 }
 

@@ -30,7 +30,8 @@ class FailureChannel {
   /// Records a failure for every rank of this host and wakes all of them. Only the first failure counts.
   void fail(ErrorCode code, const std::string& what) noexcept;
   /// Calls fail() because a peer has left or died, as `what` says. Ranks that died are why other ranks leave,
-  /// so the text names the dead ranks as well, whichever rank was waited for.
+  /// so the text names the dead ranks as well, whichever rank was waited for. If another host has told of a
+  /// failure that was not read yet, that is why the peer has left, and counts.
   void fail_for_end(ErrorCode code, const std::string& what) noexcept;
   /// Calls fail(), and then throws the first failure.
   [[noreturn]] void raise(ErrorCode code, const std::string& what);
@@ -57,16 +58,17 @@ class FailureChannel {
   // Only the thread that makes the communicator may call the next two members, before the communicator is
   // made.
 
-  /// Sets what the links to other hosts do: `receive` for check_links(), and `spread`, which sends the
-  /// failure on and may be called on any thread.
-  void set_links(std::function<void()> receive, std::function<void()> spread);
+  /// Sets what the links to other hosts do: `receive` for check_links(), `listen`, which records a failure
+  /// that another host has told unless an operation is under way, and `spread`, which sends the failure on.
+  /// The last two may be called on any thread.
+  void set_links(std::function<void()> receive, std::function<void()> listen, std::function<void()> spread);
   /// Lets every wait look at the meeting too, until this is called with null.
   void set_meeting(Meeting* meeting) { meeting_ = meeting; }
 
  private:
   const Group& group_;
   Failure failure_;
-  std::function<void()> receive_, spread_;  // empty if there are no links to other hosts
+  std::function<void()> receive_, listen_, spread_;  // empty if there are no links to other hosts
   Meeting* meeting_ = nullptr;
 };
 

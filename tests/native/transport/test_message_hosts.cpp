@@ -486,6 +486,39 @@ TEST(an_abort_ends_what_is_under_way) {
   CHECK_EQ(std::string(error.what()), "rank 0 aborted group test: the user pressed a button");
 }
 
+// Rank 0 has not spoken to rank 2 before, and finds nobody there. Rank 1, its neighbour on the ring, has told
+// why.
+TEST(a_refused_connection_is_no_cause) {
+  MemoryStore store;
+  run_threads(4, [&](int rank) {
+    auto c = join(store, rank, "abcd");
+    store.set("through/" + std::to_string(rank), "");
+    for (int other = 0; other < 4; ++other) store.get("through/" + std::to_string(other), Deadline::in(kFar));
+    const Deadline patience = Deadline::in(kFar);
+    if (rank == 1) {
+      c->abort("the user pressed a button");
+      store.get("over", Deadline::in(kFar));
+    } else if (rank == 2) {
+      c->messages();
+      while (!c->failed() && !patience.passed()) {
+        c->look_around();
+        usleep(1000);
+      }
+      c.reset();
+      store.set("gone", "1");
+    } else if (rank == 0) {
+      store.get("gone", Deadline::in(kFar));
+      std::byte byte{};
+      const Error error = error_of([&] { receive(*c, 2, 5, {&byte, 1}).get(); });
+      store.set("over", "1");
+      CHECK_EQ(std::string(error.what()), "rank 1 aborted group test: the user pressed a button");
+      CHECK(error.code() == ErrorCode::aborted);
+    } else {
+      store.get("over", Deadline::in(kFar));
+    }
+  });
+}
+
 TEST(a_message_that_fails_ends_the_collective) {
   const Error error = same_error("ab", [&](Communicator& c) {
     std::byte byte{};

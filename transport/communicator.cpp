@@ -18,9 +18,11 @@
 #include "transport/messages/message_engine.hpp"
 #include "transport/messages/message_links.hpp"
 #include "transport/remote/host_ring.hpp"
+#include "transport/remote/host_watch.hpp"
 #include "transport/remote/link_descriptors.hpp"
 #include "transport/remote/link_security.hpp"
 #include "transport/remote/remote_links.hpp"
+#include "transport/state/lost_ranks.hpp"
 #include "transport/state/ring_order.hpp"
 #include "transport/support/descriptors.hpp"
 #include "transport/support/error_text.hpp"
@@ -107,6 +109,7 @@ class GroupCommunicator final : public Communicator {
   std::mutex messages_mutex_;
   std::unique_ptr<MessagePort> remote_messages_;  // if there are other hosts
   std::unique_ptr<MessageEngine> messages_;
+  std::unique_ptr<HostWatch> host_watch_;  // if there are other hosts
   // This is destroyed first, because until then the watch of this process reads the control segment.
   std::optional<Watched> watched_;
   const base::ProcessMark made_;
@@ -176,6 +179,11 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
   std::erase_if(group_.elsewhere, [&](const auto& entry) {
     return std::ranges::find(group_.host.ranks, entry.first) != group_.host.ranks.end();
   });
+  if (host_count() > 1) {
+    host_watch_ = std::make_unique<HostWatch>(
+        group_, operation_, *failures_, [this] { between_operations(&RemoteLinks::listen); },
+        [this](int rank) { return end_of(rank); });
+  }
   if (config.rank == 0) {
     bootstrap.clean(claimed);
     if (remote_messages_) MessageLinks::clean(meeting);
@@ -298,6 +306,7 @@ void GroupCommunicator::count_cores() {
 GroupCommunicator::~GroupCommunicator() {
   // A forked child holds a copy of the object but is no rank, so it must not act for its parent.
   if (made_.inherited()) {
+    (void)host_watch_.release();
     (void)messages_.release();
     (void)remote_messages_.release();
     (void)remote_.release();
@@ -305,6 +314,7 @@ GroupCommunicator::~GroupCommunicator() {
     watched_->forget();
     return;
   }
+  host_watch_.reset();
   // The state is set before messages under way end: a peer that still reads such a message checks the state
   // when it has finished reading.
   group_.own_line().state.store(RankState::left);
@@ -360,6 +370,9 @@ std::optional<RankEnd> GroupCommunicator::end_of(int rank) const noexcept {
   if (made_.inherited()) return end;
   if (!end && remote_) end = remote_->end_of_peer(rank);
   if (!end && across_) end = across_->end_of_own_peer(rank);
+  const auto elsewhere = group_.elsewhere.find(rank);
+  if (!end && elsewhere != group_.elsewhere.end() && LostRanks(group_).contains(rank))
+    end = RankEnd{RankEnd::How::lost, elsewhere->second.pid()};
   return end;
 }
 
@@ -424,25 +437,6 @@ void GroupCommunicator::cut_short() noexcept {
 
 std::unique_ptr<Communicator> Communicator::create(Store& store, const CommunicatorConfig& config) {
   return std::make_unique<GroupCommunicator>(store, config);
-}
-
-const std::string& Communicator::algorithm_choice() const {
-  static const std::string kNone;
-  return kNone;
-}
-
-Operation::Operation(Communicator& communicator, const Announcement& announcement, const Deadline& deadline)
-    : communicator_(communicator) {
-  communicator_.begin(announcement, deadline);
-}
-
-Operation::~Operation() {
-  if (!finished_) communicator_.cut_short();
-}
-
-void Operation::finish() {
-  communicator_.finish();
-  finished_ = true;
 }
 
 }  // namespace vccl

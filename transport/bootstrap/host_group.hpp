@@ -26,6 +26,7 @@ struct HostGroup {
 
   RankLine& line(int i) const { return *ControlLayout::line(control->base(), i); }
   FailureRecord& failure() const { return ControlLayout::header(control->base())->failure; }
+  LostRecord& lost() const { return ControlLayout::header(control->base())->lost; }
   std::atomic<std::uint64_t>& work_items_done() const {
     return ControlLayout::header(control->base())->work_items_done;
   }

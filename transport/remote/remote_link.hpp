@@ -14,6 +14,7 @@
 //   block    to the right: {seq, n}: the nth short block of the link's life, and its bytes. If the operation
 //            was not announced to the right yet, the fields of begin are there as well
 //   release  to the left: {n}: n blocks, short and long, have been read
+//   lost     both ways, at any time: {rank}: that rank has died, or cannot be reached
 #pragma once
 
 #include <deque>
@@ -94,6 +95,7 @@ struct RemoteLink : PeerConnection {
   std::uint64_t compared = 0;               // the last operation whose signatures were found equal
   std::deque<RemoteBlock> blocks;           // short blocks from the left that are not yet released
   std::deque<RemoteBlock> streamed;         // long ones
+  int lost_told = 0;                        // how many entries of LostRanks the peer was told
   std::uint64_t received = 0;               // the number of short blocks received from the left
   std::uint64_t consumed = 0;               // the number of blocks from the left that this rank has read
   std::uint64_t told = 0;                   // what the left neighbour knows of that number

@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "transport/interruption.hpp"
 #include "transport/remote/control.hpp"
+#include "transport/state/lost_ranks.hpp"
 #include "transport/support/error_text.hpp"
 #include "transport/support/msgpack.hpp"
 
@@ -149,6 +150,7 @@ bool RemoteLinks::look(FunctionRef<bool()> ready, RemoteLink& link, const char* 
   {
     std::lock_guard lock(mutex_);
     wrong = receive_all();
+    pass_on_losses();
     done = ready();
     if (!done) end = end_of(&link, what);
   }
@@ -268,6 +270,8 @@ void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
     const std::uint64_t count = message.at("n").as_uint();
     if (count <= link.released || count > link.posted) throw breach("the release of a block that it has not");
     link.released = count;
+  } else if (type == "lost") {
+    LostRanks(group_).add(static_cast<int>(message.at("rank").as_int(0, group_.size - 1)));
   } else if (!link.read_last_words(message)) {
     throw breach(base::text("a message of type \"", cut_text(type, 32), "\""));
   }
@@ -330,6 +334,7 @@ void RemoteLinks::receive(Ends ends) noexcept {
     std::lock_guard lock(mutex_);
     poll_locked(Milliseconds(0));
     wrong = receive_all();
+    pass_on_losses();
     if (ends == Ends::in_operation) {
       end = end_of(nullptr, "in");
     } else if (const RemoteLink* gone = ends == Ends::after_operation ? long_gone() : nullptr) {
@@ -371,6 +376,18 @@ void RemoteLinks::spread_failure() noexcept {
     say_last(true);
   else
     eventfd_write(wake_.get(), 1);
+}
+
+void RemoteLinks::pass_on_losses() {
+  LostRanks lost(group_);
+  if (const RemoteLink* gone = long_gone()) lost.add(gone->rank);
+  for (RemoteLink* link : {left_.get(), right_.get()}) {
+    if (!link || link->socket->closed() || link->end.noticed() ||
+        !(link->is(State::open) || link->is(State::told)))
+      continue;
+    for (; const auto rank = lost.at(link->lost_told); ++link->lost_told)
+      if (*rank != link->rank) link->send(control_message("lost", {{"rank", *rank}}));
+  }
 }
 
 void RemoteLinks::say_last(bool failed) noexcept {

@@ -54,7 +54,7 @@ class RemoteLinks {
   /// borrowed the current operation.
   void look_around() noexcept { receive(Ends::after_operation); }
   /// Does the same between two operations, but fails the group for nothing but the failure that a neighbour
-  /// tells. The caller has borrowed the current operation.
+  /// tells: the end of a neighbour is noted in LostRanks. The caller has borrowed the current operation.
   void listen() noexcept { receive(Ends::ignored); }
   /// Returns how the neighbour `rank` has ended. Returns nothing while it lives, if it is no neighbour, or
   /// while an operation waits, which then fails. Never waits. May be called from any thread.
@@ -115,6 +115,9 @@ class RemoteLinks {
   void compare_begins(RemoteLink& link);
   /// Compares what faster neighbours have announced already.
   void compare_early_begins();
+  /// Notes in LostRanks which neighbours are long gone, and tells the neighbours what is new there. The
+  /// caller holds the mutex.
+  void pass_on_losses();
   /// Sends the group's failure to the neighbours if it has `failed`, or else that this rank leaves. The
   /// caller holds the mutex.
   void say_last(bool failed) noexcept;

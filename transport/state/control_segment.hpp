@@ -116,8 +116,16 @@ struct alignas(64) FailureRecord {
   char text[kMaxText];
 };
 
+/// The ranks that are known to have gone: each entry is a rank + 1, and the first 0 ends the list. Any rank
+/// of the host appends.
+struct LostRecord {
+  static constexpr int kMost = 64;
+
+  std::atomic<std::uint32_t> entries[kMost];
+};
+
 struct ControlHeader {
-  static constexpr std::uint64_t kMagic = 0x7663636c00000006;  // "vccl", layout 6
+  static constexpr std::uint64_t kMagic = 0x7663636c00000007;  // "vccl", layout 7
   static constexpr std::size_t kNonceBytes = 32;
 
   std::uint64_t magic;
@@ -126,6 +134,7 @@ struct ControlHeader {
   // Used by Peers: the operation's sequence << kPhaseBits | how many work items are done. Every rank
   // increments it.
   alignas(128) std::atomic<std::uint64_t> work_items_done;
+  alignas(128) LostRecord lost;
 };
 
 /// Computes addresses in a mapped control segment for `ranks` ranks of one host. The header comes first, then

@@ -24,13 +24,13 @@ inline constexpr std::uint64_t kMostUnreceived = 16 * 1024;
 /// A receive takes the first message, in the order of the sender's calls, whose tag and source fit. Receives
 /// that fit the same message take turns in the order of their calls. All members are thread-safe.
 ///
-/// A short message is on its way when send() returns. A long one is sent when the receiver asks for it. For
-/// each sender, the receiver keeps a bounded amount of messages for which no receive was called: 16 MiB of
-/// short messages' bytes on one host, 256 KiB between hosts, and kMostUnreceived messages. Beyond the limit
-/// of bytes, short messages stay with the sender as long ones do. Beyond the limit of messages, further
-/// messages are not even announced, unless the receiver waits for a message that was not announced yet. An
-/// order of calls that works within these limits therefore does not block beyond them, except for a send that
-/// must complete before its receive is called.
+/// A short message is on its way when send() returns. A long one is sent when the receiver asks for it, or
+/// between hosts at once if there is room. For each sender, the receiver keeps a bounded amount of messages
+/// for which no receive was called: 16 MiB of short messages' bytes on one host, 256 KiB and 1 MiB of longer
+/// ones between hosts, and kMostUnreceived messages. Beyond the limit of bytes, short messages stay with the
+/// sender as long ones do. Beyond the limit of messages, further messages are not even announced, unless the
+/// receiver waits for a message that was not announced yet. An order of calls that works within these limits
+/// therefore does not block beyond them, except for a send that must complete before its receive is called.
 /// A send completes when its memory may be written again, and a receive when its memory holds the message. If
 /// the deadline passes, or the peer dies or leaves, the operation fails, and the communicator fails with it,
 /// as with a collective. A receive from any source fails in this way when every other rank is gone, unless

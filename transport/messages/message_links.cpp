@@ -135,6 +135,7 @@ bool MessageLinks::progress(MessageSink& sink) {
   for (auto& link : links_) {
     if (!link || link->is(State::lost)) continue;
     if (link->needed && !link->socket && link->route.empty()) connect(*link);
+    moved_ |= link->peer.place_kept(sink);
     // The message that a receive waits for may be behind all those that are kept.
     if (link->peer.is_full() && sink.awaits(link->rank)) link->peer.allow_more();
     flush(*link);

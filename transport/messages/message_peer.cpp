@@ -40,6 +40,12 @@ void MessagePeer::offer(const Envelope& envelope, std::span<const std::byte> byt
   make_offers();
 }
 
+/// Returns whether a message can be sent before the peer has asked for it.
+bool MessagePeer::may_be_eager(std::size_t bytes) const {
+  return streams_.sends() && bytes > kShortBytes && bytes <= kBlockBytes &&
+         eager_undone_ + bytes <= kEagerRoom;
+}
+
 /// Makes offers in the order of the calls, as many as the peer has room for.
 void MessagePeer::make_offers() {
   for (; !unoffered_.empty() && offers_sent_ < offers_room_; unoffered_.pop_front()) {
@@ -54,8 +60,15 @@ void MessagePeer::make_offers() {
       payload.emplace(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
       copied_.push_back(envelope.id);
     } else {
-      offered_[envelope.id] = {.bytes = bytes};
-      streams_.add_to_offer(fields);
+      const bool eager = may_be_eager(bytes.size());
+      offered_[envelope.id] = {.bytes = bytes, .wanted = eager, .eager = eager};
+      if (eager) {
+        fields["eager"] = true;
+        eager_undone_ += bytes.size();
+        wanted_.push_back(envelope.id);
+      } else {
+        streams_.add_to_offer(fields);
+      }
     }
     outbox_.push_back({control_message("offer", std::move(fields)), std::move(payload)});
     ++offers_sent_;
@@ -79,6 +92,10 @@ void MessagePeer::take(std::uint64_t id, std::span<std::byte> memory) {
   Incoming& incoming = incoming_.at(id);
   incoming.wanted = true;
   incoming.memory = memory.data();
+  if (incoming.eager) {
+    if (kept_.contains(id)) asked_for_.push_back(id);
+    return;
+  }
   msgpack::Map fields{{"id", id}};
   streams_.add_to_want(fields);
   outbox_.push_back({control_message("want", std::move(fields)), std::nullopt});
@@ -127,7 +144,10 @@ void MessagePeer::understand(const Value& message, const std::optional<ZmqMessag
   if (type == "offer") {
     read_offer(message, payload, sink);
   } else if (type == "block") {
-    read_block(message.at("id").as_uint(), message.at("at").as_uint(), payload, sink);
+    const std::uint64_t id = message.at("id").as_uint();
+    if (!payload) throw breach(base::text("sent a block of message ", id, " without bytes"));
+    ++blocks_received_;
+    read_block(id, message.at("at").as_uint(), *payload, sink);
   } else if (type == "want") {
     read_want(message);
   } else if (type == "got") {
@@ -152,7 +172,11 @@ void MessagePeer::read_offer(const Value& message, const std::optional<ZmqMessag
   ++offers_received_;
   if (!payload) {
     if (envelope.bytes == 0) throw breach("offered an empty message as a long one");
-    incoming_[envelope.id] = {.bytes = envelope.bytes};
+    const bool eager = message.has("eager");
+    if (eager ? envelope.bytes > kBlockBytes : kept_.contains(envelope.id)) {
+      throw breach(base::text("sent message ", envelope.id, " of ", bytes_text(envelope.bytes), " unasked"));
+    }
+    incoming_[envelope.id] = {.bytes = envelope.bytes, .eager = eager};
     checked([&] { streams_.read_offer(message); });
     return sink.offered(rank_, envelope, std::nullopt);
   }
@@ -182,26 +206,58 @@ std::size_t MessagePeer::read_stream(MessageSink& sink) {
   std::optional<RemoteBlock> block = checked([&] { return streams_.receive(); });
   if (!block) return 0;
   const std::size_t bytes = block->bytes.size();
-  read_block(block->sequence, std::nullopt, std::move(block->bytes), sink);
+  ++blocks_received_;
+  if (has_place(block->sequence)) {
+    read_block(block->sequence, std::nullopt, block->bytes, sink);
+  } else {
+    keep(block->sequence, std::move(block->bytes));
+  }
   return bytes;
 }
 
-/// `at` is where the block's bytes belong in the message, unless the order of blocks says so.
-void MessagePeer::read_block(std::uint64_t id, std::optional<std::uint64_t> at,
-                             const std::optional<ZmqMessage>& payload, MessageSink& sink) {
+/// Returns whether a block of message `id` can be read: its place is known, or it is a breach.
+bool MessagePeer::has_place(std::uint64_t id) const {
+  if (id > last_id_) return false;  // the offer may be behind it
   const auto found = incoming_.find(id);
-  if (found == incoming_.end() || !found->second.wanted || !payload) {
+  return found == incoming_.end() || found->second.wanted || !found->second.eager;
+}
+
+void MessagePeer::keep(std::uint64_t id, ZmqMessage block) {
+  // With a least length, the bytes bound the number of blocks too.
+  if (block.size() <= kShortBytes)
+    throw breach(base::text("sent ", bytes_text(block.size()), " of message ", id, " unasked"));
+  kept_bytes_ += block.size();
+  if (kept_bytes_ > kEagerRoom) throw breach("sent more bytes unasked than there is room for");
+  if (!kept_.emplace(id, std::move(block)).second) throw breach(base::text("sent message ", id, " twice"));
+  // The sender does not wait for the message to be done before it sends the next one.
+  if (blocks_received_ - blocks_told_ >= kWindow / 2) say_got();
+}
+
+bool MessagePeer::place_kept(MessageSink& sink) {
+  if (asked_for_.empty()) return false;
+  for (const std::uint64_t id : std::exchange(asked_for_, {})) {
+    const ZmqMessage block = std::move(kept_.extract(id).mapped());
+    kept_bytes_ -= block.size();
+    read_block(id, std::nullopt, block, sink);
+  }
+  return true;
+}
+
+/// `at` is where the block's bytes belong in the message, unless the order of blocks says so.
+void MessagePeer::read_block(std::uint64_t id, std::optional<std::uint64_t> at, const ZmqMessage& payload,
+                             MessageSink& sink) {
+  const auto found = incoming_.find(id);
+  if (found == incoming_.end() || !found->second.wanted) {
     throw breach(base::text("sent a block of message ", id, ", which nobody asked for"));
   }
   Incoming& incoming = found->second;
   const std::uint64_t expected = std::min<std::uint64_t>(kBlockBytes, incoming.bytes - incoming.received);
-  if (at.value_or(incoming.received) != incoming.received || payload->size() != expected) {
+  if (at.value_or(incoming.received) != incoming.received || payload.size() != expected) {
     throw breach(
-        base::text("sent ", bytes_text(payload->size()), " of message ", id, " that are not the next block"));
+        base::text("sent ", bytes_text(payload.size()), " of message ", id, " that are not the next block"));
   }
-  std::memcpy(incoming.memory + incoming.received, payload->data(), expected);
+  std::memcpy(incoming.memory + incoming.received, payload.data(), expected);
   incoming.received += expected;
-  ++blocks_received_;
   if (incoming.received < incoming.bytes) return say_got();
   incoming_.erase(found);
   outbox_.push_back({control_message("done", {{"id", id}}), std::nullopt});
@@ -211,9 +267,9 @@ void MessagePeer::read_block(std::uint64_t id, std::optional<std::uint64_t> at,
 void MessagePeer::say_got() {
   short_told_ = short_freed_;
   offers_told_ = offers_freed_;
+  blocks_told_ = blocks_received_;
   outbox_.push_back(
-      {control_message("got",
-                       {{"short", short_told_}, {"offers", offers_told_}, {"blocks", blocks_received_}}),
+      {control_message("got", {{"short", short_told_}, {"offers", offers_told_}, {"blocks", blocks_told_}}),
        std::nullopt});
 }
 
@@ -237,6 +293,7 @@ void MessagePeer::read_done(std::uint64_t id, MessageSink& sink) {
   }
   // The peer reads blocks in the order in which they were sent.
   blocks_read_ = std::max(blocks_read_, found->second.last_block);
+  if (found->second.eager) eager_undone_ -= found->second.bytes.size();
   offered_.erase(found);
   sink.sent(id);
 }

@@ -3,7 +3,8 @@
 //
 // Beside the control messages of peer_connection.hpp there are these. One with bytes has them in a second
 // frame.
-//   offer   {id, tag, bytes} and the signature's fields; a short message's bytes come along
+//   offer   {id, tag, bytes} and the signature's fields; a short message's bytes come along. With {eager}
+//           the only block of a longer one follows unasked
 //   want    {id}: the sender may send the offered message
 //   block   {id, at}, and the bytes of the message from there on
 //   got     {short, offers, blocks}: in all, how many bytes of short messages and how many offers are not
@@ -15,6 +16,10 @@
 // Offers go out in the order of the calls, and blocks in the order in which they were asked for. What the
 // peer keeps is bounded (message_port.hpp): kShortRoom bytes of short messages, kMostUnreceived offers, and
 // kWindow blocks of long messages that it has not read yet.
+//
+// An offer and a want cost two turns before the first byte goes. So a message of one block is sent at once if
+// there is a stream, as long as the eager messages that are not done come to kEagerRoom bytes at most. The
+// peer keeps the block until the offer has come, over the other connection, and a receive for it.
 #pragma once
 
 #include <deque>
@@ -40,6 +45,7 @@ class MessagePeer {
  public:
   static constexpr std::size_t kShortBytes = 8 * 1024;
   static constexpr std::uint64_t kShortRoom = 256 * 1024;
+  static constexpr std::uint64_t kEagerRoom = 1024 * 1024;
   static constexpr std::size_t kBlockBytes = Communicator::kBlockBytes;
   static constexpr std::uint64_t kWindow = MessageStreams::kWindow;
 
@@ -58,7 +64,8 @@ class MessagePeer {
   bool is_full() const { return offers_received_ - offers_told_ >= kMostUnreceived; }
   /// Lets the peer make further offers. If those that are kept leave no room, lets it make as many again.
   void allow_more();
-  /// Asks for the offered message `id`, whose bytes will be written to `memory`.
+  /// Asks for the offered message `id`, whose bytes will be written to `memory`, unless they come unasked.
+  /// Call place_kept() soon afterwards.
   void take(std::uint64_t id, std::span<std::byte> memory);
   void say(const char* type) { outbox_.push_back({control_message(type), std::nullopt}); }
   /// Returns whether a message waits for nothing but room on the link.
@@ -73,6 +80,9 @@ class MessagePeer {
   /// Handles the next block that has come over the peer's stream, and returns its length, or 0 if none has
   /// come. Throws Error(protocol).
   std::size_t read_stream(MessageSink& sink);
+  /// Hands over the kept messages that were asked for since the last call. Returns whether there were any.
+  /// Throws Error(protocol).
+  bool place_kept(MessageSink& sink);
   MessageStreams& streams() { return streams_; }
   const MessageStreams& streams() const { return streams_; }
 
@@ -88,6 +98,7 @@ class MessagePeer {
   struct Offered {
     std::span<const std::byte> bytes;
     bool wanted = false;
+    bool eager = false;
     std::size_t sent = 0;
     std::uint64_t last_block = 0;  // the number of its last block, once that has been sent
   };
@@ -95,6 +106,7 @@ class MessagePeer {
   struct Incoming {
     std::uint64_t bytes;
     bool wanted = false;
+    bool eager = false;
     std::byte* memory = nullptr;
     std::uint64_t received = 0;
   };
@@ -102,11 +114,14 @@ class MessagePeer {
   /// Returns what step() returns. Names the peer in the Error(protocol) of its streams.
   template <class Step>
   auto checked(Step step) const;
+  bool may_be_eager(std::size_t bytes) const;
   void make_offers();
   bool send_block(const MessagePath& path);
   void read_offer(const msgpack::Value& message, const std::optional<ZmqMessage>& payload, MessageSink& sink);
   void read_want(const msgpack::Value& message);
-  void read_block(std::uint64_t id, std::optional<std::uint64_t> at, const std::optional<ZmqMessage>& payload,
+  bool has_place(std::uint64_t id) const;
+  void keep(std::uint64_t id, ZmqMessage block);
+  void read_block(std::uint64_t id, std::optional<std::uint64_t> at, const ZmqMessage& payload,
                   MessageSink& sink);
   void read_got(const msgpack::Value& message);
   void read_done(std::uint64_t id, MessageSink& sink);
@@ -121,13 +136,18 @@ class MessagePeer {
   std::unordered_map<std::uint64_t, Offered> offered_;
   std::deque<std::uint64_t> wanted_;  // ids in offered_, in the order in which their bytes were asked for
   std::unordered_map<std::uint64_t, Incoming> incoming_;
-  std::uint64_t last_id_ = 0;  // the last id that was offered to this rank
+  std::unordered_map<std::uint64_t, ZmqMessage> kept_;  // eager messages that were not asked for, by id
+  std::uint64_t kept_bytes_ = 0;
+  std::vector<std::uint64_t> asked_for_;  // kept messages for which place_kept() has something to do
+  std::uint64_t eager_undone_ = 0;        // bytes of this rank's eager messages that are not done
+  std::uint64_t last_id_ = 0;             // the last id that was offered to this rank
   // The next members count over the link's life. Those that end in sent_ count what went to the peer, and
   // those in read_ what the peer has read or does not keep any more. Those in received_, freed_ and matched_
   // count at this rank, and those in told_ what the peer was told of these.
   std::uint64_t short_sent_ = 0, short_read_ = 0, blocks_sent_ = 0, blocks_read_ = 0;
   std::uint64_t offers_sent_ = 0, offers_room_ = kMostUnreceived;
-  std::uint64_t short_received_ = 0, short_freed_ = 0, short_told_ = 0, blocks_received_ = 0;
+  std::uint64_t short_received_ = 0, short_freed_ = 0, short_told_ = 0;
+  std::uint64_t blocks_received_ = 0, blocks_told_ = 0;
   std::uint64_t offers_received_ = 0, offers_matched_ = 0, offers_freed_ = 0, offers_told_ = 0;
 };
 

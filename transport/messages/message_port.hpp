@@ -55,11 +55,12 @@ class MessageSink {
 /// something came, or collects it under a mutex of the port. Such a mutex is taken after the engine's and is
 /// never held while `notify` is called.
 ///
-/// Bounds: the engine keeps what was offered until a receive takes it, so a port bounds it for each peer. One
-/// bound is for the bytes of short messages that came with their offers. Beyond it, the sender offers further
-/// messages without their bytes. The other bound is for the number of offers, kMostUnreceived. Beyond it, the
-/// sender keeps further messages back. A receiver that awaits() a message that is not among the offers allows
-/// as many offers again, because the message may be behind those offers.
+/// Bounds: the engine keeps what was offered until a receive takes it, so a port bounds it for each peer, and
+/// what it keeps itself besides. One bound is for the bytes of short messages that came with their offers.
+/// Beyond it, the sender offers further messages without their bytes. The other bound is for the number of
+/// offers, kMostUnreceived. Beyond it, the sender keeps further messages back. A receiver that awaits() a
+/// message that is not among the offers allows as many offers again, because the message may be behind those
+/// offers.
 ///
 /// Failure: for a breach of the protocol, progress() throws Error(protocol). A failure that a peer has
 /// announced is thrown as it is. The engine records the error as the group's failure and completes every

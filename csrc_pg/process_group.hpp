@@ -97,8 +97,9 @@ class ProcessGroupVccl final : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 
   // Messages between two ranks (process_group/messages.cpp). A receive takes the first message with its tag,
-  // in the order of the sender's calls. No call waits for another message or for a collective. So a rank may
-  // send to itself, and two ranks may both send to each other before they receive.
+  // in the order of the sender's calls, from cards if its tensor is on a card, and else from the CPU. No call
+  // waits for another message or for a collective. So a rank may send to itself, and two ranks may both send
+  // to each other before they receive.
 
   /// Sends a tensor. On a card, the message goes once the current stream has come to this point.
   WorkPtr send(Tensors& tensors, int to, int tag) override;

@@ -247,7 +247,9 @@ void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>&
     across_->connect(meeting, settings);
   }
   if (host_count() > 1) {
-    remote_messages_ = std::make_unique<MessageLinks>(group_, *failures_, meeting, settings);
+    auto links = std::make_unique<MessageLinks>(group_, *failures_, meeting, settings);
+    group_.host_names = links->host_names();
+    remote_messages_ = std::move(links);
   }
   if (right_index < 0) {
     right_ = std::make_unique<RemoteOutbox>(*remote_);
@@ -372,7 +374,7 @@ std::optional<RankEnd> GroupCommunicator::end_of(int rank) const noexcept {
   if (!end && across_) end = across_->end_of_own_peer(rank);
   const auto elsewhere = group_.elsewhere.find(rank);
   if (!end && elsewhere != group_.elsewhere.end() && LostRanks(group_).contains(rank))
-    end = RankEnd{RankEnd::How::lost, elsewhere->second.pid()};
+    end = RankEnd{RankEnd::How::lost, elsewhere->second.pid(), true, group_.host_name(rank)};
   return end;
 }
 

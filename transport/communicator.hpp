@@ -225,8 +225,8 @@ class HostRing {
   /// ring. Only leaders may call them.
   virtual Outbox& right(int leap) = 0;
   virtual Inbox& left(int leap) = 0;
-  /// Returns whether the ranks of this ring say yes on all hosts. All ranks of a host must say the same.
-  /// Blocks until that is known.
+  /// Returns whether the leaders of all hosts say yes. Only leaders may call this, and all must. Blocks until
+  /// that is known.
   virtual bool all(bool own) = 0;
 };
 

@@ -19,8 +19,10 @@ struct RankEnd {
   How how;
   pid_t pid;                  // the process's number in its own pid namespace
   bool process_ended = true;  // false if the rank left the group and its process lives on
+  std::string host = {};      // the name of its host, if that is another one
 
-  /// Returns "rank 3 (pid 77) died". `rank` is the rank's number in the group that the text is about.
+  /// Returns "rank 3 (pid 77) died", or "rank 3 (pid 77, host node1) died". `rank` is the rank's number in
+  /// the group that the text is about.
   std::string text(int rank) const;
 };
 

@@ -1,10 +1,12 @@
 // Messages between any two ranks of a group: send and receive, matched by source and tag.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 
 #include "transport/deadline.hpp"
 #include "transport/error.hpp"
@@ -17,6 +19,22 @@ struct Signature;
 inline constexpr int kAnySource = -1;
 /// The largest number of messages that a receiver keeps for one sender while no receive was called for them.
 inline constexpr std::uint64_t kMostUnreceived = 16 * 1024;
+
+/// What a message and its receive must have in common to meet, beside the ranks: the program's tag, and
+/// whether both tensors are on cards. A card's message is sent when its stream comes to it, and that of a CPU
+/// tensor at the call, so there is no order between the two. They never meet, as messages of NCCL and of gloo
+/// do not.
+struct MessageTag {
+  // Not explicit: where there are no cards, a tag is a number.
+  MessageTag(std::int32_t programs_tag = 0, bool is_of_cards = false)
+      : number(programs_tag), of_cards(is_of_cards) {}
+  auto operator<=>(const MessageTag&) const = default;
+  /// Returns "tag 5", or "tag 5 of cards".
+  std::string text() const;
+
+  std::int32_t number;
+  bool of_cards;
+};
 
 /// Point-to-point operations of one communicator, beside its collectives. Any number of them may be under
 /// way, and none waits for another, so a group of sends and receives in any order cannot deadlock.
@@ -49,10 +67,10 @@ class Messages {
   /// and unchanged until `done` is called. A peer on this host reads and writes memory in one of the
   /// communicator's regions in place. Other memory is staged. A rank may send to itself. Never blocks and
   /// never throws: every error goes to `done`, also one that happens before anything is sent.
-  virtual void send(int to, int tag, const Signature& signature, std::span<const std::byte> bytes,
+  virtual void send(int to, MessageTag tag, const Signature& signature, std::span<const std::byte> bytes,
                     const Deadline& deadline, Done done) = 0;
   /// Receives a message from `from`, which is a rank or kAnySource. Otherwise as send().
-  virtual void receive(int from, int tag, const Signature& signature, std::span<std::byte> bytes,
+  virtual void receive(int from, MessageTag tag, const Signature& signature, std::span<std::byte> bytes,
                        const Deadline& deadline, Done done) = 0;
 };
 

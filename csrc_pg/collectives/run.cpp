@@ -37,14 +37,12 @@ Announcement announcement_of(const Communicator& communicator, const Call& call,
 
 /// Returns whether all hosts say yes. All ranks of a host must say the same.
 bool all_hosts(Peers& peers, HostRing& hosts, bool own) {
-  const int rings = hosts.rings();
-  if (peers.own() >= rings) {
-    // A rank on no ring hears it from one of its host that is.
-    const int teller = peers.own() % rings;
-    peers.await(teller, HostPhases::kAgreed);
-    own = !peers.declined(teller);
-  } else {
+  constexpr int kLeader = 0;
+  if (peers.own() == kLeader) {
     own = hosts.all(own);
+  } else {
+    peers.await(kLeader, HostPhases::kAgreed);
+    own = !peers.declined(kLeader);
   }
   peers.arrive(own ? HostPhases::kAgreed : Peers::kDeclined);
   return own;

@@ -32,7 +32,7 @@ MessageCall message_call(const at::Tensor& tensor, bool sends, int peer, int tag
   TORCH_CHECK_VALUE(peer == kAnySource || (peer >= 0 && peer < size), name, ": the ",
                     sends ? "destination" : "source", " is rank ", peer, " of a group of ", size, " ranks");
   TORCH_CHECK_VALUE(tag >= 0, name, ": the tag is ", tag, ", and must not be negative");
-  MessageCall call{.sends = sends, .peer = peer, .tag = tag};
+  MessageCall call{.sends = sends, .peer = peer, .tag = {tag, !tensor.device().is_cpu()}};
   call.signature.collective = static_cast<std::uint8_t>(Collective::message);
   call.signature.dtype = static_cast<std::uint8_t>(to_dtype(tensor.scalar_type(), name));
   call.signature.count = static_cast<std::uint64_t>(tensor.numel());

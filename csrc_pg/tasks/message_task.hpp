@@ -23,7 +23,7 @@ namespace vccl {
 struct MessageCall {
   bool sends = false;
   int peer = -1;  // a rank, or kAnySource
-  int tag = 0;
+  MessageTag tag;
   Signature signature;
   std::span<std::byte> bytes;
   CollectivePlan plan;  // the copies to and from `bytes`, and the memory; it has no calls

@@ -126,6 +126,29 @@ def test_tags(rank_pool, device, hosts, count):
     rank_pool.run(2, tags_out_of_order, device, count, hosts=hosts)
 
 
+def cards_beside_the_cpu(rank, size):
+    """A message of the CPU overtakes one of a card with the same tag, whose stream waits for a third one."""
+    gate = torch.zeros(1, device="vdev")
+    of_card, of_cpu = torch.zeros(9, device="vdev"), torch.zeros(5)
+    if rank == 0:
+        dist.irecv(gate, 1, tag=7).wait()  # the stream waits
+        works = [dist.isend(of_card + 1, 1), dist.isend(of_cpu + 2, 1)]
+    else:
+        works = [dist.irecv(of_card, 0), dist.irecv(of_cpu, 0)]
+        works[1].wait()
+        dist.send(gate, 0, tag=7)
+    for work in works:
+        work.wait()
+    if rank == 1:
+        assert of_card.eq(1).all()
+        assert of_cpu.eq(2).all()
+
+
+@pairs_of_hosts
+def test_messages_of_cards_and_of_the_cpu_do_not_meet(rank_pool, hosts):
+    rank_pool.run(2, cards_beside_the_cpu, hosts=hosts)
+
+
 def any_source(rank, size, device, count):
     rounds = 5
     if rank:

@@ -36,7 +36,8 @@ bool names_its_cause(ErrorCode code) {
 }  // namespace
 
 std::string RankEnd::text(int rank) const {
-  const std::string who = base::text("rank ", rank, " (pid ", pid, ")");
+  const std::string who =
+      base::text("rank ", rank, " (pid ", pid, host.empty() ? "" : base::text(", host ", host), ")");
   switch (how) {
     case How::died:
       return base::text(who, " died");

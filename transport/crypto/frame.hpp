@@ -64,6 +64,8 @@ class FrameSealer {
   /// fails, or when no number is left.
   FrameHeader::Bytes seal(FrameKind kind, std::uint64_t operation, std::span<const std::byte> payload,
                           std::byte* sealed);
+  /// Returns the number that the next frame will have.
+  std::uint64_t next() const { return next_; }
 
  private:
   const FrameProtection protection_;
@@ -84,6 +86,8 @@ class FrameOpener {
   /// payload of any other frame is spoiled. Throws Error(protocol) for a frame of the peer with a number that
   /// is not the next: frames were lost.
   Verdict open(std::span<const std::byte> header_bytes, std::span<std::byte> payload, FrameHeader& header);
+  /// Returns the number of the frame that comes next.
+  std::uint64_t next() const { return next_; }
 
  private:
   bool is_authentic(std::span<const std::byte> header_bytes, std::uint64_t number,

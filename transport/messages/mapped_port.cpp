@@ -37,7 +37,8 @@ MappedPort::MappedPort(const Group& group, const FailureChannel& failures, const
 
 void MappedPort::send(int to, const Envelope& envelope, std::span<const std::byte> bytes) {
   Packet packet{};
-  packet.tag = envelope.tag;
+  packet.tag = envelope.tag.number;
+  packet.of_cards = envelope.tag.of_cards;
   packet.id = envelope.id;
   packet.bytes = envelope.bytes;
   packet.signature = envelope.signature;
@@ -176,7 +177,7 @@ void MappedPort::understand(std::size_t index, const ChannelReader::Entry& entry
   Peer& peer = *peers_[index];
   const Packet& packet = entry.packet;
   const int source = group_.host.ranks[index];
-  const Envelope envelope{packet.tag, packet.signature, packet.bytes, packet.id};
+  const Envelope envelope{{packet.tag, packet.of_cards != 0}, packet.signature, packet.bytes, packet.id};
   const auto offered = peer.offered.find(packet.id);
   const auto offered_as = [&](auto... kinds) {
     return offered != peer.offered.end() && ((offered->second.packet.kind == kinds) || ...);

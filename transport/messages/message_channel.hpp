@@ -87,10 +87,10 @@ struct Packet {
   PacketKind kind;
   std::int32_t tag;
   std::uint64_t id;
-  std::uint64_t bytes;   // the length of the message
-  std::uint64_t offset;  // if mapped: the offset in the region, in bytes
-  std::uint32_t region;  // an index: the regions given when the communicator was made, then the added ones
-  std::uint32_t unused;
+  std::uint64_t bytes;     // the length of the message
+  std::uint64_t offset;    // if mapped: the offset in the region, in bytes
+  std::uint32_t region;    // an index: the regions given when the communicator was made, then the added ones
+  std::uint32_t of_cards;  // 1 if the tag is one of cards, and else 0
   Signature signature;
 };
 static_assert(sizeof(Packet) == 64);

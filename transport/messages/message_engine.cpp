@@ -66,12 +66,12 @@ MessageEngine::~MessageEngine() {
   } while (has_intake());
 }
 
-void MessageEngine::send(int to, int tag, const Signature& signature, std::span<const std::byte> bytes,
+void MessageEngine::send(int to, MessageTag tag, const Signature& signature, std::span<const std::byte> bytes,
                          const Deadline& deadline, Done done) {
   enter(Send{to, tag, signature, bytes, deadline, std::move(done)});
 }
 
-void MessageEngine::receive(int from, int tag, const Signature& signature, std::span<std::byte> bytes,
+void MessageEngine::receive(int from, MessageTag tag, const Signature& signature, std::span<std::byte> bytes,
                             const Deadline& deadline, Done done) {
   enter(Receive{from, tag, signature, bytes, deadline, std::move(done)});
 }
@@ -322,7 +322,7 @@ void MessageEngine::deliver(std::uint64_t number, int source, const Envelope& en
     failures_.fail(
         ErrorCode::mismatch,
         base::text("rank ", source, " sent ", side(envelope.signature, envelope.bytes), " to rank ",
-                   group_.rank, " with tag ", envelope.tag, " in group ", group_.name, ", but rank ",
+                   group_.rank, " with ", envelope.tag.text(), " in group ", group_.name, ", but rank ",
                    group_.rank, " received ", side(receive.signature, receive.memory.size()), " from ",
                    receive.from == kAnySource ? "any source" : "it",
                    ". Both sides of a message must name the same dtype and number of elements."));

@@ -32,15 +32,15 @@ class MessageEngine final : public Messages, private MessageSink {
   /// Ends everything that is under way with Error(aborted). Must not be called within a Done.
   ~MessageEngine() override;
 
-  void send(int to, int tag, const Signature& signature, std::span<const std::byte> bytes,
+  void send(int to, MessageTag tag, const Signature& signature, std::span<const std::byte> bytes,
             const Deadline& deadline, Done done) override;
-  void receive(int from, int tag, const Signature& signature, std::span<std::byte> bytes,
+  void receive(int from, MessageTag tag, const Signature& signature, std::span<std::byte> bytes,
                const Deadline& deadline, Done done) override;
 
  private:
   struct Send {
     int to;
-    int tag;
+    MessageTag tag;
     Signature signature;
     std::span<const std::byte> bytes;
     Deadline deadline;
@@ -48,7 +48,7 @@ class MessageEngine final : public Messages, private MessageSink {
   };
   struct Receive {
     int from;
-    int tag;
+    MessageTag tag;
     Signature signature;
     std::span<std::byte> memory;
     Deadline deadline;

@@ -4,21 +4,25 @@
 
 namespace vccl {
 
+std::string MessageTag::text() const {
+  return base::text("tag ", number, of_cards ? " of cards" : "");
+}
+
 /// Returns "waited for rank 1 to receive message(float32, 4 elements) with tag 5 in group G".
 std::string MessageEngine::text_of(const Send& send) const {
   return base::text("waited for rank ", send.to, " to receive ", group_.describe_signature(send.signature),
-                    " with tag ", send.tag, " in group ", group_.name);
+                    " with ", send.tag.text(), " in group ", group_.name);
 }
 
 std::string MessageEngine::text_of(const Receive& receive) const {
   std::string from = base::text("rank ", receive.source >= 0 ? receive.source : receive.from);
   if (receive.from == kAnySource && receive.source < 0) from = "any source";
   return base::text("waited for ", from, receive.source >= 0 ? " to hand over " : " to send ",
-                    group_.describe_signature(receive.signature), " with tag ", receive.tag, " in group ",
+                    group_.describe_signature(receive.signature), " with ", receive.tag.text(), " in group ",
                     group_.name);
 }
 
-/// Returns "; it has sent 2 messages with tag 3, 1 with tag 9, which nobody receives".
+/// Returns "; of what has come from there and not been received: 2 with tag 3, 1 with tag 9 of cards".
 std::string MessageEngine::unreceived_text(const Receive& receive) const {
   constexpr std::size_t kMost = 8;
   const auto counts = matching_.unreceived(receive.from);
@@ -30,8 +34,10 @@ std::string MessageEngine::unreceived_text(const Receive& receive) const {
       text += ", and more";
       break;
     }
-    text += base::text(text.empty() ? "" : ", ", count, " with tag ", tag);
+    text += base::text(text.empty() ? "" : ", ", count, " with ", tag.text());
   }
+  if (counts.contains({receive.tag.number, !receive.tag.of_cards}))
+    text += " (what a card sends is received on a card, and what the CPU sends on the CPU)";
   return base::text("; of what has come from there and not been received: ", text);
 }
 

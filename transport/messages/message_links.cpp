@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "transport/host/machine.hpp"
 #include "transport/remote/link_security.hpp"
 
 namespace vccl {
@@ -13,6 +14,7 @@ using msgpack::Value;
 namespace {
 
 constexpr Milliseconds kProbePeriod{100};
+constexpr std::size_t kSession = 16;  // bytes
 // How long this rank waits for the last messages of a peer whose listener has closed. A rank that leaves
 // closes its listener at once, while its last messages may be on their way for as long as it lingers.
 constexpr Milliseconds kLastWords{1000};
@@ -57,6 +59,13 @@ MessageLinks::~MessageLinks() {
     (void)link->socket.release();
     link->peer.streams().abandon();
   }
+}
+
+std::map<int, std::string> MessageLinks::host_names() const {
+  std::map<int, std::string> names;
+  for (const auto& link : links_)
+    if (link) names[link->rank] = link->listener.host;
+  return names;
 }
 
 void MessageLinks::clean(Store& store) {
@@ -128,8 +137,9 @@ bool MessageLinks::progress(MessageSink& sink) {
   }
   read_listener(sink);
   for (auto& link : links_) {
-    if (link && link->socket_ready) read_socket(*link, sink);
-    if (link && link->stream_ready && link->is(State::open)) read_stream(*link, sink);
+    if (link && (link->socket_ready || link->again)) read_socket(*link, sink);
+    if (link && (link->stream_ready || link->peer.streams().restless()) && link->is(State::open))
+      read_stream(*link, sink);
   }
   bool more = false;
   for (auto& link : links_) {
@@ -144,8 +154,9 @@ bool MessageLinks::progress(MessageSink& sink) {
   }
   more |= listener_ready_;
   const bool connects = connecting();
+  await_peers();
   report_ends(sink);
-  watch_->tick(connects || suspicious() || expects_last_words());
+  watch_->tick(connects || suspicious() || expects_last_words() || makes_again());
   // This comes last, so that what the engine then calls finds nothing half done.
   for (auto& link : links_) {
     if (!link) continue;
@@ -155,7 +166,8 @@ bool MessageLinks::progress(MessageSink& sink) {
 }
 
 void MessageLinks::connect(Link& link) {
-  link.connect(ZmqSocket::Kind::dealer);
+  link.session = random_bytes(kSession);
+  link.connect(ZmqSocket::Kind::dealer, {{"session", msgpack::Binary{link.session}}});
   link.open();
   watch_->add(link.socket->data_descriptor(), link.rank);
   watch_->add(link.socket->monitor_descriptor(), link.rank);
@@ -175,17 +187,20 @@ void MessageLinks::disconnect(Link& link, Milliseconds linger) noexcept {
 /// other.
 std::optional<MessagePath> MessageLinks::path_to(Link& link) {
   if (link.socket)
-    return link.end.noticed() ? std::nullopt : std::optional(MessagePath{link.socket.get(), {}});
-  if (link.route.empty() || link.route_end.noticed()) return std::nullopt;
+    return link.end.noticed() || link.again ? std::nullopt
+                                            : std::optional(MessagePath{link.socket.get(), {}});
+  if (link.route.empty() || link.route_end.noticed() || link.awaited) return std::nullopt;
   return MessagePath{listener_.get(), link.route};
 }
 
 void MessageLinks::flush(Link& link) {
   const auto path = path_to(link);
-  if (!path || !link.peer.flush(*path)) return;
-  moved_ = true;
-  // A send may notice a message that has arrived, and the descriptor then does not become readable for it.
-  if (path->socket->readable()) (link.socket ? link.socket_ready : listener_ready_) = true;
+  if (!path) return;
+  const bool tries = link.peer.has_something_to_send();
+  moved_ |= link.peer.flush(*path);
+  // A send may notice a message that has arrived, also if it fails. The descriptor then does not become
+  // readable for that message.
+  if (tries && path->socket->readable()) (link.socket ? link.socket_ready : listener_ready_) = true;
 }
 
 void MessageLinks::read_listener(MessageSink& sink) {
@@ -194,7 +209,7 @@ void MessageLinks::read_listener(MessageSink& sink) {
   if (listener_->hung_up()) {
     // The listener does not know whose connection has ended: it may be a stranger's.
     for (auto& link : links_) {
-      if (link && !link->route.empty() && !link->route_end.over()) suspect(*link);
+      if (link && !link->route.empty() && !link->route_end.over() && !link->awaited) suspect(*link);
     }
   }
   do {
@@ -203,7 +218,7 @@ void MessageLinks::read_listener(MessageSink& sink) {
       const auto known = routes_.find(received->route);
       if (known == routes_.end()) {
         greet(*received);
-      } else {
+      } else if (known->second >= 0) {  // what comes late on an old connection is sent again
         understand(*links_[static_cast<std::size_t>(known->second)], std::move(*received), sink);
       }
       if (read_ >= kCopyAtOnce) {
@@ -222,25 +237,36 @@ void MessageLinks::read_listener(MessageSink& sink) {
 /// Binds a connection to the rank that its hello names, if the token is right. Any other first message comes
 /// from a stranger.
 void MessageLinks::greet(const ZmqSocket::Received& received) {
+  Link* link = nullptr;
+  Value message;
   try {
-    const Value message = read_control(received.control, -1);
-    Link* link = links_[static_cast<std::size_t>(listens_.read_hello(message, group_.size))].get();
-    if (message.at("t") == Value("hello") && link && !received.payload && link->route.empty() &&
-        !link->is(State::lost)) {
-      link->open();
-      link->route = received.route;
-      routes_[received.route] = link->rank;
-      // The connection may have ended before this rank knew whose it was.
-      suspect(*link);
-      return;
-    }
+    message = read_control(received.control, -1);
+    link = links_[static_cast<std::size_t>(listens_.read_hello(message, group_.size))].get();
+    if (message.at("t") != Value("hello") || received.payload) link = nullptr;
   } catch (const Error&) {
     // The frame is no message, or has another token.
+  }
+  if (link && message.has("again")) {
+    if (is_next_hello(*link, message)) return welcome(*link, message, received.route);
+  } else if (link && link->route.empty() && !link->is(State::lost)) {
+    if (message.has("session")) link->their_session = session_of(message);
+    link->open();
+    bind(*link, received.route);
+    return;
   }
   if (!strangers_.allows(received.address)) return;
   group_.log.warn(base::text("somebody at ", received.address,
                              " who is no rank of the group connected to where rank ", group_.rank,
                              " listens for messages, and was not let in"));
+}
+
+void MessageLinks::bind(Link& link, const std::string& route) {
+  if (!link.route.empty()) routes_[link.route] = -1;
+  link.route = route;
+  routes_[route] = link.rank;
+  link.pongs_due = 0;
+  // The connection may have ended before this rank knew whose it was.
+  suspect(link);
 }
 
 void MessageLinks::suspect(Link& link) {
@@ -284,7 +310,10 @@ bool MessageLinks::probe() {
     link->pongs_due += sent == ZmqSocket::Sent::yes;
     if (sent != ZmqSocket::Sent::unreachable) continue;
     link->suspect = false;
-    link->route_end.notice();
+    if (may_come_again(*link))
+      await_peer(*link);
+    else
+      link->route_end.notice();
     ended = true;
   }
   if (all) next_probe_ = Clock::now() + kProbePeriod;
@@ -294,12 +323,16 @@ bool MessageLinks::probe() {
 void MessageLinks::read_socket(Link& link, MessageSink& sink) {
   const bool all = link.receive([&](ZmqSocket::Received received) {
     moved_ = true;
-    understand(link, std::move(received), sink);
+    if (link.again)
+      hear_answer(link, received);
+    else
+      understand(link, std::move(received), sink);
     return read_ < kCopyAtOnce;
   });
   if (!all) return;
   link.socket_ready = false;
-  if (!link.end.over() || link.socket->closed()) return;
+  if (!link.again && !link.end.over()) return;
+  if (make_again(link) || link.socket->closed()) return;
   moved_ = true;
   // Otherwise libzmq would connect anew, to whatever process listens there now.
   disconnect(link, Milliseconds(0));
@@ -317,7 +350,8 @@ void MessageLinks::watch_streams(Link& link) {
 }
 
 void MessageLinks::read_stream(Link& link, MessageSink& sink) {
-  if (const auto problem = link.peer.streams().problem()) throw Error(*problem);
+  rejoin_stream(link);
+  if (const auto problem = link.peer.streams().problem(link.listener.host)) throw Error(*problem);
   while (read_ < kCopyAtOnce) {
     const std::size_t bytes = link.peer.read_stream(sink);
     link.stream_ready = bytes > 0 || link.peer.streams().restless();
@@ -373,6 +407,8 @@ void MessageLinks::report_ends(MessageSink& sink) {
     if (!left && !over) continue;
     const std::string how = link->end_text();
     link->lose();
+    group_.log.info(how);
+    link->peer.forget();
     close_streams(*link, Milliseconds(0));
     moved_ = true;
     sink.lost(link->rank, left ? ErrorCode::peer_left : ErrorCode::peer_dead, how);

@@ -5,10 +5,16 @@
 // rank first has to send to another, or to watch it, it connects to that rank's listener. Both ranks then use
 // that connection. If two ranks connect to each other at the same time, there are two connections, and each
 // rank sends on the one that it made. So everything that one rank sends to another goes one way.
+//
+// The first hello of a connection has {session}: 16 random bytes. A connection that is cut is made again by
+// the rank that had made it, with a new socket and hello {again, session, attempt, heard}. The attempts of a
+// connection have ascending numbers. The other rank answers with hello {again, attempt, heard}. Then a rank
+// that sends there repeats what the other one has not heard (journal.hpp).
 #pragma once
 
 #include <sys/types.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -19,6 +25,7 @@
 #include "transport/messages/descriptor_watch.hpp"
 #include "transport/messages/message_peer.hpp"
 #include "transport/remote/peer_connection.hpp"
+#include "transport/remote/resumption.hpp"
 
 namespace vccl {
 
@@ -29,6 +36,8 @@ class MessageLinks final : public MessagePort {
   /// throws.
   MessageLinks(const Group& group, const FailureChannel& failures, Meeting& meeting,
                const LinkSettings& settings);
+  /// Returns the names of the other ranks' hosts, by rank.
+  std::map<int, std::string> host_names() const;
   /// Calls stop() if that was not called: a rank that never used its messages leaves like any other.
   ~MessageLinks() override;
   /// Removes from the store what every rank has read.
@@ -61,6 +70,10 @@ class MessageLinks final : public MessagePort {
     int pings = 0;          // how many pings were sent since the last answer
     int pongs_due = 0;      // how many pings the peer has yet to answer
     int earlier_pongs = 0;  // of these, to pings from before the suspicion; they prove nothing
+    // What is said of the connection of this rank to the peer's listener is said of the peer's too.
+    std::string session, their_session;            // what only the two ranks know
+    std::optional<Resumption> again, awaited;      // while the connection is made again
+    std::uint64_t attempt = 0, their_attempt = 0;  // the number of the last attempt
   };
 
   /// Publishes where this rank listens, and learns where the others do.
@@ -72,6 +85,20 @@ class MessageLinks final : public MessagePort {
   void close_streams(Link& link, Milliseconds linger = ClosedSockets::kLinger) noexcept;
   std::optional<MessagePath> path_to(Link& link);
   void flush(Link& link);
+
+  bool make_again(Link& link);
+  void give_up(Link& link, std::optional<Milliseconds> tried);
+  void redial(Link& link);
+  void hear_answer(Link& link, const ZmqSocket::Received& received);
+  bool may_come_again(const Link& link) const;
+  static std::string session_of(const msgpack::Value& hello);
+  bool is_next_hello(const Link& link, const msgpack::Value& hello) const;
+  void welcome(Link& link, const msgpack::Value& hello, const std::string& route);
+  void bind(Link& link, const std::string& route);
+  void await_peer(Link& link);
+  void await_peers();
+  bool makes_again() const;
+  void rejoin_stream(Link& link);
 
   void read_listener(MessageSink& sink);
   void greet(const ZmqSocket::Received& received);
@@ -95,7 +122,7 @@ class MessageLinks final : public MessagePort {
   std::unique_ptr<ZmqSocket> listener_;
   ListenerRecord listens_;                       // at listener_
   std::vector<std::unique_ptr<Link>> links_;     // by rank; null for the ranks of this host
-  std::unordered_map<std::string, int> routes_;  // the rank at each route of the listener
+  std::unordered_map<std::string, int> routes_;  // the rank at each route of the listener; -1 for old ones
   std::unique_ptr<DescriptorWatch> watch_;
   ClosedSockets closed_;
   bool listener_ready_ = false;

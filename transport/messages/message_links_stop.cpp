@@ -25,6 +25,7 @@ void MessageLinks::stop() noexcept {
   }
   for (auto& link : links_) {
     if (!link) continue;
+    link->peer.forget();
     disconnect(*link);
     close_streams(*link);
   }
@@ -69,7 +70,8 @@ void MessageLinks::await_last_words() {
   while (std::ranges::any_of(links_, awaited) && !patience.passed()) {
     while (auto received = listener_->receive()) {
       const auto known = routes_.find(received->route);
-      if (known != routes_.end()) hear(*links_[static_cast<std::size_t>(known->second)], *received);
+      if (known != routes_.end() && known->second >= 0)
+        hear(*links_[static_cast<std::size_t>(known->second)], *received);
     }
     for (auto& link : links_) {
       if (link && link->socket && !link->socket->closed())

@@ -11,7 +11,7 @@ bool fits(int from, int source) {
 
 /// Removes the first entry of `tag` that fits from `waiting`, and returns it.
 template <class Entry, class Fits>
-std::optional<Entry> take_first(std::unordered_map<int, std::list<Entry>>& waiting, int tag, Fits fits) {
+std::optional<Entry> take_first(std::map<MessageTag, std::list<Entry>>& waiting, MessageTag tag, Fits fits) {
   const auto entries = waiting.find(tag);
   if (entries == waiting.end()) return std::nullopt;
   const auto first = std::find_if(entries->second.begin(), entries->second.end(), fits);
@@ -25,11 +25,11 @@ std::optional<Entry> take_first(std::unordered_map<int, std::list<Entry>>& waiti
 
 }  // namespace
 
-std::optional<Arrival> MessageMatching::find_arrival(int from, int tag) {
+std::optional<Arrival> MessageMatching::find_arrival(int from, MessageTag tag) {
   return take_first(arrivals_, tag, [&](const Arrival& arrival) { return fits(from, arrival.source); });
 }
 
-std::optional<std::uint64_t> MessageMatching::find_receive(int source, int tag) {
+std::optional<std::uint64_t> MessageMatching::find_receive(int source, MessageTag tag) {
   const auto found =
       take_first(receives_, tag, [&](const Receive& receive) { return fits(receive.from, source); });
   if (!found) return std::nullopt;
@@ -38,13 +38,13 @@ std::optional<std::uint64_t> MessageMatching::find_receive(int source, int tag) 
   return found->number;
 }
 
-void MessageMatching::add_receive(std::uint64_t number, int from, int tag) {
+void MessageMatching::add_receive(std::uint64_t number, int from, MessageTag tag) {
   receives_[tag].push_back({number, from});
   ++waiting_[from];
 }
 
-std::map<int, std::size_t> MessageMatching::unreceived(int from) const {
-  std::map<int, std::size_t> counts;
+std::map<MessageTag, std::size_t> MessageMatching::unreceived(int from) const {
+  std::map<MessageTag, std::size_t> counts;
   for (const auto& [tag, arrivals] : arrivals_) {
     const auto count = std::count_if(arrivals.begin(), arrivals.end(),
                                      [&](const Arrival& arrival) { return fits(from, arrival.source); });

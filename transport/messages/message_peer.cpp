@@ -35,6 +35,15 @@ auto MessagePeer::checked(Step step) const {
   }
 }
 
+template <class Step>
+void MessagePeer::journaled(Step step) const {
+  try {
+    step();
+  } catch (const Error& error) {
+    throw breach(base::text("sent ", error.what()));
+  }
+}
+
 void MessagePeer::offer(const Envelope& envelope, std::span<const std::byte> bytes) {
   unoffered_.emplace_back(envelope, bytes);
   make_offers();
@@ -52,7 +61,8 @@ void MessagePeer::make_offers() {
     const auto& [envelope, bytes] = unoffered_.front();
     msgpack::Map fields = signature_fields(envelope.signature);
     fields["id"] = envelope.id;
-    fields["tag"] = envelope.tag;
+    fields["tag"] = envelope.tag.number;
+    if (envelope.tag.of_cards) fields["cards"] = true;
     fields["bytes"] = envelope.bytes;
     std::optional<ZmqMessage> payload;
     if (bytes.size() <= kShortBytes && short_sent_ + bytes.size() <= short_read_ + kShortRoom) {
@@ -70,7 +80,7 @@ void MessagePeer::make_offers() {
         streams_.add_to_offer(fields);
       }
     }
-    outbox_.push_back({control_message("offer", std::move(fields)), std::move(payload)});
+    put("offer", std::move(fields), std::move(payload));
     ++offers_sent_;
   }
 }
@@ -98,17 +108,55 @@ void MessagePeer::take(std::uint64_t id, std::span<std::byte> memory) {
   }
   msgpack::Map fields{{"id", id}};
   streams_.add_to_want(fields);
-  outbox_.push_back({control_message("want", std::move(fields)), std::nullopt});
+  put("want", std::move(fields));
+}
+
+void MessagePeer::put(const char* type, msgpack::Map fields, std::optional<ZmqMessage> payload,
+                      bool counted) {
+  fields["t"] = type;
+  outbox_.push_back({std::move(fields), std::move(payload), counted});
+}
+
+bool MessagePeer::transmit(const MessagePath& path, Outgoing& next) {
+  next.fields["heard"] = journal_.heard();
+  std::string control = encode_record(next.fields);
+  std::optional<ZmqMessage> payload;
+  if (next.payload) payload = next.payload->share();
+  if (path.socket->post(path.route, control, payload ? &*payload : nullptr) != ZmqSocket::Sent::yes)
+    return false;
+  if (next.counted) journaled([&] { journal_.keep(std::move(control), std::move(next.payload)); });
+  return true;
+}
+
+void MessagePeer::confirm(std::uint64_t heard) {
+  // Two ranks may have two connections. What the peer says on one of them can overtake what it has said
+  // earlier on the other.
+  if (heard >= journal_.confirmed()) journaled([&] { journal_.confirm(heard); });
+}
+
+void MessagePeer::repeat(std::uint64_t heard) {
+  // The peer needs all later messages, so a count that is too small is a breach.
+  journaled([&] { journal_.confirm(heard); });
+  // Answers to pings on the old connection prove nothing about the new one.
+  std::erase_if(outbox_, [](const Outgoing& outgoing) { return !outgoing.counted; });
+  auto kept = journal_.take_back();
+  for (; !kept.empty(); kept.pop_back())
+    outbox_.push_front({kept.back().renewed(0), std::move(kept.back().payload)});
+}
+
+void MessagePeer::forget() {
+  journal_.forget();
+  outbox_.clear();
+  streams_.forget();
 }
 
 bool MessagePeer::flush(const MessagePath& path) {
   bool moved = false;
   for (; !outbox_.empty(); outbox_.pop_front()) {
-    Outgoing& next = outbox_.front();
-    ZmqMessage* payload = next.payload ? &*next.payload : nullptr;
-    if (path.socket->post(path.route, next.control, payload) != ZmqSocket::Sent::yes) return moved;
+    if (!transmit(path, outbox_.front())) return moved;
     moved = true;
   }
+  if (streams_.being_made_again()) return moved;
   // Enciphering a block costs about what a copy costs, so the number of blocks is bounded like copies.
   for (std::size_t bytes = 0; bytes < MessagePort::kCopyAtOnce; bytes += kBlockBytes) {
     if (wanted_.empty() || blocks_sent_ == blocks_read_ + kWindow || !send_block(path)) break;
@@ -123,11 +171,11 @@ bool MessagePeer::send_block(const MessagePath& path) {
   const std::size_t bytes = std::min(kBlockBytes, offered.bytes.size() - offered.sent);
   const auto block = offered.bytes.subspan(offered.sent, bytes);
   if (streams_.sends()) {
-    if (!streams_.send(id, block)) return false;
+    streams_.send(id, block, blocks_sent_ + 1);
   } else {
-    ZmqMessage payload = path.socket->lend(block.data(), bytes);
-    const std::string control = control_message("block", {{"id", id}, {"at", std::uint64_t{offered.sent}}});
-    if (path.socket->post(path.route, control, &payload) != ZmqSocket::Sent::yes) return false;
+    Outgoing next{{{"t", "block"}, {"id", id}, {"at", std::uint64_t{offered.sent}}},
+                  path.socket->lend(block.data(), bytes)};
+    if (!transmit(path, next)) return false;
   }
   offered.sent += bytes;
   ++blocks_sent_;
@@ -141,6 +189,8 @@ bool MessagePeer::send_block(const MessagePath& path) {
 void MessagePeer::understand(const Value& message, const std::optional<ZmqMessage>& payload,
                              MessageSink& sink) {
   const std::string& type = message.at("t").as_string();
+  journal_.hear();
+  if (message.has("heard")) confirm(message.at("heard").as_uint());
   if (type == "offer") {
     read_offer(message, payload, sink);
   } else if (type == "block") {
@@ -154,6 +204,11 @@ void MessagePeer::understand(const Value& message, const std::optional<ZmqMessag
     read_got(message);
   } else if (type == "done") {
     read_done(message.at("id").as_uint(), sink);
+  } else if (type == "rejoin") {
+    const std::uint64_t attempt = message.at("attempt").as_uint();
+    put("joined", {{"attempt", attempt}, {"frame", checked([&] { return streams_.rejoin(attempt); })}});
+  } else if (type == "joined") {
+    checked([&] { streams_.joined(message.at("attempt").as_uint(), message.at("frame").as_uint()); });
   } else {
     throw breach(base::text("sent a message of type \"", type.substr(0, 32), "\""));
   }
@@ -164,7 +219,8 @@ void MessagePeer::read_offer(const Value& message, const std::optional<ZmqMessag
   Envelope envelope;
   envelope.id = message.at("id").as_uint();
   envelope.bytes = message.at("bytes").as_uint();
-  envelope.tag = static_cast<std::int32_t>(message.at("tag").as_int(INT32_MIN, INT32_MAX));
+  envelope.tag = {static_cast<std::int32_t>(message.at("tag").as_int(INT32_MIN, INT32_MAX)),
+                  message.has("cards")};
   envelope.signature = read_signature(message);
   if (envelope.id <= last_id_) throw breach(base::text("offered message ", envelope.id, " out of turn"));
   last_id_ = envelope.id;
@@ -260,7 +316,7 @@ void MessagePeer::read_block(std::uint64_t id, std::optional<std::uint64_t> at, 
   incoming.received += expected;
   if (incoming.received < incoming.bytes) return say_got();
   incoming_.erase(found);
-  outbox_.push_back({control_message("done", {{"id", id}}), std::nullopt});
+  put("done", {{"id", id}});
   sink.taken(rank_, id);
 }
 
@@ -268,9 +324,7 @@ void MessagePeer::say_got() {
   short_told_ = short_freed_;
   offers_told_ = offers_freed_;
   blocks_told_ = blocks_received_;
-  outbox_.push_back(
-      {control_message("got", {{"short", short_told_}, {"offers", offers_told_}, {"blocks", blocks_told_}}),
-       std::nullopt});
+  put("got", {{"short", short_told_}, {"offers", offers_told_}, {"blocks", blocks_told_}});
 }
 
 void MessagePeer::read_got(const Value& message) {
@@ -282,6 +336,7 @@ void MessagePeer::read_got(const Value& message) {
   }
   short_read_ = shorts;
   blocks_read_ = blocks;
+  streams_.confirm(blocks_read_);
   offers_room_ = offers + kMostUnreceived;
   make_offers();
 }
@@ -293,6 +348,7 @@ void MessagePeer::read_done(std::uint64_t id, MessageSink& sink) {
   }
   // The peer reads blocks in the order in which they were sent.
   blocks_read_ = std::max(blocks_read_, found->second.last_block);
+  streams_.confirm(blocks_read_);
   if (found->second.eager) eager_undone_ -= found->second.bytes.size();
   offered_.erase(found);
   sink.sent(id);

@@ -3,13 +3,16 @@
 //
 // Beside the control messages of peer_connection.hpp there are these. One with bytes has them in a second
 // frame.
-//   offer   {id, tag, bytes} and the signature's fields; a short message's bytes come along. With {eager}
-//           the only block of a longer one follows unasked
+//   offer   {id, tag, bytes} and the signature's fields; a short message's bytes come along. With {cards} the
+//           tag is one of cards. With {eager} the only block of a longer message follows unasked
 //   want    {id}: the sender may send the offered message
 //   block   {id, at}, and the bytes of the message from there on
 //   got     {short, offers, blocks}: in all, how many bytes of short messages and how many offers are not
 //           kept any more, and how many blocks have been read
 //   done    {id}: the last of the message's blocks has been read
+//   rejoin  {attempt}: the sender's stream was cut
+//   joined  {attempt, frame}: the answer: the sender may connect its stream again, and begin with that frame
+// These are counted, and have {heard}: how many of the peer's have come (journal.hpp). This one is not:
 //   ping    {}: to be answered by pong {}, which proves that both directions work
 // A long message may name or accept a stream (message_streams.hpp). Blocks then go over that, without
 // control messages, in the same order.
@@ -30,6 +33,7 @@
 #include "transport/messages/message_port.hpp"
 #include "transport/messages/message_streams.hpp"
 #include "transport/remote/control.hpp"
+#include "transport/remote/journal.hpp"
 #include "transport/remote/zmq_socket.hpp"
 #include "transport/state/group.hpp"
 
@@ -67,12 +71,28 @@ class MessagePeer {
   /// Asks for the offered message `id`, whose bytes will be written to `memory`, unless they come unasked.
   /// Call place_kept() soon afterwards.
   void take(std::uint64_t id, std::span<std::byte> memory);
-  void say(const char* type) { outbox_.push_back({control_message(type), std::nullopt}); }
+  /// Sends a message that is not counted.
+  void say(const char* type) { put(type, {}, std::nullopt, false); }
   /// Returns whether a message waits for nothing but room on the link.
   bool waiting() const { return !outbox_.empty(); }
+  /// Returns whether flush() has something to try, a message or a block.
+  bool has_something_to_send() const { return !outbox_.empty() || !wanted_.empty(); }
 
   /// Sends what can be sent. Returns whether that was anything.
   bool flush(const MessagePath& path);
+  /// Returns how many messages of the peer have come, of the types that are counted.
+  std::uint64_t heard() const { return journal_.heard(); }
+  /// Call this when the peer says how many of this rank's it has heard. Fewer than before change nothing.
+  /// Throws Error(protocol) if they are more than were sent.
+  void confirm(std::uint64_t heard);
+  /// Call this when the connection was made again, and the peer has told how many it has heard: sends the
+  /// rest again. Throws Error(protocol) if they are more than were sent, or fewer than before.
+  void repeat(std::uint64_t heard);
+  /// Tells the peer of another attempt to make the stream to it again.
+  void rejoin() { put("rejoin", {{"attempt", streams_.begin_attempt()}}); }
+  /// Call this when nothing is sent any more, and memory that was lent may change.
+  void forget();
+
   /// Handles one message of the types from offer to done. Throws Error(protocol) for what no correct peer
   /// sends.
   void understand(const msgpack::Value& message, const std::optional<ZmqMessage>& payload, MessageSink& sink);
@@ -91,8 +111,9 @@ class MessagePeer {
 
  private:
   struct Outgoing {
-    std::string control;
+    msgpack::Map fields;
     std::optional<ZmqMessage> payload;
+    bool counted = true;
   };
   /// A long message of this rank, until it is done.
   struct Offered {
@@ -114,7 +135,13 @@ class MessagePeer {
   /// Returns what step() returns. Names the peer in the Error(protocol) of its streams.
   template <class Step>
   auto checked(Step step) const;
+  /// Calls step(). Names the peer in the Error(protocol) of the journal.
+  template <class Step>
+  void journaled(Step step) const;
   bool may_be_eager(std::size_t bytes) const;
+  void put(const char* type, msgpack::Map fields, std::optional<ZmqMessage> payload = std::nullopt,
+           bool counted = true);
+  bool transmit(const MessagePath& path, Outgoing& next);
   void make_offers();
   bool send_block(const MessagePath& path);
   void read_offer(const msgpack::Value& message, const std::optional<ZmqMessage>& payload, MessageSink& sink);
@@ -130,6 +157,7 @@ class MessagePeer {
   const Group& group_;
   const int rank_;
   MessageStreams streams_;
+  Journal journal_{4 * kMostUnreceived};
   std::deque<Outgoing> outbox_;
   std::deque<std::pair<Envelope, std::span<const std::byte>>> unoffered_;  // the peer has no room yet
   std::vector<std::uint64_t> copied_;

@@ -11,12 +11,13 @@
 #include <string>
 
 #include "transport/communicator.hpp"
+#include "transport/messages.hpp"
 
 namespace vccl {
 
 /// What is sent about a message before its bytes, or together with them.
 struct Envelope {
-  std::int32_t tag = 0;
+  MessageTag tag;
   Signature signature;
   std::uint64_t bytes = 0;  // the length of the whole message
   std::uint64_t id = 0;     // the sender's number of the message; ids ascend over all the sender's messages

@@ -32,7 +32,7 @@ void MessageStreams::read_want(const Value& want) {
     endpoint_ = want.at("stream").as_string();
     FrameProtection protection = agree(group_.rank, peer_, ours_, want.at("secret").as_binary());
     try {
-      auto sender = std::make_unique<BlockSender>(endpoint_, std::move(protection), settings_.silence);
+      auto sender = std::make_unique<BlockSender>(endpoint_, std::move(protection), settings_.silence, true);
       descriptors_.push_back(sender->socket().monitor_descriptor());
       connect_by_ = Clock::now() + settings_.patience();
       sender_ = std::move(sender);
@@ -49,13 +49,58 @@ void MessageStreams::read_want(const Value& want) {
   wipe(ours_);
 }
 
-bool MessageStreams::send(std::uint64_t id, std::span<const std::byte> block) {
+void MessageStreams::send(std::uint64_t id, std::span<const std::byte> block, std::uint64_t number) {
   // The peer has read what lay in this slot before, by the bound of the window.
   std::byte* slot = nullptr;
   if (sender_->encrypts())
-    slot = sender_->socket().borrowed()->slot(blocks_++, kWindow, Communicator::kBlockBytes);
-  ended_ |= !sender_->send(sender_->prepare(id, block, slot));
-  return !ended_;
+    slot = sender_->socket().borrowed()->slot(number, kWindow, Communicator::kBlockBytes);
+  const BlockSender::Prepared prepared = sender_->prepare(id, block, slot);
+  sender_->keep(prepared, number);
+  ended_ |= !sender_->send(prepared);
+}
+
+bool MessageStreams::wants_attempt() {
+  if (!sender_) return false;
+  if (sender_->socket().closed()) return again_ && again_->attempt_is_due();
+  ended_ |= sender_->ended();
+  was_made_ |= sender_->connected();
+  if (again_ && sender_->connected() && !ended_) {
+    group_.log.info(base::text("the stream of messages to rank ", peer_, " (", endpoint_,
+                               ") was made again after ", duration_text(again_->lasted())));
+    again_.reset();
+  }
+  if (!again_) return ended_ || (sender_->refused() && !sender_->connected());
+  if (ended_) again_->fail_attempt();
+  return again_->attempt_is_due();
+}
+
+std::uint64_t MessageStreams::begin_attempt() {
+  if (!again_) {
+    again_.emplace(settings_.silence);
+    group_.log.info(base::text("the stream of messages to rank ", peer_, " (", endpoint_, ") was cut"));
+  } else {
+    group_.log.warn(base::text("attempt ", again_->attempts(), " to make the stream of messages to rank ",
+                               peer_, " (", endpoint_, ") again has failed"));
+  }
+  again_->begin_attempt();
+  joined_ = ended_ = false;
+  if (!sender_->socket().closed()) std::erase(descriptors_, sender_->socket().monitor_descriptor());
+  sender_->pause();
+  return ++attempt_;
+}
+
+std::uint64_t MessageStreams::rejoin(std::uint64_t attempt) {
+  if (!receiver_ || attempt <= their_attempt_)
+    throw Error(ErrorCode::protocol, "wants to go on with a stream that it does not have");
+  their_attempt_ = attempt;
+  return receiver_->resume(attempt);
+}
+
+void MessageStreams::joined(std::uint64_t attempt, std::uint64_t frame) {
+  if (!again_ || joined_ || attempt != attempt_) return;  // an answer to an earlier attempt
+  joined_ = true;
+  sender_->resume(frame, attempt_);
+  descriptors_.push_back(sender_->socket().monitor_descriptor());
 }
 
 void MessageStreams::read_offer(const Value& offer) {
@@ -94,14 +139,16 @@ FrameProtection MessageStreams::agree(int from, int to, const std::string& offer
   return FrameProtection::agree(settings_.security, offered, answered, purpose);
 }
 
-std::optional<Error> MessageStreams::problem() {
+std::optional<Error> MessageStreams::problem(const std::string& host) {
   if (!sender_) return std::nullopt;
   const auto about = [&](const auto&... what) {
     return base::text("the stream of messages from rank ", group_.rank, " to rank ", peer_, " (", endpoint_,
-                      ") ", what..., " (group ", group_.name, ")");
+                      ", host ", host, ") ", what..., " (group ", group_.name, ")");
   };
-  if (ended_ || sender_->is_broken()) return Error(ErrorCode::peer_dead, about("ended: the network failed"));
-  if (!sender_->connected() && Clock::now() >= connect_by_) {
+  // If the peer has died, its connection for control messages shows it earlier.
+  if (was_made_ && again_ && again_->look(2 * again_->waiting()))
+    return Error(ErrorCode::peer_dead, about("ended: the network failed"));
+  if (!was_made_ && !sender_->connected() && Clock::now() >= connect_by_) {
     return Error(ErrorCode::bootstrap,
                  about("could not be opened within ", duration_text(settings_.patience()),
                        ", although the rank can be reached: ", kFirewall));
@@ -110,7 +157,7 @@ std::optional<Error> MessageStreams::problem() {
 }
 
 bool MessageStreams::restless() const {
-  return sender_ && (ended_ || !sender_->connected() || sender_->suspicious());
+  return sender_ && (ended_ || again_ || !sender_->connected() || sender_->suspicious());
 }
 
 void MessageStreams::abandon() {

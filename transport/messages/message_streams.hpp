@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "transport/remote/block_stream.hpp"
+#include "transport/remote/resumption.hpp"
 #include "transport/state/group.hpp"
 #include "transport/support/msgpack.hpp"
 
@@ -35,9 +36,30 @@ class MessageStreams {
   void read_want(const msgpack::Value& want);
   /// Returns whether blocks to the peer go over a stream. All do, or none.
   bool sends() const { return sender_ != nullptr; }
-  /// Sends a block of message `id`. At most kWindow blocks may be unread by the peer, and the block must not
-  /// change until the peer has read it. Returns false if the stream has ended.
-  bool send(std::uint64_t id, std::span<const std::byte> block);
+  /// Sends a block of message `id`, the one with this number of all. At most kWindow blocks may be unread by
+  /// the peer, and the block must not change until the peer has read it. While being_made_again(), nothing
+  /// may be sent.
+  void send(std::uint64_t id, std::span<const std::byte> block, std::uint64_t number);
+  /// Call this when the peer has read so many blocks.
+  void confirm(std::uint64_t blocks) {
+    if (sender_) sender_->confirm(blocks);
+  }
+  void forget() {
+    if (sender_) sender_->forget();
+  }
+
+  /// Returns whether the stream to the peer was cut, and another attempt to make it again should begin.
+  bool wants_attempt();
+  /// Begins it: ends the old connection. Returns the attempt's number, which the peer is to be told.
+  std::uint64_t begin_attempt();
+  /// Returns whether the peer has yet to answer that.
+  bool being_made_again() const { return again_ && !joined_; }
+  /// Call this when the peer begins an attempt. Returns the number of the frame that has to come next. Throws
+  /// Error(protocol) if there is no stream from it.
+  std::uint64_t rejoin(std::uint64_t attempt);
+  /// Call this when the peer has answered an attempt: connects and sends what the peer has not read. Throws
+  /// Error(protocol).
+  void joined(std::uint64_t attempt, std::uint64_t frame);
 
   /// Reads the peer's contribution from an offer. Throws Error(protocol) for a second one, and for one of
   /// another length.
@@ -49,8 +71,8 @@ class MessageStreams {
   std::optional<RemoteBlock> receive() { return receiver_ ? receiver_->receive() : std::nullopt; }
 
   /// Returns what is wrong with the stream to the peer: it could not be made within
-  /// LinkSettings::patience(), or has ended a while ago.
-  std::optional<Error> problem();
+  /// LinkSettings::patience(), or has ended a while ago. `host` is the name of the host of the peer.
+  std::optional<Error> problem(const std::string& host);
   /// Returns whether problem() may find something without a further event.
   bool restless() const;
 
@@ -76,10 +98,14 @@ class MessageStreams {
   std::unique_ptr<BlockReceiver> receiver_;
   std::string ours_, theirs_;  // contributions to the keys, until they are used
   bool offered_ = false, answered_ = false, asked_ = false;
-  bool ended_ = false;    // a block could not be sent
-  std::string endpoint_;  // where the peer listens
+  bool ended_ = false;               // a block could not be sent
+  std::optional<Resumption> again_;  // while the stream to the peer is made again
+  bool was_made_ = false;            // that stream was there once
+  bool joined_ = false;              // the peer has answered the attempt under way
+  std::uint64_t attempt_ = 0;        // the number of the last one
+  std::uint64_t their_attempt_ = 0;  // the same for the stream from the peer
+  std::string endpoint_;             // where the peer listens
   Clock::time_point connect_by_{};
-  std::uint64_t blocks_ = 0;  // that were sent
   std::vector<int> descriptors_;
 };
 

@@ -3,6 +3,8 @@
 // ranks have agreed on over the encrypted connection beside it (remote_links.hpp).
 #pragma once
 
+#include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -23,14 +25,16 @@ struct RemoteBlock {
 class BlockSender {
  public:
   struct Prepared {
+    std::uint64_t frame;  // its number
     std::string header;
     const std::byte* data;
     std::size_t bytes;
   };
 
-  /// Connects to where a BlockReceiver with the same protection listens.
+  /// Connects to where a BlockReceiver with the same protection listens. If `resumes`, libzmq makes no
+  /// connection anew: the owner calls keep(), confirm(), pause() and resume().
   BlockSender(const std::string& endpoint, FrameProtection protection,
-              Milliseconds silence = LinkSettings().silence);
+              Milliseconds silence = LinkSettings().silence, bool resumes = false);
 
   /// Returns whether prepare() writes to its slot.
   bool encrypts() const { return sealer_.encrypts(); }
@@ -40,18 +44,48 @@ class BlockSender {
   /// Sends a block without copying it: it must not change until the peer says that it has read it, or until
   /// socket().borrowed()->count() is 0. Returns false if that is not possible any more.
   bool send(const Prepared& block);
-  /// Returns whether the connection has been broken for a while. The peer ends this connection and the one
-  /// beside it at about the same time, and has its last words on that one.
-  bool is_broken();
-  /// Returns whether is_broken() may become true without a further event.
+
+  /// Keeps what is needed to send a block again, until the peer has confirmed `number`. Numbers ascend. The
+  /// block must not change until then.
+  void keep(const Prepared& block, std::uint64_t number);
+  /// Call this when the peer says that it has read all blocks up to `number`.
+  void confirm(std::uint64_t number);
+  /// Call this when the blocks may change, because nothing is sent any more.
+  void forget() { kept_.clear(); }
+  /// Ends the connection. Until resume(), nothing may be sent.
+  void pause() noexcept { socket_->close(Milliseconds(0)); }
+  /// Connects again, and sends what was sent from frame `next` on once more, exactly as it was. A greeting
+  /// with the number of the attempt follows. Throws Error(protocol) if the peer cannot expect that frame.
+  void resume(std::uint64_t next, std::uint64_t attempt);
+  /// Tries again to make the first connection if that was refused a moment ago.
+  void retry();
+  /// Returns whether the connection has ended, `time` ago. The peer ends this connection and the one beside
+  /// it at about the same time, and has its last words on that one.
+  bool ended(Milliseconds time = {});
+
+  /// Returns whether ended() has found an end.
   bool suspicious() const { return ended_.has_value(); }
-  /// Returns whether is_broken() has found that the connection was made.
-  bool connected() const { return socket_.connected(); }
-  ZmqSocket& socket() { return socket_; }
+  /// Return whether ended() has found that the connection was made, or refused.
+  bool connected() const { return socket_->connected(); }
+  bool refused() const { return socket_->refused(); }
+  ZmqSocket& socket() { return *socket_; }
 
  private:
-  ZmqSocket socket_;
+  struct Kept {
+    Prepared block;
+    std::uint64_t number;  // of the block
+  };
+
+  void connect();
+  void greet(std::uint64_t attempt);
+
+  const std::string endpoint_;
+  const Milliseconds silence_;
+  const bool resumes_;
+  std::unique_ptr<ZmqSocket> socket_;
   FrameSealer sealer_;
+  std::deque<Kept> kept_;             // the last frames that were made, in order
+  Clock::time_point connected_at_{};  // when the last attempt to connect began
   std::optional<Clock::time_point> ended_;
 };
 
@@ -63,6 +97,9 @@ class BlockReceiver {
 
   const std::string& endpoint() const { return endpoint_; }
   void accept(FrameProtection protection) { opener_.emplace(std::move(protection)); }
+  /// Lets the sender connect again. Returns the number of the frame that it has to begin with. Its greeting
+  /// has the number of the attempt, and nobody else can connect from then on.
+  std::uint64_t resume(std::uint64_t attempt);
   /// Returns whether the sender has connected: its greeting was received. From then on nobody else can
   /// connect.
   bool greeted() const { return greeted_; }
@@ -79,6 +116,7 @@ class BlockReceiver {
   const Log log_;
   std::optional<FrameOpener> opener_;
   bool greeted_ = false;
+  std::uint64_t attempt_ = 0;  // of making the connection again
   RateLimit told_;
 };
 

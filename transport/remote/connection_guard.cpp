@@ -112,6 +112,28 @@ FileDescriptor listen_at(const std::string& address, const PortRange& ports) {
                          "what else listens there."));
 }
 
+bool is_refused_at(const std::string& endpoint) noexcept {
+  constexpr int kMoment = 50;  // milliseconds; an answer takes one turn of the network
+  const std::size_t begin = endpoint.find("//") + 2, colon = endpoint.rfind(':');
+  if (begin < 2 || colon == std::string::npos || colon < begin) return false;
+  std::string host = endpoint.substr(begin, colon - begin);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  AddressInfo info;
+  if (getaddrinfo(host.c_str(), endpoint.c_str() + colon + 1, &hints, &info.first) != 0) return false;
+  const FileDescriptor socket(::socket(info.first->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return false;
+  if (connect(socket.get(), info.first->ai_addr, info.first->ai_addrlen) == 0) return false;
+  if (errno != EINPROGRESS) return errno == ECONNREFUSED;
+  pollfd item{socket.get(), POLLOUT, 0};
+  int wrong = 0;
+  socklen_t size = sizeof wrong;
+  return poll(&item, 1, kMoment) > 0 && getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &wrong, &size) == 0 &&
+         wrong == ECONNREFUSED;
+}
+
 ConnectionGuard::ConnectionGuard() : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!wake_) throw_system("eventfd");
   base::SignalsBlocked blocked;
@@ -143,6 +165,13 @@ void ConnectionGuard::shut(WatchedListener& listener) {
   std::lock_guard lock(mutex_);
   listener.limit = 0;
   turn_away(listener, true);
+}
+
+void ConnectionGuard::reopen(WatchedListener& listener) {
+  std::lock_guard lock(mutex_);
+  listener.limit = listener.places;
+  std::erase_if(listener.connections, [](const auto& entry) { return !is_open(entry); });
+  turn_away(listener, listener.connections.size() >= listener.limit);
 }
 
 void ConnectionGuard::dismiss(const std::shared_ptr<WatchedListener>& listener) noexcept {
@@ -203,6 +232,7 @@ void ConnectionGuard::understand(WatchedListener& listener, int event, int value
       listener.connections.erase(found);
     }
     listener.failed = false;
+    if (listener.reopens) listener.limit = listener.places;
     eventfd_write(listener.ends.get(), 1);
   } else {
     listener.failed = true;  // the end of its connection is the next event

@@ -24,6 +24,10 @@ namespace vccl {
 /// descriptor for that. Throws Error(system), also if no port of the range is free.
 FileDescriptor listen_at(const std::string& address, const PortRange& ports);
 
+/// Returns whether the system at `endpoint` ("tcp://10.0.0.7:40001") says that nobody listens there. Returns
+/// false if it does not say so within a moment, and blocks for that long at most.
+bool is_refused_at(const std::string& endpoint) noexcept;
+
 /// Makes the kernel end a TCP connection if what was sent on it stays unconfirmed for so long, and repeat
 /// what was lost at least once a second until then. So a link that was cut works again soon after the cut.
 /// Otherwise the pauses double, and the connection can stay silent for as long again as the cut lasted; this
@@ -42,7 +46,9 @@ struct WatchedListener {
   std::string endpoint;
   int listening = -1;       // libzmq's descriptor, which libzmq closes with its socket
   void* monitor = nullptr;  // the socket of the guard that receives libzmq's events
-  std::size_t limit = 0;    // the largest number of connections at a time
+  std::size_t places = 0;   // the largest number of connections at a time, while it is open to them
+  std::size_t limit = 0;    // the same, and 0 while it refuses all
+  bool reopens = false;     // the end of a connection lets others in after shut()
   bool makes_room = false;  // the connection that is open for longest ends where there are too many
   Log log;
   std::map<int, Connection> connections;  // by their descriptors
@@ -65,8 +71,11 @@ class ConnectionGuard {
 
   /// Watches the listener until dismiss(). All members of `listener` but the counters must be set.
   void attend(std::shared_ptr<WatchedListener> listener);
-  /// Refuses all further connections. Existing connections stay.
+  /// Refuses all further connections, if the listener `reopens` until one of them ends. Existing connections
+  /// stay.
   void shut(WatchedListener& listener);
+  /// Lets connections in again after shut().
+  void reopen(WatchedListener& listener);
   /// Call this before libzmq's socket is closed. Close the monitor after that.
   void dismiss(const std::shared_ptr<WatchedListener>& listener) noexcept;
 

@@ -81,19 +81,15 @@ int RemoteHostRing::leaps() const {
 }
 
 bool RemoteHostRing::all(bool own) {
-  const auto pass_on = [&](bool value) {
-    *right().reserve() = static_cast<std::byte>(value);
-    right().commit(1);
-  };
-  pass_on(own);
-  bool result = own;
-  for (int step = 1; step < size(); ++step) {
-    const bool theirs = *left().take_committed(1) != std::byte{0};
-    left().release();
-    result = result && theirs;
-    if (step < size() - 1) pass_on(theirs);
+  // Each step doubles how many hosts the value speaks for. The last one may count some hosts twice, which
+  // does not change it.
+  for (int leap = 0; leap < leaps(); ++leap) {
+    *right(leap).reserve() = static_cast<std::byte>(own);
+    right(leap).commit(1);
+    own = *left(leap).take_committed(1) != std::byte{0} && own;
+    left(leap).release();
   }
-  return result;
+  return own;
 }
 
 }  // namespace vccl

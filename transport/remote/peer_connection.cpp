@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "transport/crypto/wipe.hpp"
 #include "transport/host/machine.hpp"
 #include "transport/support/error_text.hpp"
 
@@ -14,6 +15,7 @@ using msgpack::Map;
 using msgpack::Value;
 
 constexpr std::size_t kMaxFailureText = 4096;  // a longer text is cut
+constexpr Milliseconds kRetryPeriod{100};
 
 namespace {
 
@@ -55,11 +57,38 @@ void PeerConnection::learn(const ListenerRecord& record) {
 }
 
 void PeerConnection::connect(ZmqSocket::Kind kind, Map fields) {
-  socket = std::make_unique<ZmqSocket>(kind, settings.silence);
+  kind_ = kind;
   connect_by_ = Clock::now() + settings.patience();
-  socket->connect(listener.endpoint, listener.key);
-  socket->post({}, hello(std::move(fields)));
+  first_hello_ = hello(std::move(fields));
+  dial(first_hello_);
+  if (kind != ZmqSocket::Kind::pair) wipe(first_hello_);
   group_.log.info(base::text("connecting to rank ", rank, " at ", listener.endpoint));
+}
+
+// libzmq would connect anew by itself, without a hello, and send there what the last connection did not take.
+void PeerConnection::dial(const std::string& hello) {
+  std::shared_ptr<Borrowed> borrowed;
+  if (socket) {
+    socket->close(Milliseconds(0));
+    borrowed = socket->borrowed();
+  }
+  dialled_ = Clock::now();
+  auto fresh = std::make_unique<ZmqSocket>(kind_, settings.silence, std::move(borrowed));
+  fresh->connect(listener.endpoint, listener.key, true);
+  fresh->post({}, hello);
+  socket = std::move(fresh);
+}
+
+void PeerConnection::connect_again(Map fields) {
+  connect_by_ = {};
+  made_again_ = true;
+  dial(hello(std::move(fields)));
+}
+
+void PeerConnection::give_up_again(std::optional<Milliseconds> tried) {
+  made_again_ = true;
+  tried_again_ = tried;
+  end.finish();
 }
 
 std::string PeerConnection::hello(Map fields) const {
@@ -72,12 +101,18 @@ void PeerConnection::read_hello(const Value& message, const std::string& address
     throw Error(ErrorCode::protocol, "the hello of another rank");
   }
   peer_place_ = place_text(base::text("tcp://", address), read_host(message));
+  wipe(first_hello_);
   open();
 }
 
 bool PeerConnection::connecting() {
   if (connect_by_ == Clock::time_point() || end.over() || socket->connected()) return false;
-  if (Clock::now() < connect_by_) return true;
+  ever_refused_ |= socket->refused();
+  if (Clock::now() < connect_by_) {
+    if (socket->refused() && !first_hello_.empty() && Clock::now() - dialled_ >= kRetryPeriod)
+      dial(first_hello_);
+    return true;
+  }
   gave_up_ = true;
   end.finish();
   return false;
@@ -93,13 +128,16 @@ std::string PeerConnection::end_text() const {
   if (gave_up_) {
     return base::text(us, " could not connect to ", peer_text(), " within ",
                       duration_text(settings.patience()), " (",
-                      socket->refused() ? "it was refused" : "nobody answered", "; ", kFirewall, ")");
+                      ever_refused_ ? "it was refused" : "nobody answered", "; ", kFirewall, ")");
   }
-  if (socket && socket->refused()) {
+  if (socket && socket->refused() && !made_again_) {
     return base::text(us, " could not connect to ", peer_text(),
                       ", which has left or died unless the network is at fault,");
   }
-  return base::text("the connection of ", us, " to ", peer_text(), " ended");
+  return base::text(
+      "the connection of ", us, " to ", peer_text(), " ended",
+      tried_again_ ? base::text(", and could not be made again within ", duration_text(*tried_again_), ",")
+                   : "");
 }
 
 bool PeerConnection::read_last_words(const Value& message) {
@@ -127,7 +165,6 @@ std::optional<std::string> PeerConnection::take_last_words(bool failed) {
 }
 
 void ClosedSockets::close(ZmqSocket& socket, Milliseconds linger) noexcept {
-  if (socket.closed()) return;
   socket.close(linger);
   lent_.push_back(socket.borrowed());
 }

@@ -3,7 +3,7 @@
 //
 // A rank that listens publishes a ListenerRecord in the rendezvous store. Three control messages are common:
 //   hello   first, by the rank that connects, and by the ring's listening rank too: {rank, token, host},
-//           and for the ring what remote_link.hpp says. `host` is the name of the rank's host
+//           and what remote_link.hpp and message_links.hpp say. `host` is the name of the rank's host
 //   fail    {code, text}: the group has failed
 //   left    {why}: last
 #pragma once
@@ -88,20 +88,19 @@ class PeerConnection {
   void learn(const ListenerRecord& record);
   /// Connects there, and says hello with further `fields`.
   void connect(ZmqSocket::Kind kind, msgpack::Map fields = {});
+  /// Does the same with a new socket, in place of the one whose connection has ended.
+  void connect_again(msgpack::Map fields);
   std::string hello(msgpack::Map fields = {}) const;
   /// Opens the connection to the peer at `address`. Throws Error(protocol) for a wrong hello.
   void read_hello(const msgpack::Value& message, const std::string& address);
-  /// Returns whether this rank is still trying to connect. Ends the connection after
-  /// LinkSettings::patience(): then end_text() says that it could not be made.
+  /// Returns whether this rank is still trying to connect. A pair that was refused is replaced by another
+  /// one. Ends the connection after LinkSettings::patience(): then end_text() says that it could not be made.
   bool connecting();
+  /// Ends the connection, which could not be made again within `tried`, or not at all if that is nothing.
+  void give_up_again(std::optional<Milliseconds> tried);
   /// Returns "rank 1 (tcp://10.0.0.2:40001, host node2)".
   std::string peer_text() const;
 
-  /// Sends like ZmqSocket::send(). Notes if the peer has gone.
-  template <class... Message>
-  void send(const Message&... message) {
-    if (!socket->send(message...)) end.finish();
-  }
   /// Calls handle(ZmqSocket::Received) for each message on the socket, until it returns false. Returns
   /// whether all that had arrived was read.
   template <class Handle>
@@ -131,7 +130,15 @@ class PeerConnection {
   const Group& group_;
 
  private:
+  void dial(const std::string& hello);
+
   const FailureChannel& failures_;
+  ZmqSocket::Kind kind_ = ZmqSocket::Kind::pair;
+  std::string first_hello_;                  // of a pair, until it is answered
+  Clock::time_point dialled_{};              // when the last attempt to connect began
+  bool ever_refused_ = false;                // an attempt was refused
+  bool made_again_ = false;                  // the connection was made, and has ended at least once
+  std::optional<Milliseconds> tried_again_;  // for how long in vain
   State state_ = State::unknown;
   std::string why_;                 // the reason that the peer gave when it left
   std::string peer_place_;          // the peer's address and host

@@ -23,12 +23,12 @@ void RemoteOutbox::send(const std::byte* data, std::size_t bytes) {
   const std::uint64_t sequence = links_.operation().sequence();
   msgpack::Map fields = links_.take_announcement();
   if (link_.streams(bytes)) {
-    if (!fields.empty()) links_.send(link_, control_message("begin", std::move(fields)));
+    if (!fields.empty()) links_.send(link_, "begin", std::move(fields));
     links_.send(link_, link_.sender->prepare(sequence, {data, bytes}, slot()));
   } else {
     fields["seq"] = sequence;
     fields["n"] = ++link_.sent;
-    links_.send(link_, control_message("block", std::move(fields)), data, bytes);
+    links_.send(link_, "block", std::move(fields), std::span(data, bytes));
   }
   ++link_.posted;
   if (bytes > ZmqSocket::kCopied) lent_ = link_.posted;

@@ -12,6 +12,12 @@ using msgpack::Binary;
 using msgpack::Map;
 using msgpack::Value;
 
+namespace {
+
+constexpr std::size_t kSession = 16;  // bytes
+
+}  // namespace
+
 void RemoteLink::offer_stream(Map& record) {
   if (can_protect_blocks(settings.security)) receiver = std::make_unique<BlockReceiver>(settings, group_.log);
   record["security"] = name_of(settings.security);
@@ -28,6 +34,8 @@ Map RemoteLink::accept_stream(const Value& record) {
 
 Map RemoteLink::take_answer() {
   Map result = contribution();
+  session_ = random_bytes(kSession);
+  result["session"] = Binary{session_};
   wipe(contribution_);
   return result;
 }
@@ -37,6 +45,7 @@ Map RemoteLink::contribution() const {
 }
 
 void RemoteLink::open_stream(const Value& hello) {
+  if (side == Side::right) session_ = hello.at("session").as_binary();
   const bool theirs = hello.has("secret");
   if (side == Side::left) {
     if (!theirs) return receiver.reset();
@@ -47,7 +56,7 @@ void RemoteLink::open_stream(const Value& hello) {
     throw Error(ErrorCode::protocol, "another answer than fits the question for a stream");
   } else if (theirs) {
     sender = std::make_unique<BlockSender>(stream_endpoint_, agree(hello.at("secret").as_binary()),
-                                           settings.silence);
+                                           settings.silence, true);
     wipe(contribution_);
   }
   group_.log.info(base::text("blocks ", side == Side::left ? "from" : "to", " rank ", rank, ": ",

@@ -10,11 +10,20 @@
 // Beside the control messages of peer_connection.hpp there are these. A block has its bytes in a second
 // frame.
 //   begin    both ways or to the right, at the start of an operation: {seq, algorithm, collective, dtype, op,
-//            root, count, extra}
-//   block    to the right: {seq, n}: the nth short block of the link's life, and its bytes. If the operation
-//            was not announced to the right yet, the fields of begin are there as well
-//   release  to the left: {n}: n blocks, short and long, have been read
+//            root, count, extra, heard}
+//   block    to the right: {seq, n, heard}: the nth short block of the link's life, and its bytes. If the
+//            operation was not announced to the right yet, the fields of begin are there as well
+//   release  to the left: {n, heard}: n blocks, short and long, have been read
 //   lost     both ways, at any time: {rank}: that rank has died, or cannot be reached
+//   ping     to the left: {n}: to be answered by pong {n}, which proves that the connection has not ended
+// `heard` is how many messages of the types begin and block have come (journal.hpp).
+//
+// A connection that is cut is made again, and with it the stream. The rank on the left connects with new
+// sockets, and says hello {again, session, attempt, heard}. The session is what the rank on the right has
+// given it in its first hello, and the attempts of a link have ascending numbers. The rank on the right
+// answers with hello {again, attempt, heard, frame}: `frame` is the number of the frame of the stream that
+// has to come next. Both then repeat what the other one has not heard. What was sent on the new connection
+// before the answer does not count.
 #pragma once
 
 #include <deque>
@@ -24,7 +33,10 @@
 
 #include "transport/communicator.hpp"
 #include "transport/remote/block_stream.hpp"
+#include "transport/remote/journal.hpp"
 #include "transport/remote/peer_connection.hpp"
+#include "transport/remote/resumption.hpp"
+#include "transport/support/function_ref.hpp"
 
 namespace vccl {
 
@@ -55,31 +67,38 @@ struct RemoteLink : PeerConnection {
   /// Returns whether a block of so many bytes goes over the stream. Both ends come to the same answer.
   bool streams(std::size_t bytes) const { return (sender || receiver) && bytes > ZmqSocket::kCopied; }
 
-  /// Receives what has arrived where `ready` says so. Calls understand(ZmqSocket::Received) for each message.
-  template <class Understand>
-  void receive_ready(Understand understand) {
-    if (std::exchange(ready.monitor, false)) {
-      if (socket->disconnected()) end.notice();
-      // What a listener reports may be the end of a stranger's connection. Only looking again tells.
-      ready.monitor = socket->suspicious();
-      ready.control = true;  // the look may have noticed that something has arrived
-    }
-    if (std::exchange(ready.control, false)) {
-      while (auto received = socket->receive()) understand(std::move(*received));
-    }
-    end.read_out();
-    connecting();
-    // One block at a time is deciphered, shortly before it is read.
-    while (receiver && ready.stream && streamed.empty()) {
-      auto block = receiver->receive();
-      ready.stream = block.has_value();
-      if (block) streamed.push_back(std::move(*block));
-    }
-    if (sender && ready.broken) {
-      if (sender->is_broken()) end.finish();
-      ready.broken = sender->suspicious();
-    }
+  /// Receives what has arrived where `ready` says so. Calls understand() for each message.
+  /// Goes on with the making again of a connection that was cut.
+  void receive_ready(FunctionRef<void(ZmqSocket::Received&)> understand);
+
+  /// Returns whether what is sent now reaches the peer: no connection is being made again.
+  bool in_touch() const { return !again_ || answered_; }
+  /// Sends a message that has to arrive, now or when the connection was made again, with a block behind it if
+  /// there is one. The block is not copied if it is long, and must not change until the peer has read it.
+  void send_surely(const char* type, msgpack::Map fields,
+                   std::optional<std::span<const std::byte>> block = std::nullopt);
+  /// Sends a message that catch_up() repeats in another form. Drops it if the peer cannot be reached now.
+  void send_loosely(const char* type, msgpack::Map fields);
+  /// Sends a block on the stream, now or when the connection was made again.
+  void send(const BlockSender::Prepared& block);
+  /// Call this when the peer has read so many blocks, and so many messages.
+  void confirm(std::uint64_t blocks);
+
+  /// Sends a message that is neither counted nor repeated. Returns false if the connection has ended.
+  bool post(const std::string& message, ZmqMessage* payload = nullptr);
+
+  /// Returns whether a message comes from a connection that is not the peer's, or not yet.
+  bool is_apart(const ZmqSocket::Received& received) const {
+    return side == Side::left ? !route_.empty() && received.route != route_ : !in_touch();
   }
+  /// Handles such a message.
+  void understand_apart(const ZmqSocket::Received& received);
+  /// Call this with the route of the peer's first hello.
+  void set_route(const std::string& route) { route_ = route; }
+  void understand_pong(std::uint64_t number);
+  /// Call this before the sockets are closed. Nothing is sent again from then on, so memory that was lent may
+  /// change once the sockets do not read it any more.
+  void finish();
 
   /// Where there may be something to receive. A descriptor of libzmq becomes readable only after an attempt
   /// to read has found nothing, so all begin as ready.
@@ -89,6 +108,9 @@ struct RemoteLink : PeerConnection {
 
   Ready ready;
   const Side side;
+  // All links of the group were made once. From then on a connection that is cut is made again.
+  bool lasting = false;
+  Journal journal{kMostUnconfirmed};
   std::unique_ptr<BlockSender> sender;      // to the right, if there is a stream
   std::unique_ptr<BlockReceiver> receiver;  // from the left
   std::deque<Begin> begins;                 // of operations that this rank has not begun
@@ -104,11 +126,42 @@ struct RemoteLink : PeerConnection {
   std::uint64_t released = 0;               // the number of blocks that the right neighbour has released
 
  private:
+  // The protocol lets a rank be ahead of its neighbour by kSlots blocks and as many operations.
+  static constexpr std::size_t kMostUnconfirmed = 16 * Communicator::kSlots;
+
+  bool stream_is_cut();
+  void keep_up(bool cut);
+  void begin_again();
+  void attempt();
+  void try_again(bool cut);
+  void await_peer();
+  void give_up(bool within_time);
+  void resume(const msgpack::Value& answer);
+  bool fits(const ZmqSocket::Received& received) const;
+  void welcome(const msgpack::Value& message, const std::string& route);
+  void tell_of_stranger(const std::string& address);
+  void suspect();
+  bool probe();
+  void trust();
+  void catch_up();
+  void transmit(const std::string& message, ZmqMessage* payload = nullptr);
+
   msgpack::Map contribution() const;
   FrameProtection agree(const std::string& theirs) const;
 
   std::string stream_endpoint_;  // of the right neighbour
   std::string contribution_;     // of this rank to the keys, until it is used; empty if there is no stream
+  std::string session_;          // what only the two ranks know
+  std::optional<Resumption> again_;  // while the connection is made again
+  bool answered_ = false;            // the peer has answered the attempt under way
+  bool cut_ = false;                 // something could not be sent
+  std::uint64_t attempt_ = 0;        // the number of the last attempt, of all in the link's life
+  std::string route_;                // of the peer's connection, if it connects
+  // The connection may have ended: no ping from this one on was answered. A listener's only.
+  std::optional<std::uint64_t> suspected_from_;
+  std::uint64_t pings_ = 0;
+  Clock::time_point next_probe_{};
+  RateLimit told_;  // of strangers
 };
 
 }  // namespace vccl

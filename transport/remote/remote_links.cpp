@@ -19,7 +19,9 @@ namespace {
 using msgpack::Map;
 using msgpack::Value;
 
-constexpr int kYields = 50;  // about the time that a small message takes on one machine
+// How often a wait yields and looks again before it sleeps: about as long as a small message takes on one
+// machine.
+constexpr int kYields = 50;
 constexpr Milliseconds kSlice{50};
 constexpr Milliseconds kLongGone{500};
 const char kWhyGone[] = ": the process or its host died, or the network failed";
@@ -30,10 +32,6 @@ Error breach(const std::string& what) {
 
 }  // namespace
 
-RemoteLinks::~RemoteLinks() {
-  close();
-}
-
 void RemoteLinks::connect(Meeting& meeting, int left, int right, const LinkSettings& settings) {
   wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_) throw_system("eventfd");
@@ -41,7 +39,7 @@ void RemoteLinks::connect(Meeting& meeting, int left, int right, const LinkSetti
   // links.
   if (left >= 0) {
     auto link = std::make_unique<RemoteLink>(group_, failures_, settings, RemoteLink::Side::left, left);
-    link->socket = std::make_unique<ZmqSocket>(ZmqSocket::Kind::pair, settings.silence);
+    link->socket = std::make_unique<ZmqSocket>(ZmqSocket::Kind::host, settings.silence);
     link->listener = ListenerRecord::listen(*link->socket, settings, 1, group_.log);
     Map record;
     link->offer_stream(record);
@@ -62,10 +60,12 @@ void RemoteLinks::connect(Meeting& meeting, int left, int right, const LinkSetti
   if (left_) {
     until(greeted(left_), *left_, "to connect in");
     left_->socket->shut();
-    send(*left_, left_->hello(left_->take_answer()));
+    left_->post(left_->hello(left_->take_answer()));
     if (left_->receiver) await_stream(*left_);
   }
   if (right_) until(greeted(right_), *right_, "to answer in");
+  for (RemoteLink* link : {left_.get(), right_.get()})
+    if (link) link->lasting = true;
 }
 
 // The neighbour opens the stream as soon as it reads this rank's hello, so a firewall that lets only the
@@ -84,10 +84,10 @@ void RemoteLinks::await_stream(RemoteLink& link) {
 
 void RemoteLinks::begin() {
   right_is_to_be_told_ = true;
-  const std::string message = control_message("begin", take_announcement());
+  Map fields = take_announcement();
   tell_releases();
-  if (left_) send(*left_, message);
-  if (right_) send(*right_, message);
+  if (left_) send(*left_, "begin", fields);
+  if (right_) send(*right_, "begin", std::move(fields));
   compare_early_begins();
 }
 
@@ -123,25 +123,35 @@ void RemoteLinks::match() {
 }
 
 void RemoteLinks::wait(FunctionRef<bool()> ready, RemoteLink& link, const char* what) {
-  auto next_interruption = Clock::now() + kInterruptionPeriod;
+  auto next_interruption = Clock::now() + kInterruptionPeriod, next_look = Clock::now() + kSlice;
   poll(Milliseconds(0));
   for (int attempt = 0; !look(ready, link, what); ++attempt) {
-    if (attempt < kYields) {
+    if (attempt < kYields && has_core()) {
       sched_yield();
       poll(Milliseconds(0));
-    } else {
-      if (Clock::now() >= next_interruption) {
-        next_interruption = Clock::now() + kInterruptionPeriod;
-        if (const std::string by = interruption(); !by.empty())
-          failures_.raise_interrupted(by, base::text("rank ", link.rank, " ", what, " ", operation_.text()));
-      }
+      continue;
+    }
+    const auto now = Clock::now();
+    if (now >= next_interruption) {
+      next_interruption = now + kInterruptionPeriod;
+      if (const std::string by = interruption(); !by.empty())
+        failures_.raise_interrupted(by, base::text("rank ", link.rank, " ", what, " ", operation_.text()));
+    }
+    if (now >= next_look) {
+      next_look = now + kSlice;
       failures_.check_meeting();
       for (RemoteLinks* others : others_) others->pump();  // what this rank waits for may have failed there
-      tell_releases();
-      const auto left = std::chrono::ceil<Milliseconds>(operation_.deadline().at - Clock::now());
-      poll(std::clamp(left, Milliseconds(0), kSlice));
     }
+    tell_releases();
+    const auto left = std::chrono::ceil<Milliseconds>(operation_.deadline().at - now);
+    poll(std::clamp(left, Milliseconds(0), kSlice));
   }
+}
+
+// Where ranks outnumber cores, a rank that yields takes time from those that it waits for. Hosts that are
+// pretended share the cores of the machine.
+bool RemoteLinks::has_core() const {
+  return group_.host.ranks.size() + group_.elsewhere.size() <= static_cast<std::size_t>(group_.cores);
 }
 
 bool RemoteLinks::look(FunctionRef<bool()> ready, RemoteLink& link, const char* what) {
@@ -214,7 +224,8 @@ void RemoteLinks::poll_locked(Milliseconds time) {
     add(link->socket->monitor_descriptor(), link->ready.monitor);
     if (link->receiver && link->streamed.empty())
       add(link->receiver->socket().data_descriptor(), link->ready.stream);
-    if (link->sender) add(link->sender->socket().monitor_descriptor(), link->ready.broken);
+    if (link->sender && !link->sender->socket().closed())
+      add(link->sender->socket().monitor_descriptor(), link->ready.broken);
   }
   add(wake_.get(), woken);
   if (::poll(items, count, static_cast<int>(time.count())) <= 0) return;
@@ -235,7 +246,8 @@ std::optional<Error> RemoteLinks::receive_all() {
 
 std::optional<Error> RemoteLinks::receive_from(RemoteLink& link) {
   try {
-    link.receive_ready([&](ZmqSocket::Received received) { understand(link, std::move(received)); });
+    auto handle = [&](ZmqSocket::Received& received) { understand(link, std::move(received)); };
+    link.receive_ready(handle);
     compare_begins(link);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::protocol || link.is(State::told)) return error;
@@ -245,22 +257,38 @@ std::optional<Error> RemoteLinks::receive_from(RemoteLink& link) {
   return std::nullopt;
 }
 
+void RemoteLinks::send(RemoteLink& link, const char* type, Map fields,
+                       std::optional<std::span<const std::byte>> block) {
+  std::lock_guard lock(mutex_);
+  link.send_surely(type, std::move(fields), block);
+  // A send may have noticed that something has arrived, which the descriptor then does not show.
+  link.ready.control = true;
+}
+
 void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
+  if (link.is_apart(received)) return link.understand_apart(received);
+  if (received.excess) throw breach("a message of more than two frames");
   const Value message = read_control(received.control, link.rank);
   const std::string& type = message.at("t").as_string();
   const bool from_left = link.side == RemoteLink::Side::left;
   if (type == "hello") {
+    if (message.has("again")) return;  // it is late, and said nothing new
     // Another one would begin the stream anew, with the same keys.
     if (!link.is(State::unknown)) throw breach("a second greeting");
     link.read_hello(message, received.control.sender());
     link.open_stream(message);
+    link.set_route(received.route);
   } else if (link.is(State::unknown)) {
     // A neighbour that fails between our greeting and its answer says its last words in the place of the
     // answer.
     if (!link.read_last_words(message)) throw breach("something before its greeting");
   } else if (type == "begin") {
+    link.journal.hear();
+    link.journal.confirm(message.at("heard").as_uint());
     understand_begin(link, message);
   } else if (type == "block" && from_left && received.payload) {
+    link.journal.hear();
+    link.journal.confirm(message.at("heard").as_uint());
     if (message.at("n").as_uint() != ++link.received || link.blocks.size() >= Communicator::kSlots) {
       throw breach("a block that is not the next");
     }
@@ -268,10 +296,16 @@ void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
     link.blocks.push_back({message.at("seq").as_uint(), std::move(*received.payload)});
   } else if (type == "release" && !from_left) {
     const std::uint64_t count = message.at("n").as_uint();
-    if (count <= link.released || count > link.posted) throw breach("the release of a block that it has not");
+    if (count < link.released || count > link.posted) throw breach("the release of a block that it has not");
     link.released = count;
+    link.confirm(count);
+    link.journal.confirm(message.at("heard").as_uint());
   } else if (type == "lost") {
     LostRanks(group_).add(static_cast<int>(message.at("rank").as_int(0, group_.size - 1)));
+  } else if (type == "ping" && !from_left) {
+    link.send_loosely("pong", {{"n", message.at("n").as_uint()}});
+  } else if (type == "pong" && from_left) {
+    link.understand_pong(message.at("n").as_uint());
   } else if (!link.read_last_words(message)) {
     throw breach(base::text("a message of type \"", cut_text(type, 32), "\""));
   }
@@ -289,12 +323,14 @@ void RemoteLinks::understand_begin(RemoteLink& link, const Value& message) {
 void RemoteLinks::tell_releases() {
   if (!left_ || left_->told == left_->consumed) return;
   left_->told = left_->consumed;
-  send(*left_, control_message("release", {{"n", left_->told}}));
+  std::lock_guard lock(mutex_);
+  left_->send_loosely("release", {{"n", left_->told}});
+  left_->ready.control = true;  // as in send()
 }
 
 void RemoteLinks::send(RemoteLink& link, const BlockSender::Prepared& block) {
   std::lock_guard lock(mutex_);
-  if (!link.sender->send(block)) link.end.finish();
+  link.send(block);
 }
 
 void RemoteLinks::compare_begins(RemoteLink& link) {
@@ -362,76 +398,23 @@ std::optional<RankEnd> RemoteLinks::end_of_peer(int rank) noexcept {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock) return std::nullopt;
     const pid_t pid = group_.elsewhere.at(rank).pid();
-    if (link->is(State::left)) return RankEnd{RankEnd::How::left, pid, false};
-    if (link->is(State::open) && link->end.over()) return RankEnd{RankEnd::How::lost, pid};
+    const std::string host = group_.host_name(rank);
+    if (link->is(State::left)) return RankEnd{RankEnd::How::left, pid, false, host};
+    if (link->is(State::open) && link->end.over()) return RankEnd{RankEnd::How::lost, pid, true, host};
   }
   return std::nullopt;
-}
-
-void RemoteLinks::spread_failure() noexcept {
-  // The thread that holds the mutex checks for the failure when it releases the mutex, after its poll() at
-  // the latest.
-  std::unique_lock lock(mutex_, std::try_to_lock);
-  if (lock)
-    say_last(true);
-  else
-    eventfd_write(wake_.get(), 1);
 }
 
 void RemoteLinks::pass_on_losses() {
   LostRanks lost(group_);
   if (const RemoteLink* gone = long_gone()) lost.add(gone->rank);
   for (RemoteLink* link : {left_.get(), right_.get()}) {
-    if (!link || link->socket->closed() || link->end.noticed() ||
+    if (!link || link->socket->closed() || link->end.noticed() || !link->in_touch() ||
         !(link->is(State::open) || link->is(State::told)))
       continue;
     for (; const auto rank = lost.at(link->lost_told); ++link->lost_told)
-      if (*rank != link->rank) link->send(control_message("lost", {{"rank", *rank}}));
+      if (*rank != link->rank) link->send_loosely("lost", {{"rank", *rank}});
   }
-}
-
-void RemoteLinks::say_last(bool failed) noexcept {
-  for (RemoteLink* link : {left_.get(), right_.get()}) {
-    try {
-      if (!link || link->socket->closed()) continue;
-      if (const auto last = link->take_last_words(failed)) link->socket->send(*last);
-    } catch (const std::exception&) {
-      // The peer notices the end of the connection instead.
-    }
-  }
-}
-
-/// Reads what comes from the neighbours until both have said their last words or have gone, for kFarewell at
-/// most.
-void RemoteLinks::await_last_words() noexcept {
-  const Deadline patience = Deadline::in(kFarewell);
-  for (RemoteLink* link : {left_.get(), right_.get()}) {
-    try {
-      while (link && link->is(State::told) && !link->end.over() && !patience.passed()) {
-        link->receive([&](ZmqSocket::Received received) {
-          return !link->read_last_words(read_control(received.control, link->rank));
-        });
-        if (!link->heard_last_words()) usleep(100);
-      }
-    } catch (const std::exception&) {
-      // It was a failure, or no message of a rank. Nothing else is expected behind it.
-    }
-  }
-}
-
-void RemoteLinks::close() noexcept {
-  std::lock_guard lock(mutex_);
-  const bool failed = failures_.happened();
-  say_last(failed);
-  if (!failed) await_last_words();
-  ClosedSockets closed;
-  for (RemoteLink* link : {left_.get(), right_.get()}) {
-    if (!link) continue;
-    closed.close(*link->socket);
-    if (link->sender) closed.close(link->sender->socket());
-    if (link->receiver) closed.close(link->receiver->socket());
-  }
-  closed.wait(Milliseconds(1'000), group_.log);
 }
 
 }  // namespace vccl

@@ -62,14 +62,9 @@ class RemoteLinks {
   /// Sends the group's failure to the neighbours, unless another thread uses the links at this moment. That
   /// thread is then woken, and sends the failure.
   void spread_failure() noexcept;
-  /// Sends in any state. A later wait notices if the peer has gone.
-  template <class... Message>
-  void send(RemoteLink& link, const Message&... message) {
-    std::lock_guard lock(mutex_);
-    link.send(message...);
-    // A send may have noticed that something has arrived, which the descriptor then does not show.
-    link.ready.control = true;
-  }
+  /// Sends like RemoteLink::send_surely() in any state. A later wait notices if the peer has gone.
+  void send(RemoteLink& link, const char* type, msgpack::Map fields,
+            std::optional<std::span<const std::byte>> block = std::nullopt);
 
   /// Tells the left neighbour how many of its blocks have been read, if it does not know that.
   void tell_releases();
@@ -99,6 +94,8 @@ class RemoteLinks {
   void await_stream(RemoteLink& link);
   void receive(Ends ends) noexcept;
   void wait(FunctionRef<bool()> ready, RemoteLink& link, const char* what);
+  /// Returns whether this machine has a core for each rank of the group on it.
+  bool has_core() const;
   /// Receives what has arrived before the last poll(). Returns whether the condition holds, or throws why the
   /// wait has to end.
   bool look(FunctionRef<bool()> ready, RemoteLink& link, const char* what);
@@ -121,6 +118,7 @@ class RemoteLinks {
   /// Sends the group's failure to the neighbours if it has `failed`, or else that this rank leaves. The
   /// caller holds the mutex.
   void say_last(bool failed) noexcept;
+  void await_touch() noexcept;
   void await_last_words() noexcept;
   /// Returns a neighbour that died so long ago that no operation can still be about to succeed. The caller
   /// holds the mutex. A rank that waits for another rank then fails the group as well, because that other

@@ -60,6 +60,7 @@ ZmqApi find_all(void* handle, const std::string& path) {
   get(api.msg_size, "zmq_msg_size");
   get(api.msg_more, "zmq_msg_more");
   get(api.msg_gets, "zmq_msg_gets");
+  get(api.msg_copy, "zmq_msg_copy");
   get(api.msg_close, "zmq_msg_close");
   get(api.msg_send, "zmq_msg_send");
   get(api.msg_recv, "zmq_msg_recv");
@@ -187,6 +188,11 @@ std::span<std::byte> ZmqMessage::bytes() {
 std::string ZmqMessage::sender() const {
   const char* address = zmq_api().msg_gets(&raw_, "Peer-Address");
   return address ? address : "an unknown address";
+}
+ZmqMessage ZmqMessage::share() const {
+  ZmqMessage copy;
+  if (zmq_api().msg_copy(copy.raw(), &raw_) != 0) throw_zmq("zmq_msg_copy");
+  return copy;
 }
 std::size_t ZmqMessage::size() const {
   return zmq_api().msg_size(&raw_);

@@ -35,7 +35,7 @@ constexpr int kDescriptor = 14, kEvents = 15, kLinger = 17, kMaxMessageSize = 22
 constexpr int kLastEndpoint = 32;
 constexpr int kRouterMandatory = 33, kIpv6 = 42;
 constexpr int kCurveServer = 47, kCurvePublicKey = 48, kCurveSecretKey = 49, kCurveServerKey = 50;
-constexpr int kKeepalive = 34, kKeepaliveIdle = 36;
+constexpr int kKeepalive = 34, kKeepaliveIdle = 36, kReconnectInterval = 18;
 constexpr int kHeartbeatInterval = 75, kHeartbeatTimeout = 77, kUseDescriptor = 89;
 constexpr int kContextMaxSockets = 2, kContextBlocky = 70;
 constexpr int kEventConnected = 0x0001, kEventAccepted = 0x0020, kEventClosed = 0x0080,
@@ -63,6 +63,7 @@ struct ZmqApi {
   std::size_t (*msg_size)(const ZmqRawMessage*);
   int (*msg_more)(const ZmqRawMessage*);
   const char* (*msg_gets)(const ZmqRawMessage*, const char* property);
+  int (*msg_copy)(ZmqRawMessage* copy, ZmqRawMessage* source);
   int (*msg_close)(ZmqRawMessage*);
   int (*msg_send)(ZmqRawMessage*, void* socket, int flags);
   int (*msg_recv)(ZmqRawMessage*, void* socket, int flags);
@@ -125,6 +126,8 @@ class ZmqMessage {
   std::size_t size() const;
   /// Returns the address of the other end of the connection that a received frame came over.
   std::string sender() const;
+  /// Returns another frame with the same content, which is shared and not copied unless it is a few bytes.
+  ZmqMessage share() const;
   ZmqRawMessage* raw() { return &raw_; }
 
  private:

@@ -19,11 +19,10 @@ using namespace zmq_constant;
 // If a peer's process ends, its connection ends at once. The heartbeats are for a host that lost power or
 // network, and for a process that was stopped. A ping goes out kPings times within the silence that is
 // allowed, and the connection ends if nothing has come for kPatience of these periods after one. This adds up
-// to 0.9 of the silence, and leaves the rest to those who pass the news on. It leaves room for a cut of 0.6
-// of the silence, after which TCP needs up to a second to repeat what was lost. A heartbeat cannot go out
-// while the system takes no more data. So a connection also ends if what was sent stays unconfirmed for as
-// long.
-constexpr int kPings = 20, kPatience = 17;
+// to 0.7 of the silence. What is left is for making the connection again (resumption.hpp), and for those who
+// pass the news on. A heartbeat cannot go out while the system takes no more data. So a connection also ends
+// if what was sent stays unconfirmed for as long.
+constexpr int kPings = 20, kPatience = 13;
 // A connection for blocks has no heartbeats: one would wait behind the blocks on a slow link. The connection
 // for control messages beside it has them. The system's own probes only keep firewalls and routers from
 // forgetting the connection.
@@ -53,13 +52,15 @@ void handed_over(void*) {}
 void taken_over(void*) {}
 #endif
 
+// An option of 0 or less would make libzmq drop what has arrived when the connection ends.
+constexpr int kNever = 3'600'000;  // milliseconds
+
 // A refused connection is reported as the end of an attempt (closed), not as a disconnection.
 constexpr int kConnectionEvents = kEventConnected | kEventDisconnected | kEventClosed;
 
 int type_of(ZmqSocket::Kind kind) {
   switch (kind) {
-    case ZmqSocket::Kind::dealer:
-      return kDealer;
+    case ZmqSocket::Kind::host:
     case ZmqSocket::Kind::router:
       return kRouter;
     case ZmqSocket::Kind::push:
@@ -67,7 +68,7 @@ int type_of(ZmqSocket::Kind kind) {
     case ZmqSocket::Kind::pull:
       return kPull;
     default:
-      return kPair;
+      return kDealer;
   }
 }
 
@@ -80,8 +81,12 @@ void ZmqSocket::set(int option, T value) {
   if (zmq_api().setsockopt(socket_, option, &value, sizeof value) != 0) throw_zmq("zmq_setsockopt");
 }
 
-ZmqSocket::ZmqSocket(Kind kind, Milliseconds silence)
-    : kind_(kind), period_(static_cast<int>(silence.count()) / kPings), context_(ZmqContext::acquire()) {
+ZmqSocket::ZmqSocket(Kind kind, Milliseconds silence, std::shared_ptr<Borrowed> borrowed)
+    : kind_(kind),
+      period_(static_cast<int>(silence.count()) / kPings),
+      patience_(kPatience * period_),
+      context_(ZmqContext::acquire()),
+      borrowed_(borrowed ? std::move(borrowed) : std::make_shared<Borrowed>()) {
   const ZmqApi& api = zmq_api();
   require_descriptors(kListeningDescriptors + 1, "a link between hosts and its connection");
   socket_ = api.socket(context_->get(), type_of(kind));
@@ -94,10 +99,10 @@ ZmqSocket::ZmqSocket(Kind kind, Milliseconds silence)
       set(kKeepaliveIdle, kKeepaliveSeconds);
     } else {
       set(kHeartbeatInterval, period_);
-      set(kHeartbeatTimeout, kPatience * period_);
+      set(kHeartbeatTimeout, patience_);
     }
     // Without this, a router drops a message whose route leads nowhere, and reports no error.
-    if (kind == Kind::router) set(kRouterMandatory, 1);
+    if (has_routes()) set(kRouterMandatory, 1);
     if (kind == Kind::pull) set(kReceiveMark, kReceiveBound);
     if (kind == Kind::router || kind == Kind::dealer) set(kReceiveMark, kMessagesBound);
     // A dealer's owner watches its monitor from the beginning.
@@ -155,11 +160,12 @@ std::string ZmqSocket::bind(const std::string& address, const PortRange& ports, 
   auto listener = std::make_shared<WatchedListener>();
   listener->ends = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!listener->ends) throw_system("eventfd");
-  listener->limit = ranks + kStrangers;
+  listener->limit = listener->places = ranks + kStrangers;
+  listener->reopens = kind_ == Kind::host;     // the rank that connects may come again
   listener->makes_room = kind_ == Kind::pull;  // others have to pass a handshake within a time
   listener->log = log;
   FileDescriptor listening = listen_at(address, ports);
-  tune_connection(listening.get(), kPatience * period_);
+  tune_connection(listening.get(), patience_);
   set(kUseDescriptor, listening.get());
   listener->monitor =
       make_monitor(kEventAccepted | kEventDisconnected | kEventHandshakeFailed | kEventHandshakeSucceeded);
@@ -180,7 +186,12 @@ void ZmqSocket::shut() {
   if (listener_ && !closed()) context_->connection_guard().shut(*listener_);
 }
 
-void ZmqSocket::connect(const std::string& endpoint, const std::string& server_key) {
+void ZmqSocket::reopen() {
+  if (listener_ && !closed()) context_->connection_guard().reopen(*listener_);
+}
+
+void ZmqSocket::connect(const std::string& endpoint, const std::string& server_key, bool once) {
+  if (once) set(kReconnectInterval, kNever);
   if (!server_key.empty()) set_keys(false, server_key);
   if (endpoint.find('[') != std::string::npos) set(kIpv6, 1);
   if (!monitor_) monitor_ = make_monitor(kConnectionEvents);
@@ -201,7 +212,7 @@ ZmqSocket::Sent ZmqSocket::post(const std::string& route, const std::string& con
   const ZmqApi& api = zmq_api();
   ZmqMessage frame(control);
   std::optional<ZmqMessage> first;
-  if (kind_ == Kind::router) first.emplace(route);
+  if (has_routes()) first.emplace(route);
   const int more = payload ? kSendMore : 0;
   const int sent = first ? api.msg_send(first->raw(), socket_, kDontWait | kSendMore)
                          : api.msg_send(frame.raw(), socket_, kDontWait | more);
@@ -245,10 +256,10 @@ std::optional<ZmqSocket::Received> ZmqSocket::receive() {
     if (api.error() == EAGAIN || api.error() == EINTR) return std::nullopt;
     throw_zmq("receiving on a link");
   }
-  if (kind_ == Kind::router) {
+  if (has_routes()) {
     received.route.assign(reinterpret_cast<const char*>(received.control.data()), received.control.size());
     if (api.msg_more(received.control.raw())) next(received.control);
-    received.address = received.control.sender();
+    if (kind_ == Kind::router) received.address = received.control.sender();
   }
   if (!api.msg_more(received.control.raw())) return received;
   received.payload.emplace();
@@ -257,7 +268,7 @@ std::optional<ZmqSocket::Received> ZmqSocket::receive() {
   ZmqMessage rest;
   do next(rest);
   while (api.msg_more(rest.raw()));
-  if (kind_ != Kind::router && kind_ != Kind::pull) {
+  if (!has_routes() && kind_ != Kind::pull) {
     throw Error(ErrorCode::protocol, "a message of more than two frames came from another host");
   }
   received.excess = true;
@@ -308,7 +319,7 @@ bool ZmqSocket::read_event(int event, int value) {
   if (event == kEventConnected) {
     connected_ = true;
     refused_ = false;
-    tune_connection(value, kPatience * period_);
+    tune_connection(value, patience_);
     return false;
   }
   if (event == kEventClosed && !connected_) refused_ = true;

@@ -37,21 +37,22 @@ class Borrowed {
 /// fence separates them.
 class ZmqSocket {
  public:
-  /// A `pair` and a `dealer` have one peer. A pair listens or connects, and a dealer connects to a router. A
-  /// router listens for any number of peers and tells them apart by their routes. These are full-duplex and
-  /// encrypted. A push connects to a pull and only sends, in plain text. A pull listens and only receives,
-  /// from everybody who connects.
-  enum class Kind { pair, dealer, router, push, pull };
+  /// A `pair` and a `dealer` have one peer. A pair connects to a host or a pair, or listens for a pair, and a
+  /// dealer connects to a router. A router listens for any number of peers and tells them apart by their
+  /// routes. A `host` does the same for the connections that one pair makes in the course of time. These are
+  /// full-duplex and encrypted. A push connects to a pull and only sends, in plain text. A pull listens and
+  /// only receives, from everybody who connects.
+  enum class Kind { pair, host, dealer, router, push, pull };
   /// What became of a message: it is under way; there is no room at present; its route leads to no peer (any
   /// more).
   enum class Sent { yes, later, unreachable };
 
   struct Received {
-    std::string route;    // routers only
+    std::string route;    // routers and hosts only
     std::string address;  // routers only: the address of the other end
     ZmqMessage control;
     std::optional<ZmqMessage> payload;
-    bool excess = false;  // routers and pulls only: there were further frames, which were dropped
+    bool excess = false;  // routers, hosts and pulls only: there were further frames, which were dropped
   };
 
   /// The number of descriptors that a socket takes when it listens, without its connections, and when it
@@ -63,8 +64,9 @@ class ZmqSocket {
 
   /// If nothing was heard of a peer for `silence`, or a little less, its connection ends. A push and a pull
   /// notice this only while something is under way. Throws Error(system), also if libzmq would run out of
-  /// descriptors.
-  explicit ZmqSocket(Kind kind = Kind::pair, Milliseconds silence = LinkSettings().silence);
+  /// descriptors. `borrowed` is that of a socket which this one takes the place of.
+  explicit ZmqSocket(Kind kind = Kind::pair, Milliseconds silence = LinkSettings().silence,
+                     std::shared_ptr<Borrowed> borrowed = nullptr);
   ~ZmqSocket() { close(Milliseconds(0)); }
   ZmqSocket(const ZmqSocket&) = delete;
   ZmqSocket& operator=(const ZmqSocket&) = delete;
@@ -75,10 +77,14 @@ class ZmqSocket {
   /// connections, further ones are refused. A pull, which has no handshake that tells who is
   /// a rank, then also ends the connection that is open for longest.
   std::string bind(const std::string& address, const PortRange& ports, std::size_t ranks, const Log& log);
-  /// Refuses all further connections. Existing connections stay.
+  /// Refuses all further connections, in a host until one of them ends. Existing connections stay.
   void shut();
+  /// Lets connections in again after shut().
+  void reopen();
   const std::string& public_key() const { return public_key_; }
-  void connect(const std::string& endpoint, const std::string& server_key);
+  /// Connects. If `once`, libzmq does not connect anew when an attempt is refused or the connection ends: the
+  /// owner makes another socket instead, and says first who it is.
+  void connect(const std::string& endpoint, const std::string& server_key, bool once = false);
 
   /// Sends a control frame. Returns false if there is no connection (the peer has gone).
   bool send(const std::string& control);
@@ -120,6 +126,7 @@ class ZmqSocket {
   int monitor_descriptor() const { return listener_ ? listener_->ends.get() : descriptor(monitor_); }
 
  private:
+  bool has_routes() const { return kind_ == Kind::router || kind_ == Kind::host; }
   template <class T>
   void set(int option, T value);
   void set_keys(bool server, const std::string& server_key);
@@ -129,7 +136,8 @@ class ZmqSocket {
   int events();
 
   const Kind kind_;
-  const int period_;  // of heartbeats, in milliseconds
+  const int period_;    // of heartbeats, in milliseconds
+  const int patience_;  // for a heartbeat and for a confirmation of the system, in milliseconds
   std::shared_ptr<ZmqContext> context_;
   void* socket_ = nullptr;
   void* monitor_ = nullptr;                    // set if this socket connects
@@ -137,7 +145,7 @@ class ZmqSocket {
   bool disconnected_ = false;
   bool connected_ = false, refused_ = false;
   std::string public_key_;
-  std::shared_ptr<Borrowed> borrowed_ = std::make_shared<Borrowed>();
+  std::shared_ptr<Borrowed> borrowed_;
 };
 
 }  // namespace vccl

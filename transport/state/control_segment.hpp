@@ -125,7 +125,7 @@ struct LostRecord {
 };
 
 struct ControlHeader {
-  static constexpr std::uint64_t kMagic = 0x7663636c00000007;  // "vccl", layout 7
+  static constexpr std::uint64_t kMagic = 0x7663636c00000008;  // "vccl", layout 8
   static constexpr std::size_t kNonceBytes = 32;
 
   std::uint64_t magic;

@@ -7,12 +7,17 @@
 
 namespace vccl {
 
+std::string Group::host_name(int rank) const {
+  const auto found = host_names.find(rank);
+  return found == host_names.end() ? "" : found->second;
+}
+
 std::optional<RankEnd> Group::end_of(int rank) const noexcept {
   const auto found = std::ranges::find(host.ranks, rank);
   if (found == host.ranks.end()) {
     const auto other = elsewhere.find(rank);
     if (other == elsewhere.end() || !other->second.dead()) return std::nullopt;
-    return RankEnd{RankEnd::How::ended, other->second.pid()};
+    return RankEnd{RankEnd::How::ended, other->second.pid(), true, host_name(rank)};
   }
   const auto index = static_cast<int>(found - host.ranks.begin());
   const PeerProcess& process = host.processes[static_cast<std::size_t>(index)];

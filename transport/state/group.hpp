@@ -32,9 +32,12 @@ struct Group {
   bool oversubscribed = false;
   // The processes of ranks on this machine that count as being on other hosts.
   std::map<int, PeerProcess> elsewhere;
-  std::shared_ptr<Earlier> earlier;  // may be null
+  std::map<int, std::string> host_names;  // of the ranks on other hosts
+  std::shared_ptr<Earlier> earlier;       // may be null
 
   RankLine& own_line() const { return host.line(host.index); }
+  /// Returns the name of the rank's host, or an empty string for a rank of this host.
+  std::string host_name(int rank) const;
   /// Returns how a rank of this machine ended, or nothing while the rank lives.
   std::optional<RankEnd> end_of(int rank) const noexcept;
   std::string describe_signature(const Signature& signature) const;

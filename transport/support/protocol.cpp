@@ -11,7 +11,7 @@ using msgpack::Value;
 
 std::string encode_record(Map fields) {
   fields["v"] = kProtocolVersion;
-  return msgpack::encode(fields);
+  return msgpack::encode(Value(std::move(fields)));
 }
 
 std::string control_message(const char* type, Map fields) {

@@ -53,7 +53,7 @@ inline CommunicatorConfig test_config(int rank, int size) {
   config.rank = rank;
   config.size = size;
   config.describe = describe_test;
-  config.timeout = Milliseconds(300'000);
+  config.timeout = Milliseconds(200'000);  // less than the alarm of Processes, so that a hang says what it is
   return config;
 }
 

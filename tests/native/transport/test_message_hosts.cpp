@@ -295,6 +295,14 @@ TEST(a_tag_waits_for_no_other) {
   });
 }
 
+TEST(messages_of_cards_and_of_the_cpu_do_not_meet) {
+  MemoryStore store;
+  run_threads(2, [&](int rank) {
+    auto c = join(store, rank, "ab");
+    exchange_by_kind(*c);
+  });
+}
+
 TEST(thousands_that_nobody_has_asked_for) {
   constexpr int kMessages = 4000;
   MemoryStore store;

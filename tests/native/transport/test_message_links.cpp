@@ -8,6 +8,7 @@
 namespace vccl {
 namespace {
 
+using msgpack::Binary;
 using msgpack::Map;
 using msgpack::Value;
 
@@ -35,7 +36,7 @@ struct Ends {
     const RankRecord record{0, machine_key(), "", getpid(), pid_namespace(), listener.name()};
     group.host = form_host_group(store, {record}, 0, {}, listener, deadline);
     failures.emplace(group);
-    const LinkSettings settings{.address = "127.0.0.1"};
+    const LinkSettings settings{.address = "127.0.0.1", .silence = Milliseconds(8'000)};
     const Map nowhere{{"endpoint", "tcp://127.0.0.1:1"},
                       {"key", ""},
                       {"token", ""},
@@ -46,12 +47,38 @@ struct Ends {
     Meeting meeting(store, config, deadline);
     links = std::make_unique<MessageLinks>(group, *failures, meeting, settings);
     links->start([] {});
-    const Value listener = msgpack::decode(store.get("messages", deadline)).at("listeners").as_array().at(0);
-    peer = std::make_unique<ZmqSocket>(ZmqSocket::Kind::dealer);
-    peer->connect(listener.at("endpoint").as_string(), listener.at("key").as_string());
-    peer->send(control_message("hello", {{"rank", 1}, {"token", listener.at("token").as_string()}}));
+    listens = msgpack::decode(store.get("messages", deadline)).at("listeners").as_array().at(0);
+    peer = connect({{"session", Binary{session}}});
   }
   ~Ends() { links->stop(); }
+  /// Connects to rank 0, and says hello with these fields.
+  std::unique_ptr<ZmqSocket> connect(const Map& more) {
+    Map hello{{"rank", 1}, {"token", listens.at("token").as_string()}};
+    for (const auto& [key, value] : more) hello[key] = value;
+    auto socket = std::make_unique<ZmqSocket>(ZmqSocket::Kind::dealer);
+    socket->connect(listens.at("endpoint").as_string(), listens.at("key").as_string());
+    socket->send(control_message("hello", std::move(hello)));
+    return socket;
+  }
+  std::unique_ptr<ZmqSocket> connect_again(std::uint64_t attempt, std::uint64_t heard) {
+    return connect({{"again", true}, {"session", Binary{session}}, {"attempt", attempt}, {"heard", heard}});
+  }
+  /// What rank 0 says next beside pings.
+  Value hear() {
+    Value message;
+    progress_until([&] {
+      const auto received = peer->receive();
+      if (received) message = read_control(received->control, 0);
+      return received && message.at("t") != Value("ping");
+    });
+    return message;
+  }
+  void check_answer(std::uint64_t attempt, std::uint64_t heard) {
+    const Value answer = hear();
+    CHECK(answer.at("t") == Value("hello"));
+    CHECK(answer.at("attempt") == Value(attempt));
+    CHECK(answer.at("heard") == Value(heard));
+  }
 
   void progress_until(const std::function<bool()>& reached) {
     const Deadline deadline = Deadline::in(kFar);
@@ -70,6 +97,8 @@ struct Ends {
   Group group;
   std::optional<FailureChannel> failures;
   std::unique_ptr<MessageLinks> links;
+  Value listens;
+  const std::string session = std::string(16, 's');
   std::unique_ptr<ZmqSocket> peer;
   Reports reports;
 };
@@ -84,6 +113,85 @@ TEST(an_answer_is_no_news_of_what_happened_after_the_question) {
   ends.peer->close(Milliseconds(5'000));
   usleep(200'000);
   ends.progress_until([&] { return ends.reports.lost_it; });
+}
+
+/// An offer of rank 0 to rank 1.
+void send_short(Ends& ends, std::uint64_t id) {
+  const Envelope envelope{.tag = 3, .signature = {.collective = 9, .count = 1}, .bytes = 1, .id = id};
+  const std::byte byte{};
+  ends.links->send(1, envelope, {&byte, 1});
+}
+
+TEST(what_was_not_heard_is_said_again) {
+  Ends ends;
+  ends.progress_until([&] { return ends.asks(); });  // rank 0 knows whose connection it is
+  send_short(ends, 1);
+  CHECK(ends.hear().at("id") == Value(1));
+  send_short(ends, 2);
+  ends.peer = ends.connect_again(1, 1);
+  ends.check_answer(1, 0);
+  CHECK(ends.hear().at("id") == Value(2));
+  ends.peer->send(control_message("got", {{"short", 2}, {"offers", 2}, {"blocks", 0}, {"heard", 2}}));
+  usleep(50'000);
+  ends.progress_until([] { return true; });
+  ends.peer = ends.connect_again(2, 2);
+  ends.check_answer(2, 1);
+  send_short(ends, 3);
+  CHECK(ends.hear().at("id") == Value(3));
+  CHECK(!ends.reports.lost_it);
+}
+
+TEST(a_connection_is_not_made_again_for_others) {
+  Ends ends;
+  ends.progress_until([&] { return ends.asks(); });
+  ends.peer = ends.connect_again(5, 0);
+  ends.check_answer(5, 0);
+  std::vector<std::unique_ptr<ZmqSocket>> strangers;
+  strangers.push_back(ends.connect_again(5, 0));
+  strangers.push_back(ends.connect_again(4, 0));
+  strangers.push_back(ends.connect({{"again", true}}));
+  strangers.push_back(ends.connect(
+      {{"again", true}, {"session", Binary{std::string(16, 'x')}}, {"attempt", 9}, {"heard", 0}}));
+  strangers.push_back(
+      ends.connect({{"again", true}, {"session", Binary{ends.session}}, {"attempt", -1}, {"heard", 0}}));
+  const Deadline enough = Deadline::in(Milliseconds(300));
+  ends.progress_until([&] { return enough.passed(); });
+  for (const auto& stranger : strangers) CHECK(!stranger->receive());
+  send_short(ends, 1);
+  CHECK(ends.hear().at("id") == Value(1));
+}
+
+// The peer may have said something on its connection, where it waits, and then answered on the connection of
+// rank 0.
+TEST(a_confirmation_may_come_late) {
+  Ends ends;
+  ends.progress_until([&] { return ends.asks(); });
+  for (const std::uint64_t id : {1, 2, 3}) {
+    send_short(ends, id);
+    CHECK(ends.hear().at("id") == Value(id));
+  }
+  for (const std::uint64_t heard : {3, 2, 0})
+    ends.peer->send(control_message("got", {{"short", 3}, {"offers", 3}, {"blocks", 0}, {"heard", heard}}));
+  std::uint64_t next = 4;
+  Value heard;
+  while (heard != Value(3)) {  // these three
+    send_short(ends, next++);
+    heard = ends.hear().at("heard");
+  }
+  // A hello is never late: rank 0 has forgotten what this one asks for.
+  ends.peer = ends.connect_again(1, 2);
+  const Error error = error_of([&] { ends.hear(); });
+  CHECK(error.code() == ErrorCode::protocol);
+  check_contains(error.what(), "rank 1 sent the confirmation of 2 messages, of ");
+}
+
+TEST(a_wrong_confirmation_is_a_breach) {
+  Ends ends;
+  ends.progress_until([&] { return ends.asks(); });
+  ends.peer = ends.connect_again(1, 1);
+  const Error error = error_of([&] { ends.hear(); });
+  CHECK(error.code() == ErrorCode::protocol);
+  check_contains(error.what(), "rank 1 sent the confirmation of 1 messages, of 0");
 }
 
 }  // namespace

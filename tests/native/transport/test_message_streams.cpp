@@ -117,7 +117,7 @@ TEST(blocks_arrive_in_order_under_every_security) {
     for (std::uint64_t id = 1; id <= blocks; ++id) {
       const auto block = std::span(memory).first(id % 2 ? kBlock : 9'000 + id);
       fill(block, id);
-      CHECK(direction.sender->send(id, block));
+      direction.sender->send(id, block, id);
       const RemoteBlock received = direction.next();
       CHECK_EQ(received.sequence, id);
       CHECK_EQ(received.bytes.size(), block.size());
@@ -125,7 +125,7 @@ TEST(blocks_arrive_in_order_under_every_security) {
       // Sealing must not change what the program sends.
       check_content(block, id);
     }
-    CHECK(!direction.sender->problem().has_value());
+    CHECK(!direction.sender->problem("b").has_value());
   }
 }
 
@@ -186,13 +186,13 @@ TEST(a_stream_that_cannot_be_opened_is_told) {
   const Deadline deadline = Deadline::in(kFar);
   std::optional<Error> problem;
   while (!problem && !deadline.passed()) {
-    problem = direction.sender->problem();
+    problem = direction.sender->problem("b");
     usleep(1'000);
   }
   CHECK(problem && problem->code() == ErrorCode::bootstrap);
   check_contains(problem->what(), "the stream of messages from rank 0 to rank 1 (" +
                                       answer.at("stream").as_string() +
-                                      ") could not be opened within 150 ms");
+                                      ", host b) could not be opened within 150 ms");
   check_contains(problem->what(), "VCCL_PORT_RANGE");
 }
 

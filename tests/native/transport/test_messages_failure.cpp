@@ -173,7 +173,7 @@ TEST(a_receive_that_times_out) {
     if (c.rank() == 1) {
       send(c, 0, 3, bytes).get();
       send(c, 0, 3, bytes).get();
-      send(c, 0, 9, bytes).get();
+      send(c, 0, {9, true}, bytes).get();
       wait_in_vain(c, 0);
     }
     receive(c, 1, 5, bytes, Milliseconds(3'000)).get();
@@ -182,8 +182,23 @@ TEST(a_receive_that_times_out) {
   check_contains(
       error.what(),
       "rank 0 waited 3 s for rank 1 to send test_9(16 elements) with tag 5 in group test; of what has "
-      "come from there and not been received: 2 with tag 3, 1 with tag 9; rank 1 waits in no collective. "
+      "come from there and not been received: 2 with tag 3, 1 with tag 9 of cards; rank 1 waits in no "
+      "collective. "
       "Look for ");
+}
+
+TEST(a_receive_of_the_other_kind_times_out) {
+  const Error error = same_error(2, [&](Communicator& c) {
+    std::byte byte{};
+    if (c.rank() == 1) {
+      send(c, 0, {3, true}, {&byte, 1}).get();
+      wait_in_vain(c, 0);
+    }
+    receive(c, 1, 3, {&byte, 1}, Milliseconds(3'000)).get();
+  });
+  check_contains(error.what(),
+                 "and not been received: 1 with tag 3 of cards (what a card sends is received on a card, and "
+                 "what the CPU sends on the CPU); ");
 }
 
 TEST(a_receive_from_any_source_that_times_out) {

@@ -40,7 +40,8 @@ struct Rank0 {
     Meeting meeting(store, test_config(0, 2), operation.deadline());
     std::thread rank([&] {
       try {
-        links->connect(meeting, 1, -1, {.address = "127.0.0.1", .host = "a", .security = security});
+        settings.security = security;
+        links->connect(meeting, 1, -1, settings);
       } catch (const Error& thrown) {
         error = thrown;
       }
@@ -51,6 +52,14 @@ struct Rank0 {
     play();
     rank.join();
   }
+  /// What rank 0 says, on a thread of its own or before.
+  Value answer() {
+    while (!operation.deadline().passed()) {
+      if (const auto received = neighbour->receive()) return read_control(received->control, 0);
+      usleep(100);
+    }
+    throw check::Failure("rank 0 does not answer");
+  }
   std::string token() const { return published.at("token").as_string(); }
 
   MemoryStore store;
@@ -60,6 +69,7 @@ struct Rank0 {
   std::optional<FailureChannel> failures;
   std::optional<RemoteLinks> links;
   LinkSecurity security = LinkSecurity::encrypt;
+  LinkSettings settings{.address = "127.0.0.1", .host = "a"};
   std::optional<Error> error;
   Value published;
   std::optional<ZmqSocket> neighbour;
@@ -146,17 +156,9 @@ struct EarlyBlock : Rank0 {
   /// Says the begin of rank 1, whose signature has this count.
   void begin(std::uint64_t count, std::uint32_t algorithm = 0) {
     Map fields = signature_fields({.collective = 1, .count = count});
-    fields.insert({{"seq", 1}, {"algorithm", std::uint64_t{algorithm}}});
+    fields.insert({{"seq", 1}, {"algorithm", std::uint64_t{algorithm}}, {"heard", 0}});
     neighbour->send(control_message("begin", std::move(fields)));
   }
-  Value answer() {
-    while (!operation.deadline().passed()) {
-      if (const auto received = neighbour->receive()) return read_control(received->control, 0);
-      usleep(100);
-    }
-    throw check::Failure("rank 0 does not answer");
-  }
-
   std::vector<std::byte> block, slot;
   std::optional<BlockSender> stream;
 };
@@ -214,7 +216,7 @@ struct AnnouncedBlock : Rank0 {
     CHECK(operation.begin({.signature = {.collective = 1, .count = 5}}, Deadline::in(kLong)));
     links->begin_with_block();
     Map fields = signature_fields({.collective = 1, .count = their_count});
-    fields.insert({{"seq", 1}, {"algorithm", 0}, {"n", 1}});
+    fields.insert({{"seq", 1}, {"algorithm", 0}, {"n", 1}, {"heard", 0}});
     neighbour->send(control_message("block", std::move(fields)), block.data(), block.size());
   }
   const std::vector<std::byte> block{5, std::byte{7}};
@@ -237,6 +239,194 @@ TEST(a_block_that_brings_another_announcement_is_not_taken) {
   check_contains(error.what(),
                  "rank 0 called test_1(5 elements) as operation 1 of group test, but rank 1 "
                  "called test_1(6 elements)");
+}
+
+/// Rank 0 with a link without a stream, which rank 1 makes again.
+struct CutLink : Rank0 {
+  explicit CutLink(Milliseconds silence = kLong) {
+    settings.silence = silence;
+    connect([&] {
+      neighbour->send(control_message("hello", {{"rank", 1}, {"token", token()}, {"host", "b"}}));
+      session = answer().at("session").as_binary();
+    });
+    CHECK(!error);
+    begin_operation();
+  }
+  /// Begins an operation of rank 0, which says so.
+  void begin_operation() {
+    if (operation.under_way()) operation.end();
+    CHECK(operation.begin({.signature = {.collective = 1}}, Deadline::in(kLong)));
+    links->begin();
+  }
+  /// What comes to rank 1, which rank 0 may have to say yet.
+  Value hear() {
+    while (!operation.deadline().passed()) {
+      links->pump();
+      if (const auto received = neighbour->receive()) {
+        const Value message = read_control(received->control, 0);
+        if (message.at("t") != Value("ping")) return message;  // rank 0 asks when somebody has gone
+      }
+      usleep(100);
+    }
+    throw check::Failure("rank 0 says nothing");
+  }
+  void check_begin(std::uint64_t sequence) {
+    const Value begin = hear();
+    if (begin.has("text")) throw check::Failure(begin.at("text").as_string());
+    CHECK_EQ(begin.at("t").as_string(), std::string("begin"));
+    CHECK(begin.at("seq") == Value(sequence));
+  }
+  /// Connects with a new socket, and says that.
+  void come_again(const Map& changed = {}, std::uint64_t heard = 0) {
+    neighbour.emplace();
+    neighbour->connect(published.at("endpoint").as_string(), published.at("key").as_string());
+    Map hello{{"rank", 1},      {"token", token()},           {"host", "b"},         {"again", true},
+              {"heard", heard}, {"session", Binary{session}}, {"attempt", ++attempt}};
+    for (const auto& [key, value] : changed) hello[key] = value;
+    neighbour->send(control_message("hello", hello));
+  }
+  void check_answer(std::uint64_t heard) {
+    const Value answer = hear();
+    CHECK(answer.at("t") == Value("hello"));
+    CHECK(answer.at("attempt") == Value(attempt));
+    CHECK(answer.at("heard") == Value(heard));
+  }
+  /// Pumps until the group has failed.
+  Error failure() {
+    while (!failures->happened() && !operation.deadline().passed()) links->pump();
+    return failures->error();
+  }
+
+  std::string session;
+  std::uint64_t attempt = 0;
+};
+
+TEST(what_was_not_heard_is_said_again) {
+  CutLink rank;
+  rank.come_again();  // nothing of the first connection was read
+  rank.check_answer(0);
+  rank.check_begin(1);
+  rank.begin_operation();
+  rank.check_begin(2);
+  rank.come_again({}, 1);  // the second announcement was lost
+  rank.check_answer(0);
+  rank.check_begin(2);
+  rank.begin_operation();
+  rank.come_again({}, 2);
+  rank.check_answer(0);
+  rank.check_begin(3);
+}
+
+TEST(what_was_heard_is_counted) {
+  CutLink rank;
+  Map fields = signature_fields({.collective = 1});
+  fields.insert({{"seq", 1}, {"algorithm", 0}, {"heard", 1}});
+  rank.neighbour->send(control_message("begin", std::move(fields)));
+  while (rank.links->to_left()->compared != 1) rank.links->pump();
+  rank.come_again({}, 1);
+  rank.check_answer(1);
+}
+
+// What does not fit is dropped, before the end of the connection was noticed and after it.
+TEST(a_connection_is_not_made_again_for_others) {
+  for (const bool open : {false, true}) {
+    CutLink rank;
+    if (!open) {
+      rank.neighbour->close(Milliseconds(0));
+      while (rank.links->to_left()->in_touch()) rank.links->pump();
+    }
+    std::optional<ZmqSocket>& socket = rank.neighbour;
+    std::vector<std::unique_ptr<ZmqSocket>> strangers;
+    const auto refused = [&](const std::string& hello) {
+      strangers.push_back(std::make_unique<ZmqSocket>());
+      strangers.back()->connect(rank.published.at("endpoint").as_string(),
+                                rank.published.at("key").as_string());
+      strangers.back()->send(hello);
+    };
+    const Map good{{"rank", 1},  {"token", rank.token()},           {"host", "b"}, {"again", true},
+                   {"heard", 0}, {"session", Binary{rank.session}}, {"attempt", 1}};
+    const auto with = [&](const char* key, Value value) {
+      Map fields = good;
+      fields[key] = std::move(value);
+      return control_message("hello", std::move(fields));
+    };
+    refused("");
+    refused(encode_record({}));
+    refused(control_message("hello"));
+    refused(control_message("begin"));
+    refused(with("token", "guessed"));
+    refused(with("session", Binary{std::string(16, 'x')}));
+    refused(with("session", Binary{}));
+    refused(with("rank", 0));
+    refused(with("attempt", 0));
+    refused(with("attempt", -1));
+    for (int i = 0; i < 200; ++i) {
+      rank.links->pump();
+      usleep(1000);
+    }
+    CHECK(!rank.failures->happened());
+    CHECK_EQ(rank.links->to_left()->in_touch(), open);
+    for (const auto& stranger : strangers) CHECK(!stranger->receive());
+    if (open) rank.check_begin(1);
+    strangers.clear();
+    socket.reset();
+    rank.come_again();
+    rank.check_answer(0);
+    rank.check_begin(1);
+    // That hello once more.
+    refused(with("attempt", rank.attempt));
+    rank.begin_operation();
+    rank.check_begin(2);
+  }
+}
+
+TEST(a_rank_that_does_not_come_again_is_dead) {
+  CutLink rank(Milliseconds(2'000));
+  rank.neighbour->close(Milliseconds(0));
+  const auto start = Clock::now();
+  const Error error = rank.failure();
+  CHECK(error.code() == ErrorCode::peer_dead);
+  check_contains(error.what(),
+                 "the connection of rank 0 to rank 1 (tcp://127.0.0.1, host b) ended, and could not be "
+                 "made again within 500 ms, while it waited");
+  CHECK(Clock::now() - start < std::chrono::seconds(20));
+}
+
+TEST(a_failure_is_told_on_a_connection_that_is_made_again) {
+  CutLink rank;
+  rank.neighbour->close(Milliseconds(0));
+  while (rank.links->to_left()->in_touch()) rank.links->pump();
+  rank.failures->fail(ErrorCode::aborted, "enough");
+  rank.links->spread_failure();
+  rank.come_again();
+  rank.check_answer(0);
+  rank.check_begin(1);
+  const Value last = rank.hear();
+  CHECK(last.at("t") == Value("fail"));
+  CHECK(last.at("text") == Value("enough"));
+}
+
+TEST(wrong_confirmations) {
+  const auto refused = [](CutLink& rank, const std::string& what) {
+    const Error error = rank.failure();
+    CHECK(error.code() == ErrorCode::protocol);
+    check_contains(error.what(), "rank 1 sent rank 0 what no rank sends, in test_1(0 elements)");
+    check_contains(error.what(), what);
+  };
+  {
+    CutLink rank;
+    rank.come_again({}, 2);
+    refused(rank, "the confirmation of 2 messages, of 1 that it was sent and 0");
+  }
+  for (const int lie : {0, 2}) {
+    CutLink rank;
+    rank.come_again({}, 1);
+    rank.check_answer(0);
+    Map fields = signature_fields({.collective = 1});
+    fields.insert({{"seq", 1}, {"algorithm", 0}, {"heard", lie}});
+    rank.neighbour->send(control_message("begin", std::move(fields)));
+    refused(rank, "the confirmation of " + std::to_string(lie) + " messages, of 1 that it was sent and 1");
+  }
 }
 
 }  // namespace

@@ -37,10 +37,10 @@ in a capture.
   unless another thread does. Streams do not wait for each other if there is a core for both: a task counts
   as `torch.get_num_threads()` cores, and the ranks of the machine share its cores. As on a GPU, a task that
   has begun is not interrupted, and priorities order neither different cards nor processes. A graph's replay
-  is one task. An operator that runs at its call, and not as a task, does not give way. Nothing waits for ever
-  because of priorities: a stream whose task may wait for others (a collective, a host function, an event, a
-  kernel of `vdev::launch_kernel()`) is passed as soon as that task has begun, and a task gives way for at
-  most a second.
+  gives way before each of its tasks, and an operator that runs at its call gives way before it begins.
+  Nothing waits for ever because of priorities: a stream whose task may wait for others (a collective, a host
+  function, an event, a kernel of `vdev::launch_kernel()`) is passed as soon as that task has begun, and a
+  task gives way for at most a second.
 - **Bits.** The same kernels run as with `VDEV_LAUNCH=blocking`, in the same order, so results are the same.
 - **Memory.** Results are allocated at the call. What a kernel allocates besides comes from a pool of the
   stream. A task keeps no tensor of the program: memory that is freed is reused in the order of the stream,

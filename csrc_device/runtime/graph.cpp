@@ -34,7 +34,9 @@ Graph::Graph(std::vector<CapturedTask> tasks, std::vector<std::shared_ptr<Replay
 // overlap between the captured streams: the tasks of a graph run one at a time, whereas eager streams have a
 // worker each. On as many cores as ranks, which is how cards are used, there is no core for a second worker.
 void Graph::run() const {
+  const auto queue = Queue::running();
   for (const auto& captured : tasks_) {
+    queue->give_way();
     const auto activity = ActivityRun::part([&] { return captured.label; });
     captured.task();
   }

@@ -239,6 +239,10 @@ bool Queue::runs_without_waiting(const Item& item) {
                                   : item.kind == Kind::kPoint || item.point->reached();
 }
 
+bool Queue::is_outranked() const noexcept {
+  return yields_to_ != nullptr && yields_to_->has_high_work();
+}
+
 /// Runs items up to `last`. On entry the lock is held and the run token is free; on return the lock is
 /// released. A helper that is interrupted in a wait leaves the wait in the queue.
 void Queue::run(Lock& lock, std::uint64_t last, Runner runner) {
@@ -249,7 +253,7 @@ void Queue::run(Lock& lock, std::uint64_t last, Runner runner) {
   runner_ = pthread_self();
   bool wake_waiters = reach_points(trash);
   while (may_run(last, runner)) {
-    if (yields_to_ != nullptr && yields_to_->has_high_work() && items_.front().kind == Kind::kTask) {
+    if (is_outranked() && items_.front().kind == Kind::kTask) {
       lock.unlock();
       if (std::exchange(wake_waiters, false)) progress_.notify_all();
       trash.clear();

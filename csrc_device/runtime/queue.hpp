@@ -119,6 +119,12 @@ class Queue : public std::enable_shared_from_this<Queue> {
   /// caller's task as well. The caller itself runs the tasks that wait for nobody, if nobody runs the queue.
   /// Does not wait while a task runs that may wait for others. Returns whether anything has begun.
   bool go_first(std::chrono::steady_clock::time_point end);
+  /// Returns whether a stream of high priority has work, and this queue has normal priority.
+  bool is_outranked() const noexcept;
+  /// Lets the streams of high priority go first if this queue is outranked. Call this before the calling
+  /// thread runs something in the place of a task of this queue, or the next part of a task of this queue
+  /// that it is running.
+  void give_way();
   /// Returns whether a task that never waits is running. Relaxed: for an estimate of the cores in use.
   bool computes() const { return computes_.load(std::memory_order_relaxed); }
   /// Returns true once the Stream is gone and nothing is left to run.

@@ -85,6 +85,8 @@ RESULTS = {
     "sum of rows": lambda x: torch.sparse.sum(x, 1),
     "norm": lambda x: x.coalesce().norm(),
     "matmul": lambda x: torch.sparse.mm(x, torch.ones(5, 3, device=x.device)),
+    "smm": lambda x: torch.smm(x, torch.ones(5, 3, device=x.device)),
+    "sspaddmm": lambda x: torch.sspaddmm(x, x.coalesce(), torch.ones(5, 5, device=x.device)),
     "sparse matmul": lambda x: torch.sparse.mm(x, x.t()),
     "softmax": lambda x: torch.sparse.softmax(x, 1),
     "mask": lambda x: torch.ones(4, 5, device=x.device).sparse_mask(x.coalesce()),

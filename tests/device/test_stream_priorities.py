@@ -82,6 +82,23 @@ def test_operators_of_high_priority_go_first(gate, one_slot, wait):
 
 
 @pytest.mark.asynchronous
+def test_an_operator_that_runs_at_its_call_gives_way(one_slot):
+    normal, high = torch.Stream(device="vdev"), torch.Stream(device="vdev", priority=-1)
+    x, after = torch.zeros(4, device="vdev"), torch.zeros(4, device="vdev")
+    chosen = torch.ones(4, dtype=torch.bool, device="vdev")
+    for _ in range(2):  # what the results look like is known then
+        x.fill_(0)
+        after.add_(1)
+    torch.vdev.synchronize()
+    with torch.vdev.stream(high):
+        x.fill_(3)
+        after.add_(1)
+    with torch.vdev.stream(normal):
+        seen = x[chosen]  # has Booleans as indices, so it runs at its call
+    assert seen.tolist() == [3] * 4
+
+
+@pytest.mark.asynchronous
 def test_what_high_priority_waits_for_runs(gate, one_slot):
     """The stream of high priority waits for the normal one, in the midst of its own operators."""
     normal, high = torch.Stream(device="vdev"), torch.Stream(device="vdev", priority=-1)

@@ -16,6 +16,11 @@ def on_card(*sizes):
     return torch.ones(*sizes, device="vdev")
 
 
+def sparse(x):
+    indices = (x.cumsum(0) - 1).long()[None]
+    return torch.sparse_coo_tensor(indices, x, x.shape, is_coalesced=True, check_invariants=False)
+
+
 MESSAGE = r"called a synchronizing \w+ operation"
 WAITING = {
     "item": lambda x: x[0].item(),
@@ -25,6 +30,8 @@ WAITING = {
     "unique": lambda x: x.unique(),
     "boolean_index": lambda x: x[x > 0],
     "values_at_a_mask": lambda x: x.index_put_((x > 0,), x.clone()),
+    "to_sparse": lambda x: x.to_sparse(),
+    "to_sparse_csr": lambda x: x.reshape(2, 2).to_sparse_csr(),
     "to_the_host": lambda x: x.cpu(),
     "from_the_host": lambda x: x.copy_(torch.ones(4)),
     "stream": lambda x: torch.vdev.current_stream().synchronize(),
@@ -39,6 +46,7 @@ NOT_WAITING = {
     "pinned": lambda x, pinned: x.copy_(pinned, non_blocking=True),
     "to_pinned": lambda x, pinned: pinned.copy_(x, non_blocking=True),
     "between_tensors": lambda x, pinned: x.clone(),
+    "sparse_to_sparse": lambda x, pinned: sparse(x).to_sparse(),
     "event": lambda x, pinned: torch.vdev.current_stream().record_event().synchronize(),
     "synchronize": lambda x, pinned: torch.vdev.synchronize(),
 }

@@ -179,6 +179,14 @@ bool Queue::go_first(std::chrono::steady_clock::time_point end) {
   return any;
 }
 
+void Queue::give_way() {
+  if (!is_outranked()) return;
+  // Between the parts of a task, the core that the task counts for is free.
+  const bool computed = running_here() && computes_.exchange(false, std::memory_order_relaxed);
+  yields_to_->give_way();
+  if (computed) computes_.store(true, std::memory_order_relaxed);
+}
+
 // --- interrupting ---
 
 void Queue::add_interruptible(const std::shared_ptr<Interruptible>& user) {

@@ -107,6 +107,16 @@ const c10::Storage* CpuView::original_of(const c10::StorageImpl* shown) const {
   return nullptr;
 }
 
+// A kernel may give its output a shape, and then expect it of an input that is the same tensor (smm does).
+at::Tensor CpuView::show_parts(const at::Tensor& tensor) {
+  for (const auto& [original, shown] : assembled_) {
+    if (original.is_same(tensor)) return shown;
+  }
+  TensorParts parts = parts_of(tensor);
+  for (at::Tensor& part : parts) part = show(part);
+  return assembled_.emplace_back(tensor, assemble(tensor, parts)).second;
+}
+
 at::Tensor CpuView::show(const at::Tensor& tensor, bool allow_cpu) {
   if (!tensor.defined()) {
     return tensor;
@@ -120,11 +130,7 @@ at::Tensor CpuView::show(const at::Tensor& tensor, bool allow_cpu) {
   TORCH_CHECK(card_index(tensor.device()) == card_,
               "Expected all tensors to be on the same device, but found at least two devices, ",
               device_of(card_), " and ", tensor.device(), "!");
-  if (has_parts(tensor)) {
-    TensorParts parts = parts_of(tensor);
-    for (at::Tensor& part : parts) part = show(part);
-    return assemble(tensor, parts);
-  }
+  if (has_parts(tensor)) return show_parts(tensor);
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.has_storage() && tensor.layout() == c10::kStrided, device_name(),
                               ": a tensor of the layout ", tensor.layout(), " cannot be on a card");
   return tensor_like(show_storage(tensor.storage()), c10::DispatchKey::CPU, tensor);

@@ -6,11 +6,14 @@
 #include <c10/util/SmallVector.h>
 
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace vdev {
 
-/// Holds the tensors of one operator call. Each storage is shown as one CPU storage only, so that kernels
-/// that look for overlapping or equal arguments still find them.
+/// Holds the tensors of one operator call. Each storage is shown as one CPU storage only, and each tensor
+/// that has parts as one tensor, so that kernels that look for overlapping or equal arguments still find
+/// them.
 class CpuView {
  public:
   enum class Memory : bool {
@@ -49,6 +52,7 @@ class CpuView {
 
  private:
   c10::Storage show_storage(const c10::Storage& storage);
+  at::Tensor show_parts(const at::Tensor& tensor);
   /// Gives `ours` the memory of `theirs`, the storage that stands for `ours`, if the kernel has replaced it.
   void take_memory(c10::StorageImpl* ours, c10::StorageImpl* theirs);
   void write_back_parts(const at::Tensor& original, const at::Tensor& shown);
@@ -62,6 +66,8 @@ class CpuView {
   int card_;
   Memory memory_;
   c10::SmallVector<Shown, 6> storages_;
+  // The tensors that have parts, with what is shown for them.
+  std::vector<std::pair<at::Tensor, at::Tensor>> assembled_;
   // Used only for calls over long lists (optimizers), where searching storages_ would take quadratic time.
   std::unordered_map<const c10::StorageImpl*, std::size_t> index_;
 };

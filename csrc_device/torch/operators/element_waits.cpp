@@ -18,12 +18,18 @@ bool fills_by_mask(const OperatorFacts& facts, c10::ArrayRef<c10::IValue> argume
   return arguments[2].toTensor().numel() == 1 && !arguments[3].toBool();
 }
 
+// CUDA looks for the elements of a dense tensor that are not 0. torch does not tag these operators, whose
+// results are sparse.
+bool finds_elements(const OperatorFacts& facts, c10::ArrayRef<c10::IValue> arguments) {
+  return facts.name.name.starts_with("aten::_to_sparse") && arguments[0].toTensor().layout() == at::kStrided;
+}
+
 }  // namespace
 
 bool waits_for_elements(const OperatorFacts& facts, c10::ArrayRef<c10::IValue> arguments) {
   if (facts.name.name == "aten::repeat_interleave" && !arguments.back().isNone())
     return false;  // output_size
-  if (facts.waits_everywhere) return true;
+  if (facts.waits_everywhere || finds_elements(facts, arguments)) return true;
   if (fills_by_mask(facts, arguments)) return false;
   return std::ranges::any_of(facts.slots, [&](const ArgumentSlot& slot) {
     if (slot.kind != ArgumentKind::optional_tensor_list) return false;

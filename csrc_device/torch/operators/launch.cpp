@@ -39,6 +39,17 @@ bool has_spare_core() {
   return cores > ranks * threads;
 }
 
+/// Waits like wait_for_current_stream(), and lets streams of high priority go first, as before a task.
+void wait_for_turn(int card) {
+  wait_for_current_stream(card);
+  Queue& queue = *current_stream(card)->queue();
+  if (!queue.is_outranked() || Queue::inside_task()) [[likely]] {
+    return;
+  }
+  WithoutGil no_gil;
+  queue.give_way();
+}
+
 }  // namespace
 
 void wait_for_current_stream(int card) {
@@ -50,7 +61,7 @@ void wait_for_current_stream(int card) {
 // there (operators, copies, collectives, host functions) comes first, and what follows finds the operator
 // done. Only after the wait is it known which memory the queued tasks have failed to write.
 void launch_and_wait(int card, TensorRefs reads, TensorRefs overwrites, c10::function_ref<void()> body) {
-  wait_for_current_stream(card);
+  wait_for_turn(card);
   KernelMemory memory(card);
   if (!SpoiledMemory::any()) [[likely]] {
     return run_on_card(card, memory, body);
@@ -64,7 +75,7 @@ void launch(int card, const c10::OperatorHandle& op, torch::jit::Stack& stack, c
             KernelMemory& memory) {
   const ActivityScope activity([&] { return label_of(op); });
   const auto kernel = [&] { op.redispatchBoxed(c10::DispatchKeySet(key), &stack); };
-  wait_for_current_stream(card);
+  wait_for_turn(card);
   if (!SpoiledMemory::any()) [[likely]] {
     return run_on_card(card, memory, kernel);
   }

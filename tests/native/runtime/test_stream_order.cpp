@@ -9,7 +9,11 @@
 #include <vector>
 
 #include "base/cores.hpp"
+#include "csrc_device/runtime/capture.hpp"
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/graph.hpp"
+#include "csrc_device/runtime/memory/arena.hpp"
+#include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/runtime/streams/deferred_task_timer.hpp"
 #include "csrc_device/runtime/streams/stream_order.hpp"
 #include "tests/native/check.hpp"
@@ -106,6 +110,32 @@ TEST(a_task_of_high_priority_that_may_wait_begins_on_its_own_worker) {
   scene.normal->synchronize();
   scene.high->synchronize();
   CHECK_EQ(scene.order.find("too late"), std::string::npos);
+}
+
+TEST(a_replay_gives_way_between_its_tasks) {
+  Scene scene;
+  auto capture = Capture::begin(scene.normal, CaptureMode::kGlobal, new_private_pool());
+  scene.normal->enqueue([&] {
+    scene.order += "g1 ";
+    scene.add(scene.high, "h1 ");
+  });
+  scene.add(scene.normal, "g2 ");
+  const auto graph = capture->end();
+  graph->replay(*scene.normal, nullptr);
+  scene.normal->synchronize();
+  CHECK_EQ(scene.order, std::string("g1 h1 g2 "));
+}
+
+TEST(a_thread_in_the_place_of_a_task_gives_way) {
+  Scene scene;
+  scene.add(scene.high, "h1 ");
+  CHECK(scene.normal->queue()->is_outranked());
+  CHECK(!scene.high->queue()->is_outranked());
+  scene.high->queue()->give_way();
+  CHECK_EQ(scene.order, std::string());
+  scene.normal->queue()->give_way();
+  CHECK_EQ(scene.order, std::string("h1 "));
+  CHECK(!scene.normal->queue()->is_outranked());
 }
 
 TEST(a_queue_that_waits_for_the_caller_is_not_waited_for) {

@@ -26,7 +26,7 @@ def _elapsed_time(start: torch.Event, end: torch.Event, /) -> float:
 def _resize_storage(storage: torch.UntypedStorage, bytes: int, /) -> None:
     """Gives a card's storage that many bytes, and keeps what fits of its contents."""
 
-def _make_legacy_type(type: type, dtype: torch.dtype, /) -> None:
+def _make_legacy_type(type: type, dtype: torch.dtype, sparse: bool, /) -> None:
     """Lets a tensor type of torch.cuda, such as torch.cuda.FloatTensor, make tensors on cards."""
 
 # ---- cards
@@ -265,7 +265,8 @@ def _further_memory_stats(index: int) -> dict[str, Any]:
     """Returns scratch_bytes and reserved_bytes_by_private_pools, nested, and {} if the card was not used."""
 
 def _pinned_memory_stats() -> dict[str, Any]:
-    """Returns figures of pinned host memory: {name: {current, peak, allocated, freed}}, and two counts."""
+    """Returns figures of pinned host memory: {name: {current, peak, allocated, freed}}, two times in
+    microseconds, and two counts."""
 
 def _reset_peak_pinned_memory_stats() -> None:
     """Sets the peaks of these figures to the current values."""

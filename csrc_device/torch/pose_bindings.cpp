@@ -26,9 +26,15 @@ double elapsed_time(const py::handle& start, const py::handle& end) {
   return first.elapsedTime(last);
 }
 
-// The tensor types that torch.cuda has, such as torch.cuda.FloatTensor, with what they make.
-std::unordered_map<PyTypeObject*, at::ScalarType>& legacy_types() {
-  static auto& types = *new std::unordered_map<PyTypeObject*, at::ScalarType>;
+/// Says what a legacy type makes: torch.cuda.FloatTensor dense tensors, torch.cuda.sparse.FloatTensor sparse
+/// ones.
+struct LegacyType {
+  c10::DispatchKey key;
+  at::ScalarType dtype;
+};
+
+std::unordered_map<PyTypeObject*, LegacyType>& legacy_types() {
+  static auto& types = *new std::unordered_map<PyTypeObject*, LegacyType>;
   return types;
 }
 
@@ -36,15 +42,14 @@ std::unordered_map<PyTypeObject*, at::ScalarType>& legacy_types() {
 PyObject* new_legacy_tensor(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   HANDLE_TH_ERRORS
   py::module_::import("torch.cuda").attr("_lazy_init")();
-  const at::Tensor made =
-      torch::utils::legacy_tensor_ctor(dense_key(), legacy_types().at(type), args, kwargs);
-  return THPVariable_Wrap(made);
+  const auto [key, dtype] = legacy_types().at(type);
+  return THPVariable_Wrap(torch::utils::legacy_tensor_ctor(key, dtype, args, kwargs));
   END_HANDLE_TH_ERRORS
 }
 
-void make_legacy_type(const py::handle& type, const py::object& dtype) {
+void make_legacy_type(const py::handle& type, const py::object& dtype, bool sparse) {
   auto* type_object = reinterpret_cast<PyTypeObject*>(type.ptr());
-  legacy_types()[type_object] = dtype.cast<at::ScalarType>();
+  legacy_types()[type_object] = {sparse ? sparse_key() : dense_key(), dtype.cast<at::ScalarType>()};
   type_object->tp_new = &new_legacy_tensor;
 }
 

@@ -29,6 +29,21 @@ def test_the_device_is_the_current_one():
     assert torch.vdev.get_stream_from_external(default.native_handle, "vdev:0").stream_id == 0
 
 
+@pytest.mark.parametrize(
+    ("pointer", "error", "text"), [("a", TypeError, "an int, got str"), (-1, ValueError, "got -1")]
+)
+def test_what_is_no_pointer(pointer, error, text):
+    for use in (torch.vdev.ExternalStream, torch.vdev.get_stream_from_external):
+        with pytest.raises(error, match=f"the pointer of a stream must be .*{text}"):
+            use(pointer)
+
+
+@pytest.mark.parametrize("use", ["set_stream", "stream", "StreamContext"])
+def test_what_is_no_stream(use):
+    with pytest.raises(TypeError, match=r"stream must be a torch\.Stream or None, got int"):
+        getattr(torch.vdev, use)(3)
+
+
 def test_a_pointer_of_no_stream_is_refused():
     stream = torch.vdev.Stream(device="vdev:1")
     for pointer, device in ((8, "vdev:0"), (stream.native_handle, "vdev:0")):

@@ -1,6 +1,7 @@
 """Card memory and pinned memory: figures, reuse in stream order, running out."""
 
 import os
+import re
 import threading
 
 import pytest
@@ -88,8 +89,57 @@ def test_ranks_of_a_machine_share_its_memory(run_python):
     ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for ranks in (1, 4):
         free, total, capacity = map(int, run_python(program, LOCAL_WORLD_SIZE=str(ranks)).stdout.split())
-        assert free == total == capacity
-        assert 0 < total * ranks < ram
+        assert 0 < free <= total == capacity
+        assert total * ranks < ram
+
+
+def test_a_card_has_no_more_than_the_machine(run_python):
+    ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    free, total = map(
+        int,
+        run_python(
+            "import torch; print(*torch.vdev.mem_get_info())", VDEV_MEMORY=str(4 * ram)
+        ).stdout.split(),
+    )
+    assert total == 4 * ram and 0 < free < ram
+
+
+def test_times_of_pinned_memory():
+    torch.accelerator.empty_host_cache()
+    torch.vdev.reset_accumulated_host_memory_stats()
+    torch.vdev.reset_peak_host_memory_stats()
+    for size in (5, 9):
+        torch.empty(size * MIB, dtype=torch.uint8, pin_memory=True)
+    torch.accelerator.empty_host_cache()
+    stats = torch.vdev.host_memory_stats()
+    for name in ("host_alloc_time", "host_free_time"):
+        count, least, most, total, mean = (
+            stats[f"{name}.{kind}"] for kind in ("count", "min", "max", "total", "avg")
+        )
+        assert count == 2 == stats["num_host_alloc"] and total // 2 == mean
+        assert 0 <= least <= mean <= most <= total
+    assert stats["host_alloc_time.max"] > 0  # taking pages is not done in a microsecond
+    torch.vdev.reset_accumulated_host_memory_stats()
+    torch.vdev.reset_peak_host_memory_stats()
+    stats = torch.vdev.host_memory_stats()
+    assert not any(value for name, value in stats.items() if "_time." in name)
+
+
+def test_pinned_memory_beyond_the_machine(run_python):
+    """The error comes before the pages are used, and names the limit."""
+    ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with open("/proc/meminfo") as file:
+        available = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
+    # The system refuses the second size, and would give the first until its memory has run out.
+    for size in ((available + ram) // 2, 4 * ram):
+        program = (
+            "import torch\n"
+            f"try: torch.empty({size}, dtype=torch.uint8, pin_memory=True)\n"
+            "except torch.OutOfMemoryError as error: print(error)\n"
+            "assert torch.empty(1 << 20, dtype=torch.uint8, pin_memory=True).is_pinned()"
+        )
+        printed = run_python(program, PYTORCH_ALLOC_CONF="pinned_max_round_threshold_mb:1024").stdout
+        assert re.match(r"Cannot allocate \d+ bytes of pinned host memory\. The machine has \d+ MiB", printed)
 
 
 def test_empty_cache_gives_memory_back():

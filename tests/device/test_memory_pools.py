@@ -167,6 +167,19 @@ def test_memory_without_a_tensor():
         torch.vdev.caching_allocator_alloc(8, stream=12345)
 
 
+def test_sizes_and_addresses_are_checked():
+    for call, text in (
+        (lambda: torch.vdev.caching_allocator_alloc(-1), "size must be from 0"),
+        (lambda: torch.vdev.caching_allocator_alloc(8, stream=-1), "stream must be from 0"),
+        (lambda: torch.vdev.caching_allocator_delete(-1), "mem_ptr must be from 0"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            call()
+    for call in (torch.vdev.caching_allocator_alloc, torch.vdev.caching_allocator_delete):
+        with pytest.raises(TypeError, match="must be an int, got float"):
+            call(1.5)
+
+
 def test_what_is_refused():
     for call in (
         lambda: torch.vdev.MemPool(object()),

@@ -101,7 +101,7 @@ def _cuda_record_memory_history(
     global_record_annotations: bool = False,
     skip_actions: list[str] | None = None,
 ) -> None:
-    memory_history._record_memory_history(
+    memory_history.record_history(
         enabled,
         context,
         stacks,
@@ -119,12 +119,11 @@ def _cuda_record_memory_history_legacy(
     record_context: bool = True,
     max_entries: int = 1,
     record_context_of_events: bool = False,
-    record_context_cpp: bool = False,
     *others: Any,
 ) -> None:
-    context = "alloc" if record_context_of_events else "state" if record_context else None
-    stacks = "all" if record_context_cpp else "python"
-    _cuda_record_memory_history("all" if enabled else None, context, stacks, max_entries, *others)
+    memory_history.record_history_legacy(
+        enabled, record_context, max_entries, record_context_of_events, None, *others
+    )
 
 
 def _cuda_memorySnapshot(pool: tuple[int, int] | tuple[int, int, bool] | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import torch
 
 from vccl import _C
 from vccl.cuda.remaking import remake
+from vccl.vdev._arguments import whole_number
 from vccl.vdev.interprocess_events import SharedRecords
 
 __all__ = [
@@ -100,6 +101,7 @@ def _cuda_getDefaultStream(index: int) -> StreamName:
 
 
 def _cuda_getStreamFromExternal(pointer: int, index: int) -> StreamName:
+    pointer = whole_number(pointer, "the pointer of a stream")
     stream_id = _C._stream_at(index, pointer) if pointer else 0  # the default stream's pointer is null
     return stream_id, index, _CUDA
 

@@ -213,9 +213,10 @@ def _set_allocator_settings(env: str) -> None:
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
-    """Returns the bytes that the card has left for all processes, and its capacity, in bytes.
+    """Returns the bytes that can still be allocated on the card, and its capacity, in bytes.
 
-    What the machine itself has left is not looked at (docs/memory.md).
+    The first is what the card has left for all processes, or what the machine can still give if that is less
+    (docs/memory.md).
     """
     return torch.accelerator.get_memory_info(index_of(device))
 

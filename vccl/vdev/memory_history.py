@@ -6,6 +6,7 @@ viewer (``torch/cuda/_memory_viz.py`` and pytorch.org/memory_viz) reads the snap
 
 from __future__ import annotations
 
+import inspect
 import os
 import pickle
 import sys
@@ -22,7 +23,54 @@ Frame = dict[str, Any]
 PoolId = tuple[int, int]
 
 
-def _record_memory_history(
+def _record_memory_history(enabled: str | bool | None = "all", *args: Any, **kwargs: Any) -> None:
+    """Records from now on where memory is allocated, for all cards of this process.
+
+    The arguments are those of ``record_history``. If ``enabled`` is a bool, they are those of
+    ``record_history_legacy``, as in torch.cuda.
+    """
+    if isinstance(enabled, bool):
+        record_history_legacy(enabled, *args, **kwargs)
+    else:
+        record_history(enabled, *args, **kwargs)
+
+
+def record_history_legacy(
+    enabled: bool,
+    record_context: bool = True,
+    trace_alloc_max_entries: int = 1,
+    trace_alloc_record_context: bool = False,
+    device: DeviceLike = None,
+    record_context_cpp: bool = False,
+    clear_history: bool = False,
+    compile_context: bool = False,
+    global_record_annotations: bool = False,
+    skip_actions: list[str] | None = None,
+) -> None:
+    """Does what ``record_history`` does, with the arguments that torch's first versions had.
+
+    Args:
+        enabled: whether to record.
+        record_context: whether live memory has a traceback.
+        trace_alloc_max_entries: max_entries.
+        trace_alloc_record_context: whether the events of allocations have a traceback, too.
+        record_context_cpp: whether tracebacks have frames of C++.
+        device, clear_history, compile_context, global_record_annotations, skip_actions: as there.
+    """
+    record_history(
+        "all" if enabled else None,
+        "alloc" if trace_alloc_record_context else "state" if record_context else None,
+        "all" if record_context_cpp else "python",
+        trace_alloc_max_entries,
+        device,
+        clear_history,
+        compile_context,
+        global_record_annotations,
+        skip_actions,
+    )
+
+
+def record_history(
     enabled: str | None = "all",
     context: str | None = "all",
     stacks: str = "all",
@@ -62,6 +110,9 @@ def _record_memory_history(
     if max_entries < 0:
         raise RuntimeError(f"max_entries is {max_entries}; expected 0 or more")
     _C._record_memory_history(enabled, context, stacks, max_entries, clear_history, skip_actions or [])
+
+
+cast(Any, _record_memory_history).__signature__ = inspect.signature(record_history)
 
 
 def memory_snapshot(mempool_id: PoolId | None = None, include_traces: bool = True) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import torch
 
 from vccl import _C
 
+from ._arguments import whole_number
 from ._device import DeviceLike, index_of
 from .memory_history import PoolId, memory_snapshot
 
@@ -94,11 +95,11 @@ def caching_allocator_alloc(
 
     Raises:
         torch.OutOfMemoryError: there is no room.
-        TypeError: ``stream`` is something else.
-        ValueError: ``stream`` is one of another card.
+        TypeError: ``stream`` is something else, or ``size`` is no int.
+        ValueError: ``stream`` is one of another card, or ``size`` is negative.
         RuntimeError: no stream of the card has this ``native_handle``.
     """
-    index = index_of(device)
+    index, size = index_of(device), whole_number(size, "size")
     if stream is None:
         stream = torch.accelerator.current_stream(index)
     if isinstance(stream, torch.Stream):
@@ -111,16 +112,18 @@ def caching_allocator_alloc(
         raise TypeError(
             f"stream must be a torch.Stream or the native_handle of one, got {type(stream).__name__}"
         )
-    return _C._raw_allocate(index, size, _C._stream_at(index, stream) if stream else 0)
+    handle = whole_number(stream, "stream")
+    return _C._raw_allocate(index, size, _C._stream_at(index, handle) if handle else 0)
 
 
 def caching_allocator_delete(mem_ptr: int) -> None:
     """Frees what ``caching_allocator_alloc`` returned, for its stream to reuse. Does nothing for 0.
 
     Raises:
+        TypeError, ValueError: ``mem_ptr`` is no address.
         RuntimeError: no live memory begins at that address.
     """
-    _C._raw_free(mem_ptr)
+    _C._raw_free(whole_number(mem_ptr, "mem_ptr"))
 
 
 def caching_allocator_enable(value: bool = True) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from vccl import _C
 
+from ._arguments import stream_or_none, whole_number
 from ._device import DeviceLike, index_of
 from .interprocess_events import InterprocessEvent
 
@@ -45,9 +46,10 @@ def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> torch.
     The stream belongs to whoever made it, who has to keep it for as long as the result is used.
 
     Raises:
+        TypeError, ValueError: ``data_ptr`` is no pointer.
         RuntimeError: no stream of the card has this pointer.
     """
-    index = index_of(device)
+    index, data_ptr = index_of(device), whole_number(data_ptr, "the pointer of a stream")
     device_type = torch._C._autograd.DeviceType.PrivateUse1.value
     stream_id = _C._stream_at(index, data_ptr)
     return torch.Stream(stream_id=stream_id, device_index=index, device_type=device_type)
@@ -118,7 +120,7 @@ def default_stream(device: DeviceLike = None) -> torch.Stream:
 
 def set_stream(stream: torch.Stream | None) -> None:
     """Makes ``stream`` the thread's current stream, and its card the current card. None changes nothing."""
-    if stream is not None:
+    if stream_or_none(stream) is not None:
         torch._C._accelerator_setStream(stream)
 
 
@@ -126,7 +128,7 @@ class StreamContext(contextlib.AbstractContextManager):
     """Makes a stream and its card current inside a ``with`` block. stream() returns one."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
-        self.stream = stream
+        self.stream = stream_or_none(stream)
         self._previous: list[tuple[torch.Stream, ...]] = []  # one entry for each time it was entered
 
     def __enter__(self) -> None:
@@ -168,7 +170,7 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
     """Warns of calls that make the host wait for a card, or refuses them, on all threads from now on.
 
     These are the calls that wait on a GPU as well: reading an element (``item()``), results whose shape
-    depends on elements (``nonzero()``, Boolean indices), copies to or from the host without
+    depends on elements (``nonzero()``, ``to_sparse()``, Boolean indices), copies to or from the host without
     ``non_blocking``, and ``Stream.synchronize()``. As in torch.cuda, ``synchronize()`` and events do not
     count. Nor do waits that a GPU does not have (docs/operators.md).
 

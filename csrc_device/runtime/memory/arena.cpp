@@ -66,6 +66,18 @@ std::byte* map_card_memory(int fd, std::size_t size) {
   return aligned;
 }
 
+bool populate_pages(std::byte* memory, std::size_t size) {
+  if (size == 0) return true;
+  int result;
+  do {
+    result = ::madvise(memory, size, MADV_POPULATE_WRITE);
+  } while (result != 0 && (errno == EINTR || errno == EAGAIN));
+  if (result == 0) return true;
+  if (errno != EINVAL) return false;
+  touch(memory, size);
+  return true;
+}
+
 Arena::Arena(const char* name, std::size_t capacity) : capacity_(round_up(capacity, kPage)) {
   if (capacity == 0) throw InvalidArgument(base::text("card memory '", name, "' needs a capacity above 0"));
   try {
@@ -88,15 +100,7 @@ bool Arena::populate(std::size_t offset, std::size_t size) {
     throw InvalidArgument("populate: range beyond the card's memory");
   const std::size_t from = offset / kPage * kPage;
   const std::size_t length = round_up(offset + size, kPage) - from;
-  if (length == 0) return true;
-  int result;
-  do {
-    result = ::madvise(base_ + from, length, MADV_POPULATE_WRITE);
-  } while (result != 0 && (errno == EINTR || errno == EAGAIN));
-  if (result == 0) return true;
-  if (errno != EINVAL) return false;
-  touch(base_ + from, length);
-  return true;
+  return populate_pages(base_ + from, length);
 }
 
 void Arena::discard(std::size_t offset, std::size_t size) {

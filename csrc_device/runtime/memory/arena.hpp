@@ -11,6 +11,11 @@ namespace vdev {
 /// because it would be as large as the card. Throws base::SystemError.
 std::byte* map_card_memory(int fd, std::size_t size);
 
+/// Backs `size` bytes at `memory` with pages at once (MADV_POPULATE_WRITE): one system call replaces one
+/// fault for each page. Both are multiples of the page size. Returns false when the system has no memory
+/// left.
+bool populate_pages(std::byte* memory, std::size_t size);
+
 /// Owns one region of `capacity` bytes of address space. The region is a shared mapping of a memfd, so that a
 /// peer that has the descriptor can map the same pages. The region costs no memory until its pages are
 /// touched. The memfd is sealed against shrinking, so that a peer that has the descriptor cannot make
@@ -31,8 +36,7 @@ class Arena {
     return b >= base_ && b < base_ + capacity_;
   }
 
-  /// Backs [offset, offset + size) with pages at once (MADV_POPULATE_WRITE): one system call replaces one
-  /// fault for each page. Returns false when the system has no memory left.
+  /// Calls populate_pages() for the pages of [offset, offset + size).
   bool populate(std::size_t offset, std::size_t size);
   /// Gives the pages of [offset, offset + size) back to the system. The range reads as zero afterwards.
   void discard(std::size_t offset, std::size_t size);

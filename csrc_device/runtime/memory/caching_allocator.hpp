@@ -168,7 +168,8 @@ class CachingAllocator {
   /// Returns whole free segments to the system, once the tasks that may use them have run. The segments of
   /// private pools that have users stay. With `pool`, only those of this private pool.
   void empty_cache(std::optional<PoolNumber> pool = std::nullopt);
-  /// Returns the bytes that may still be reserved: of the arena, and of what other processes leave.
+  /// Returns the bytes that may still be reserved: of the arena, of what other processes leave, and of what
+  /// the machine can still give.
   std::size_t left() const;
   AllocatorStats stats() const;
   /// Returns what is reserved for each private pool, also for those that are gone (with current 0) until

@@ -10,6 +10,7 @@
 #include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/memory/caching_allocator_impl.hpp"
+#include "csrc_device/runtime/memory/page_budget.hpp"
 
 namespace vdev {
 namespace {
@@ -262,7 +263,7 @@ Block* CachingAllocator::Impl::retry(std::unique_lock<std::mutex>& lock, Pool& p
 
 std::size_t CachingAllocator::Impl::left() const {
   const std::size_t own = arena.capacity() - static_cast<std::size_t>(stats.reserved_bytes.current);
-  return std::min(own, account.left());
+  return std::min({own, account.left(), page_budget().room()});
 }
 
 void CachingAllocator::Impl::throw_out_of_memory(const Request& request, const std::string& why) {

@@ -17,6 +17,17 @@ constexpr std::size_t kLeastStep = 2 * kOneMiB;
 constexpr std::size_t kMostAtOnce = 64 * kOneMiB;
 constexpr std::size_t kMostGranted = 16 * kOneMiB;
 
+/// Calls `populate` with the place and the size of one part after the other.
+template <class Populate>
+bool back_in_parts(std::size_t size, Populate populate) {
+  for (std::size_t done = 0; done != size;) {
+    const std::size_t taken = page_budget().take(size - done);
+    if (taken == 0 || !populate(done, taken)) return false;
+    done += taken;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::size_t PageBudget::default_margin() {
@@ -46,11 +57,10 @@ std::size_t PageBudget::take(std::size_t wanted) {
 
 std::string PageBudget::explanation() const {
   const MachineRoom machine = ask_();
-  return base::text(
-      "The machine has ", machine.bytes / kOneMiB, " MiB left for all processes (", machine.limit,
-      "), of which ", margin_ / kOneMiB,
-      " MiB are not given to cards, so that the system does not have to end a process. Use less "
-      "memory, fewer processes or a machine with more, or raise the limit.");
+  return base::text("The machine has ", machine.bytes / kOneMiB, " MiB left for all processes (",
+                    machine.limit, "), of which ", margin_ / kOneMiB,
+                    " MiB are kept back, so that the system does not have to end a process. Use less "
+                    "memory, fewer processes or a machine with more, or raise the limit.");
 }
 
 PageBudget& page_budget() {
@@ -59,13 +69,13 @@ PageBudget& page_budget() {
 }
 
 bool back_with_pages(Arena& arena, std::size_t offset, std::size_t size) {
-  while (size != 0) {
-    const std::size_t taken = page_budget().take(size);
-    if (taken == 0 || !arena.populate(offset, taken)) return false;
-    offset += taken;
-    size -= taken;
-  }
-  return true;
+  return back_in_parts(size,
+                       [&](std::size_t at, std::size_t part) { return arena.populate(offset + at, part); });
+}
+
+bool back_with_pages(std::byte* memory, std::size_t size) {
+  return back_in_parts(size,
+                       [&](std::size_t at, std::size_t part) { return populate_pages(memory + at, part); });
 }
 
 }  // namespace vdev

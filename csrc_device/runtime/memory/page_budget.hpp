@@ -24,12 +24,13 @@ class PageBudget {
   /// again for the rest, because other processes take pages, too. Returns 0 if the machine does not have
   /// `wanted` bytes.
   std::size_t take(std::size_t wanted);
+  /// Returns the bytes that this process may still take, if no other process takes any.
+  std::size_t room() const;
   /// Returns a sentence that says what the machine has left, which limit that is, and what to do.
   std::string explanation() const;
 
  private:
   static std::size_t default_margin();
-  std::size_t room() const;
 
   const Ask ask_;
   const std::size_t margin_;
@@ -40,8 +41,9 @@ class PageBudget {
 /// Returns the budget of this process.
 PageBudget& page_budget();
 
-/// Backs the range of the arena with pages. Returns false if the machine does not have the memory; a part of
-/// the range may have pages then.
+/// Backs the range of the arena, or the memory, with pages. Returns false if the machine does not have the
+/// memory; a part of the range may have pages then.
 bool back_with_pages(Arena& arena, std::size_t offset, std::size_t size);
+bool back_with_pages(std::byte* memory, std::size_t size);
 
 }  // namespace vdev

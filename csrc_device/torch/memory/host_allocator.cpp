@@ -10,7 +10,9 @@
 
 #include <c10/core/AllocatorConfig.h>
 
+#include "base/clock.hpp"
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/host_pages.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_device/torch/memory/allocator_settings.hpp"
 #include "csrc_device/torch/streams.hpp"
@@ -25,6 +27,7 @@ constexpr std::size_t kAlignment = 4096;  // whole pages: a copy of a block neve
 struct Block {
   std::byte* data = nullptr;
   std::size_t size = 0;
+  std::size_t backed = 0;   // bytes at the beginning that have pages
   std::vector<Event> uses;  // points that must be reached before the memory is reused
 
   bool busy() const {
@@ -34,11 +37,14 @@ struct Block {
 
 void delete_pinned(void* data);
 
+std::size_t whole_pages(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 /// Returns the size of the block for a request: a power of two, or whole pages above the size that the
 /// program has set (pinned_max_round_threshold_mb).
 std::size_t pinned_size(std::size_t bytes) {
-  if (bytes > AcceleratorAllocatorConfig::pinned_max_round_threshold())
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (bytes > AcceleratorAllocatorConfig::pinned_max_round_threshold()) return whole_pages(bytes);
   return std::max(kAlignment, std::bit_ceil(bytes));
 }
 
@@ -52,20 +58,13 @@ class PinnedAllocator final : public at::HostAllocator {
       return {nullptr, nullptr, &delete_pinned, at::DeviceType::CPU};
     }
     read_allocator_settings();
-    const auto size = pinned_size(bytes);
-    std::lock_guard lock(mutex_);
-    collect();
-    Block block;
-    if (auto& list = free_[size]; !list.empty()) {
-      block = std::move(list.back());
-      list.pop_back();
-    } else {
-      block = make(size);
+    auto* data = obtain(bytes);
+    if (data == nullptr) {
+      empty_cache();
+      data = obtain(bytes);
     }
-    stats_.active_requests.increase(1);
-    stats_.active_bytes.increase(size);
-    auto* data = block.data;
-    live_.emplace(data, std::move(block));
+    TORCH_CHECK_WITH(OutOfMemoryError, data != nullptr, "Cannot allocate ", pinned_size(bytes),
+                     " bytes of pinned host memory. ", explain_missing_pages());
     return {data, data, &delete_pinned, at::DeviceType::CPU};
   }
 
@@ -119,6 +118,7 @@ class PinnedAllocator final : public at::HostAllocator {
     for (auto* stat : all_stats()) {
       stat->reset_accumulated();
     }
+    for (auto* time : {&stats_.host_alloc_time, &stats_.host_free_time}) time->reset_accumulated();
     stats_.num_host_alloc = stats_.num_host_free = 0;
   }
   void reset_peak_stats() override {
@@ -126,6 +126,7 @@ class PinnedAllocator final : public at::HostAllocator {
     for (auto* stat : all_stats()) {
       stat->reset_peak();
     }
+    for (auto* time : {&stats_.host_alloc_time, &stats_.host_free_time}) time->reset_peak();
   }
 
   at::DeleterFnPtr raw_deleter() const override { return &delete_pinned; }
@@ -134,18 +135,60 @@ class PinnedAllocator final : public at::HostAllocator {
   }
 
  private:
-  Block make(std::size_t size) {
-    auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
-    TORCH_CHECK_WITH(OutOfMemoryError, data != nullptr, "Cannot allocate ", size,
-                     " bytes of pinned host memory.");
+  // Returns the address of a block for the request, or null if the machine does not have the memory.
+  std::byte* obtain(std::size_t bytes) {
+    const auto size = pinned_size(bytes);
+    Block block = unused(size);
+    const bool made = block.data == nullptr;
+    const auto begin = base::monotonic_ns();
+    if (made) block.data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
+    // Nobody else knows the block, so its pages are taken without the lock. A request gets no more of them
+    // than it needs, because a power of two may be nearly twice that.
+    const auto wanted = whole_pages(bytes);
+    const bool backed =
+        block.data != nullptr &&
+        (wanted <= block.backed || back_host_memory(block.data + block.backed, wanted - block.backed));
+    const auto end = base::monotonic_ns();
+    std::lock_guard lock(mutex_);
+    if (!backed) {
+      if (made)
+        std::free(block.data);
+      else
+        free_[size].push_back(std::move(block));
+      return nullptr;
+    }
+    block.backed = std::max(block.backed, wanted);
+    if (made) count_made(size, (end - begin) / 1000);
+    stats_.active_requests.increase(1);
+    stats_.active_bytes.increase(size);
+    auto* data = block.data;
+    live_.emplace(data, std::move(block));
+    return data;
+  }
+
+  // Returns a free block of that size, or one without memory.
+  Block unused(std::size_t size) {
+    std::lock_guard lock(mutex_);
+    collect();
+    Block block{.size = size};
+    if (auto& list = free_[size]; !list.empty()) {
+      block = std::move(list.back());
+      list.pop_back();
+    }
+    return block;
+  }
+
+  void count_made(std::size_t size, std::int64_t microseconds) {
     stats_.allocations.increase(1);
     stats_.allocated_bytes.increase(size);
+    stats_.host_alloc_time.increase(microseconds);
     ++stats_.num_host_alloc;
-    return {data, size, {}};
   }
 
   void unmake(const Block& block) {
+    const auto begin = base::monotonic_ns();
     std::free(block.data);
+    stats_.host_free_time.increase((base::monotonic_ns() - begin) / 1000);
     stats_.allocations.decrease(1);
     stats_.allocated_bytes.decrease(block.size);
     ++stats_.num_host_free;

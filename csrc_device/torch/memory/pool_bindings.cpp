@@ -101,6 +101,17 @@ py::dict further_stats(int index) {
   return result;
 }
 
+// Takes microseconds.
+py::dict to_dict(const c10::CachingAllocator::DurationStat& time) {
+  py::dict result;
+  result["total"] = time.total;
+  result["max"] = time.max;
+  result["min"] = time.min;
+  result["count"] = time.count;
+  result["avg"] = time.count == 0 ? 0 : time.total / time.count;
+  return result;
+}
+
 // torch.cuda.host_memory_stats() takes this form.
 py::dict pinned_memory_stats() {
   const auto stats = pinned_allocator()->get_stats();
@@ -109,6 +120,8 @@ py::dict pinned_memory_stats() {
   result["allocated_bytes"] = to_dict(stats.allocated_bytes);
   result["active_requests"] = to_dict(stats.active_requests);
   result["active_bytes"] = to_dict(stats.active_bytes);
+  result["host_alloc_time"] = to_dict(stats.host_alloc_time);
+  result["host_free_time"] = to_dict(stats.host_free_time);
   result["num_host_alloc"] = stats.num_host_alloc;
   result["num_host_free"] = stats.num_host_free;
   return result;
@@ -133,7 +146,8 @@ void init_pool_bindings(py::module_& m) {
   m.def("_raw_allocate", &vdev::raw_allocate, py::arg("index"), py::arg("bytes"), py::arg("stream_id"));
   m.def("_raw_free", &vdev::raw_free, py::arg("address"));
   m.def("_pinned_memory_stats", &vdev::pinned_memory_stats,
-        "Figures of pinned host memory: {name: {current, peak, allocated, freed}}, and two counts.");
+        "Figures of pinned host memory: {name: {current, peak, allocated, freed}}, two times in "
+        "microseconds, and two counts.");
   m.def("_reset_peak_pinned_memory_stats", [] { vdev::pinned_allocator()->reset_peak_stats(); });
   m.def("_reset_accumulated_pinned_memory_stats",
         [] { vdev::pinned_allocator()->reset_accumulated_stats(); });

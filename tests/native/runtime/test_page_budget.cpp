@@ -1,6 +1,7 @@
 // Pages are refused before the machine has none left, and what one process takes at once is bounded.
 #include "csrc_device/runtime/memory/page_budget.hpp"
 
+#include <cstdlib>
 #include <string>
 
 #include "tests/native/check.hpp"
@@ -46,6 +47,7 @@ TEST(the_margin_is_left) {
   PageBudget budget = machine.budget();
   CHECK(!take_all(machine, budget, 993 * kMiB));
   CHECK_EQ(machine.left, 1024 * kMiB);  // what cannot succeed takes nothing
+  CHECK_EQ(budget.room(), 992 * kMiB);
   CHECK(take_all(machine, budget, 960 * kMiB));
   CHECK(!take_all(machine, budget, 64 * kMiB));
   CHECK(machine.left >= kMargin);
@@ -58,6 +60,18 @@ TEST(small_requests_never_take_the_margin_and_do_not_ask_each_time) {
   while (take_all(machine, budget, kMiB / 16)) ++requests;
   CHECK(machine.left >= kMargin && machine.left < kMargin + kMiB);
   CHECK(machine.questions < requests / 4);
+}
+
+TEST(a_machine_below_the_margin_has_no_room) {
+  Machine machine{kMargin / 2};
+  CHECK_EQ(machine.budget().room(), std::size_t{0});
+}
+
+TEST(ordinary_memory_gets_pages) {
+  constexpr std::size_t kPages = 3 * 4096;
+  auto* memory = static_cast<std::byte*>(std::aligned_alloc(4096, kPages));
+  CHECK(back_with_pages(memory, kPages));
+  std::free(memory);
 }
 
 TEST(the_explanation_names_the_limit) {

@@ -1,8 +1,11 @@
-"""Ten small models for the tests of vccl.compare, each with its inputs."""
+"""Ten small models for the tests of vccl.compare, with inputs, and operators that are wrong on cards."""
+
+import contextlib
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 
 class ConvNet(nn.Module):
@@ -125,3 +128,31 @@ def make(name):
     """Returns a model and its inputs, the same at every call."""
     torch.manual_seed(3)
     return MODELS[name]()
+
+
+def enlarge(output):
+    tree_leaves(output)[0].mul_(1.01)
+
+
+@contextlib.contextmanager
+def wrong_on_cards(name, spoil=enlarge):
+    """An operator whose first result is a hundredth too large on cards, or wrong in another way."""
+    operator = getattr(torch.ops.aten, name.removeprefix("aten::")).default
+
+    def kernel(*args, **kwargs):
+        moved = [arg.cpu() if isinstance(arg, torch.Tensor) else arg for arg in args]
+        (card,) = {arg.device for arg in args if isinstance(arg, torch.Tensor)}
+        output = operator(*moved, **kwargs)
+        spoil(output)
+        if name.endswith("_"):
+            return args[0].copy_(output)
+        if isinstance(output, torch.Tensor):
+            return output.to(card)
+        return tuple(part.to(card) for part in output)
+
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        library.impl(operator, kernel, torch._C._dispatch_key_for_device("vdev"))
+        yield
+    finally:
+        library._destroy()

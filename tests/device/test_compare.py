@@ -1,12 +1,10 @@
 """vccl.compare of one process: it finds planted faults in ten models, and nothing in ten sound ones."""
 
-import contextlib
-
 import compare_models
 import pytest
 import torch
+from compare_models import wrong_on_cards
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
 from vccl import compare
 from vccl.compare.cli import main
@@ -24,34 +22,6 @@ FAULTS = {
     "residual block": ("aten::native_group_norm", "norms.1", False),
     "mixture of experts": ("aten::index_add", "", False),
 }
-
-
-def enlarge(output):
-    tree_leaves(output)[0].mul_(1.01)
-
-
-@contextlib.contextmanager
-def wrong_on_cards(name, spoil=enlarge):
-    """An operator whose first result is a hundredth too large on cards, or wrong in another way."""
-    operator = getattr(torch.ops.aten, name.removeprefix("aten::")).default
-
-    def kernel(*args, **kwargs):
-        moved = [arg.cpu() if isinstance(arg, torch.Tensor) else arg for arg in args]
-        (card,) = {arg.device for arg in args if isinstance(arg, torch.Tensor)}
-        output = operator(*moved, **kwargs)
-        spoil(output)
-        if name.endswith("_"):
-            return args[0].copy_(output)
-        if isinstance(output, torch.Tensor):
-            return output.to(card)
-        return tuple(part.to(card) for part in output)
-
-    library = torch.library.Library("aten", "IMPL")
-    try:
-        library.impl(operator, kernel, torch._C._dispatch_key_for_device("vdev"))
-        yield
-    finally:
-        library._destroy()
 
 
 @pytest.mark.parametrize("name", compare_models.MODELS)

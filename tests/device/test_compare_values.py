@@ -1,5 +1,7 @@
 """vccl.compare finds where NaN and infinity begin, and writes and replays the arguments of operators."""
 
+import pickle
+
 import compare_models
 import pytest
 import torch
@@ -152,7 +154,9 @@ def test_the_numbers_of_a_random_operator_are_not_compared(operator, call, tmp_p
 
 
 def test_mistakes_are_named(tmp_path, capsys):
-    missing = pytest.raises(LookupError, match=r"gelu was called 1 times in modules '\*', so .* no call 3")
+    missing = pytest.raises(
+        LookupError, match=r"gelu was called 1 times in modules '\*', so .* no call 3: calls"
+    )
     with missing, compare.dump_operator("gelu", tmp_path / "x", call=3):
         nn.functional.gelu(torch.ones(1))
     assert not (tmp_path / "x").exists()
@@ -164,4 +168,65 @@ def test_mistakes_are_named(tmp_path, capsys):
     )
     assert main(["replay", str(tmp_path / "mine")]) == 2
     errors = capsys.readouterr().err
-    assert "is not a file of dump_operator()" in errors and "there is no operator mine::op" in errors
+    assert "is not a dump that vccl.compare wrote" in errors and "there is no operator mine::op" in errors
+
+
+def test_what_was_called_instead(tmp_path):
+    """A composite operator is never seen, and calls count from 0."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+
+    def missed(operator, **options):
+        with (
+            pytest.raises(LookupError) as raised,
+            compare.dump_operator(operator, tmp_path / "x", model=model, **options),
+        ):
+            model(inputs)
+        return str(raised.value)
+
+    inputs = torch.ones(2, 3)
+    text = missed("linear")
+    assert text.startswith("linear was not called in modules '*'. linear is a composite operator")
+    assert text.endswith("Called were: aten::addmm, aten::relu")
+    assert missed("aten::linear", module="1").endswith("Called were: aten::relu")
+    assert "composite" not in missed("gelu") and "composite" not in missed("no_such_operator")
+    assert missed("addmm", module="0", call=1) == (
+        "addmm was called 1 times in modules '0', so there is no call 1:"
+        " calls count from 0, and call=0 is the only one"
+    )
+
+
+@pytest.mark.parametrize("content", ["pickle", "text", "a whole recording"])
+def test_files_that_are_no_dumps(content, tmp_path, capsys):
+    file = tmp_path / "file"
+    if content == "pickle":
+        file.write_bytes(pickle.dumps(tmp_path))
+    elif content == "text":
+        file.write_text("text")
+    else:
+        compare.record(nn.Linear(2, 2), (torch.ones(1, 2),)).save(file)
+    assert main(["replay", str(file)]) == 2
+    errors = capsys.readouterr().err
+    assert "is not a dump that vccl.compare wrote. dump_operator() and Report.dump() write" in errors
+    assert "weights_only" not in errors
+
+
+def test_a_captured_graph_is_not_watched(tmp_path):
+    """The host cannot wait for a stream that captures, and the error names who wanted to."""
+    x = torch.ones(3, device="vdev")
+    for watch, tool in (
+        (compare.track_nonfinite(), "track_nonfinite"),
+        (compare.dump_operator("mul.Tensor", tmp_path / "x"), "dump_operator"),
+    ):
+        with (
+            pytest.raises(RuntimeError, match=f"{tool} .* outside of the block of {tool}"),
+            watch,
+            torch.vdev.graph(torch.vdev.VDEVGraph()),
+        ):
+            x * 2
+    graph = torch.vdev.VDEVGraph()
+    with torch.vdev.graph(graph):
+        y = x * 2
+    with compare.track_nonfinite() as tracker:
+        graph.replay()
+        y / 0
+    assert tracker.first.operator == "aten::div.Tensor"

@@ -13,7 +13,9 @@ _NAMED_TYPES = (torch.layout, torch.memory_format)
 def copy_to(tensor: torch.Tensor, device: str | torch.device) -> torch.Tensor:
     """Returns a copy with the same sizes and strides, also if elements overlap or lie apart."""
     tensor = tensor.detach()
-    if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg() or tensor.numel() == 0:
+    if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
+        return tensor.to(device, copy=True)
+    if tensor.is_conj() or tensor.is_neg() or tensor.numel() == 0:
         return tensor.to(device, copy=True)
     extent = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
     memory = torch.as_strided(tensor, (extent,), (1,)).to(device, copy=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -12,6 +14,10 @@ from vccl.compare.recording import OperatorCall, Recording
 from vccl.compare.tolerance import Difference, Tolerance, difference
 
 _Key = tuple[str, int, bool, str]
+_Judge = Callable[..., tuple[int, Difference] | None]
+# Casts are as many on both sides by chance, as autocast has other rules on the CPU than on cards. A cast only
+# passes on what another operator has computed, so what is wrong with it shows where its result is read.
+_CAST = "aten::_to_copy"
 
 
 @dataclass
@@ -47,9 +53,9 @@ class Differences:
 
     Operators are matched by name and order within one call of a module. If a module calls an operator more
     often on one side than on the other, as where a fused kernel stands for several operators, then these
-    calls are not compared. What the module makes of them is. ``dropouts`` counts the calls of modules in
-    which dropout has one form on this side and another on the other: their operators are not in
-    ``unmatched``.
+    calls are not compared. What the module makes of them is. Casts are not compared. ``dropouts`` counts the
+    calls of modules in which dropout has one form on this side and another on the other: their operators are
+    not in ``unmatched``.
     """
 
     operator: OperatorDifference | None
@@ -63,19 +69,28 @@ class Differences:
         return not (self.operator is None and self.module is None and self.result is None)
 
 
-def find_differences(ours: Recording, reference: Recording, tolerance: Tolerance) -> Differences:
-    """Compares two recordings that are on the CPU."""
+def find_differences(
+    ours: Recording, reference: Recording, tolerance: Tolerance, forgive_rounding: bool = False
+) -> Differences:
+    """Compares two recordings that are on the CPU.
+
+    Args:
+        ours, reference: the recordings.
+        tolerance: decides what differs.
+        forgive_rounding: differences in narrow dtypes that runs have that only round otherwise do not count.
+    """
+    judge = partial(first_difference, tolerance=tolerance, forgive_rounding=forgive_rounding)
     partners, unmatched, dropouts = _partners(ours, reference)
     operator = None
     for call, partner in partners:
-        found = first_difference(call.values, partner.values, tolerance)
-        if found is not None:
+        found = _call_difference(call, partner, judge)
+        if found is not None and not _fits_another(call, partners, judge):
             operator = OperatorDifference(call, *found)
             break
     return Differences(
         operator,
-        _module_difference(ours, reference, tolerance),
-        _result_difference(ours, reference, tolerance),
+        _module_difference(ours, reference, judge),
+        _result_difference(ours, reference, judge),
         len(partners),
         unmatched,
         dropouts,
@@ -83,22 +98,55 @@ def find_differences(ours: Recording, reference: Recording, tolerance: Tolerance
 
 
 def first_difference(
-    ours: list[torch.Tensor], reference: list[torch.Tensor], tolerance: Tolerance
+    ours: list[torch.Tensor],
+    reference: list[torch.Tensor],
+    tolerance: Tolerance,
+    precisions: Iterable[torch.dtype | None] = (),
+    forgive_rounding: bool = False,
 ) -> tuple[int, Difference] | None:
-    """Returns which of some results differs first, and how."""
+    """Returns which of some results differs first, and how. They carry the rounding of ``precisions``."""
     if len(ours) != len(reference):
         return 0, Difference(f"{len(ours)} results, and {len(reference)} in the reference")
     for i, pair in enumerate(zip(ours, reference, strict=True)):
-        found = difference(*pair, tolerance)
+        found = difference(*pair, tolerance, precisions, forgive_rounding)
         if found is not None:
             return i, found
     return None
 
 
+def _call_difference(
+    ours: OperatorCall, reference: OperatorCall, judge: _Judge
+) -> tuple[int, Difference] | None:
+    return judge(ours.values, reference.values, precisions=(ours.precision, reference.precision))
+
+
+def _fits_another(
+    call: OperatorCall, partners: list[tuple[OperatorCall, OperatorCall]], judge: _Judge
+) -> bool:
+    """Returns whether a call agrees with another one of the reference, which its own partner does not fit.
+
+    Then the sides have called the operator in another order, as for the gates of a recurrent layer.
+    """
+    for ours, theirs in partners:
+        if (
+            _key(ours) == _key(call)
+            and _call_difference(call, theirs, judge) is None
+            and _call_difference(ours, theirs, judge) is not None
+        ):
+            return True
+    return False
+
+
+def _key(call: OperatorCall) -> _Key:
+    return call.place.module, call.place.call, call.place.backward, call.name
+
+
 def _by_key(recording: Recording) -> dict[_Key, list[OperatorCall]]:
     calls: dict[_Key, list[OperatorCall]] = defaultdict(list)
     for call in recording.operators:
-        calls[call.place.module, call.place.call, call.place.backward, call.name].append(call)
+        if call.name == _CAST:
+            continue
+        calls[_key(call)].append(call)
     return calls
 
 
@@ -131,29 +179,27 @@ def _partners(
     return sorted(pairs, key=lambda pair: pair[0].index), sorted(unmatched), len(dropouts)
 
 
-def _module_difference(
-    ours: Recording, reference: Recording, tolerance: Tolerance
-) -> ModuleDifference | None:
+def _module_difference(ours: Recording, reference: Recording, judge: _Judge) -> ModuleDifference | None:
     theirs = {(call.module, call.call): call for call in reference.modules}
     for call in ours.modules:
         partner = theirs.get((call.module, call.call))
         if partner is None:
             continue
-        found = first_difference(call.values, partner.values, tolerance)
+        carried = (call.precision, partner.precision)
+        found = judge(call.values, partner.values, precisions=carried)
         if found is not None:
             return ModuleDifference(call.module, call.call, call.index, found[1])
     return None
 
 
-def _result_difference(
-    ours: Recording, reference: Recording, tolerance: Tolerance
-) -> ResultDifference | None:
+def _result_difference(ours: Recording, reference: Recording, judge: _Judge) -> ResultDifference | None:
     for name, value in ours.results.items():
         if name not in reference.results:
             return ResultDifference(name, Difference("the reference has none"))
-        found = difference(value, reference.results[name], tolerance)
+        carried = (ours.precisions[name], reference.precisions[name])
+        found = judge([value], [reference.results[name]], precisions=carried)
         if found is not None:
-            return ResultDifference(name, found)
+            return ResultDifference(name, found[1])
     for name in reference.results.keys() - ours.results.keys():
         return ResultDifference(name, Difference("only the reference has one"))
     return None

@@ -76,7 +76,7 @@ def _alike(values: list[torch.Tensor], recorded: list[torch.Tensor]) -> bool:
 def _write_mask(values: list[torch.Tensor], draw: Draw, args: tuple) -> bool:
     """Replays one form of dropout from the other. Returns False if the masks are not of one size."""
     mask = draw.values[-1]  # native_dropout returns (output, mask)
-    if mask.shape != values[-1].shape:
+    if args[0].is_nested or mask.shape != values[-1].shape:
         return False
     values[-1].copy_(mask != 0)
     if len(values) == 2:

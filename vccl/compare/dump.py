@@ -11,20 +11,22 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from vccl._device_type import device_type
 from vccl.compare.arguments import from_plain
 from vccl.compare.differences import first_difference
 from vccl.compare.isolation import kept_arguments
-from vccl.compare.operators import draws_numbers, has_subclass, shapes_of, values_of
+from vccl.compare.observer import Observer, refuse_capture
+from vccl.compare.operators import draws_numbers, has_values, shapes_of, values_of
 from vccl.compare.places import Places, modules_of
+from vccl.compare.precision import narrowest_of
 from vccl.compare.tolerance import Difference, Tolerance
 
 _FORMAT = "vccl.compare 1"
+_NAMES = 8  # how many operators an error lists
 
 
-class _Dump(TorchDispatchMode):
+class _Dump(Observer):
     """Writes the arguments of a call of an operator to a file, before the call."""
 
     def __init__(self, places: Places, operator: str, path: str | Path, module: str, call: int) -> None:
@@ -33,29 +35,67 @@ class _Dump(TorchDispatchMode):
         self.operator = operator
         self.path = path
         self.module = module
-        self.left = call
-        self.done = False
+        self.call = call
+        self.seen = 0
+        self.others: dict[str, None] = {}  # the names of other operators in these modules, in their order
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if has_subclass(types):
-            return NotImplemented
+    @property
+    def done(self) -> bool:
+        return self.seen > self.call
+
+    def observed(self, function: Any, args: tuple, kwargs: dict) -> Any:
         place = self.places.here()
-        if not self.done and _is_named(function, self.operator) and fnmatchcase(place.module, self.module):
-            self.done = self.left == 0
-            self.left -= 1
-            if self.done:
-                kept = kept_arguments(function, args, kwargs)
-                if kept is None:
-                    raise TypeError(f"arguments of {function.name()} cannot be written to a file")
-                write_dump(self.path, kept)
+        if not self.done and fnmatchcase(place.module, self.module):
+            if _is_named(function, self.operator):
+                if self.seen == self.call:
+                    self._write(function, args, kwargs)
+                self.seen += 1
+            elif has_values(function):
+                self.others[function.name()] = None
         return function(*args, **kwargs)
+
+    def _write(self, function: Any, args: tuple, kwargs: dict) -> None:
+        refuse_capture("dump_operator", "reads the arguments of the operator")
+        kept = kept_arguments(function, args, kwargs)
+        if kept is None:
+            raise TypeError(f"arguments of {function.name()} cannot be written to a file")
+        write_dump(self.path, kept)
+
+    def why_not(self) -> str:
+        """Says why there is no file, and what to ask for instead."""
+        where = f"in modules {self.module!r}"
+        if self.seen:
+            last = f"and call={self.seen - 1} is the last" if self.seen > 1 else "and call=0 is the only one"
+            return (
+                f"{self.operator} was called {self.seen} times {where}, so there is no call {self.call}:"
+                f" calls count from 0, {last}"
+            )
+        others = list(self.others)
+        called = ", ".join(others[:_NAMES]) or "no operators"
+        more = f" and {len(others) - _NAMES} more" if len(others) > _NAMES else ""
+        composite = ""
+        if _is_composite(self.operator):
+            composite = (
+                f" {self.operator} is a composite operator: torch makes others of it. Name one of these."
+            )
+        return f"{self.operator} was not called {where}.{composite} Called were: {called}{more}"
 
 
 def _is_named(function: Any, name: str) -> bool:
     """Returns whether "aten::add.Tensor", "add.Tensor", "aten::add" or "add" names an operator."""
     whole = (function.name(), function._schema.name)
     return name in whole or name in [text.rpartition("::")[2] for text in whole]
+
+
+def _is_composite(name: str) -> bool:
+    """Returns whether torch makes other operators of an operator before a dispatch mode sees it."""
+    space, _, rest = name.rpartition("::")
+    base, _, overload = rest.partition(".")
+    packet = getattr(getattr(torch.ops, space or "aten"), base, None)
+    overloads = [] if packet is None else [one for one in packet.overloads() if overload in ("", one)]
+    names = [getattr(packet, one).name() for one in overloads]
+    composite = "CompositeImplicitAutograd"
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(one, composite) for one in names)
 
 
 @contextmanager
@@ -80,10 +120,7 @@ def dump_operator(
     with places.watching(), dump:
         yield
     if not dump.done:
-        seen = call - dump.left
-        raise LookupError(
-            f"{operator} was called {seen} times in modules {module!r}, so there is no call {call}"
-        )
+        raise LookupError(dump.why_not())
 
 
 def write_dump(path: str | Path, kept: dict[str, Any]) -> None:
@@ -126,9 +163,7 @@ def replay(
     Raises:
         ValueError: the file is not a dump, or names an operator that does not exist.
     """
-    kept = torch.load(path, weights_only=True)
-    if not isinstance(kept, dict) or kept.get("format") != _FORMAT:
-        raise ValueError(f"{path} is not a file of dump_operator() or Report.dump()")
+    kept = _read(path)
     function = _find(kept["operator"])
     device = device or device_type()
     args, kwargs = _arguments(kept, device)
@@ -136,9 +171,24 @@ def replay(
     ours, theirs = (_run(function, kept, place) for place in (device, reference))
     if random:
         ours, theirs = ([torch.zeros_like(value) for value in values] for values in (ours, theirs))
-    found = first_difference(ours, theirs, tolerance or Tolerance())
+    carried = [narrowest_of((args, kwargs, ours))]
+    found = first_difference(ours, theirs, tolerance or Tolerance(), carried)
     difference = found[1] if found else None
     return ReplayReport(kept["operator"], shapes_of(args, kwargs), (device, reference), difference, random)
+
+
+def _read(path: str | Path) -> dict[str, Any]:
+    try:
+        kept = torch.load(path, weights_only=True)
+    except OSError:
+        raise
+    except Exception:  # torch's text advises to run what is in the file
+        kept = None
+    if not isinstance(kept, dict) or kept.get("format") != _FORMAT:
+        raise ValueError(
+            f"{path} is not a dump that vccl.compare wrote. dump_operator() and Report.dump() write dumps."
+        )
+    return kept
 
 
 def _arguments(kept: dict[str, Any], device: str) -> tuple[tuple, dict[str, Any]]:

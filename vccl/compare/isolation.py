@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from vccl.compare.arguments import copies_on, to_plain
+from vccl.compare.collectives import is_collective
 from vccl.compare.differences import first_difference
 from vccl.compare.draws import Replay
-from vccl.compare.operators import draws_numbers, has_subclass, has_values, shapes_of, values_of
+from vccl.compare.observer import Observer
+from vccl.compare.operators import draws_numbers, has_values, shapes_of, values_of
 from vccl.compare.places import Place, Places
+from vccl.compare.precision import narrowest_of
 from vccl.compare.recording import OperatorCall
 from vccl.compare.tolerance import Difference, Tolerance
 
@@ -26,7 +28,7 @@ class Culprit:
         self.plain = plain
 
 
-class Isolation(TorchDispatchMode):
+class Isolation(Observer):
     """Runs every operator a second time on another device, until results differ or ``last`` is reached.
 
     Args:
@@ -34,7 +36,7 @@ class Isolation(TorchDispatchMode):
         replay: the random numbers of the first run, so that this one takes the same way.
         from_type: the type of the device that the program runs on.
         device: where operators run the second time; None: nowhere.
-        last: the number of the operator whose arguments are kept in ``at_last``; nothing is done after it.
+        last: the number of the operator whose arguments are kept in ``at_last``; nothing is judged after it.
         tolerance: decides what differs.
     """
 
@@ -58,31 +60,28 @@ class Isolation(TorchDispatchMode):
         self.at_last: dict[str, Any] | None = None
         self._index = 0
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if has_subclass(types):
-            return NotImplemented
-        if self.culprit is not None or self._index > self.last:
-            return function(*args, **kwargs)
+    def observed(self, function: Any, args: tuple, kwargs: dict) -> Any:
         place = self.places.here()
         random = draws_numbers(function, args, kwargs)
-        if not has_values(function):
-            return function(*args, **kwargs)
-        plain = kept_arguments(function, args, kwargs)
+        judged = self.culprit is None and self._index <= self.last and has_values(function)
+        plain = kept_arguments(function, args, kwargs) if judged else None
         second = None if random or plain is None else self._second_run(function, args, kwargs)
         output = function(*args, **kwargs)
-        if random and self.replay is not None:
+        if random and self.replay is not None:  # also of what is not judged, as other ranks may get it
             self.replay.overwrite(place, function, args, kwargs, output)
-        if self._index == self.last:
-            self.at_last = plain
-        if second is not None and plain is not None:
-            self._judge(function, args, kwargs, output, second, place, plain)
-        self._index += 1
+        if judged:
+            if self._index == self.last:
+                self.at_last = plain
+            if second is not None and plain is not None:
+                self._judge(function, args, kwargs, output, second, place, plain)
+            self._index += 1
         return output
 
     def _second_run(self, function: Any, args: tuple, kwargs: dict) -> list[torch.Tensor] | None:
         """Returns what the operator computes on the other device, or None if it does not run there."""
-        if self.device is None or all(d.type != self.from_type for d in _devices((args, kwargs))):
+        if self.device is None or is_collective(function):  # other ranks would not take part
+            return None
+        if all(device.type != self.from_type for device in _devices((args, kwargs))):
             return None
         moved_args, moved_kwargs = copies_on((args, kwargs), self.device, self.from_type)
         try:
@@ -102,7 +101,8 @@ class Isolation(TorchDispatchMode):
         plain: dict[str, Any],
     ) -> None:
         values = [value.detach().cpu() for value in values_of(function, args, kwargs, output)]
-        found = first_difference(values, second, self.tolerance)
+        carried = [narrowest_of((args, kwargs, values))]
+        found = first_difference(values, second, self.tolerance, carried)
         if found is not None:
             call = OperatorCall(self._index, function.name(), place, shapes_of(args, kwargs), values)
             self.culprit = Culprit(call, found[1], plain)

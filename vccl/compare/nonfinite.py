@@ -10,17 +10,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from vccl.compare.operators import (
-    has_subclass,
-    has_values,
-    shapes_of,
-    tensors_in,
-    values_of,
-    written_arguments,
-)
+from vccl.compare.collectives import is_collective
+from vccl.compare.observer import Observer, refuse_capture
+from vccl.compare.operators import has_values, shapes_of, tensors_in, values_of, written_arguments
+from vccl.compare.parts import addresses_of, parts_of
 from vccl.compare.places import Place, Places, modules_of, plain_path
 
 # Operators that only put a number where the program wants it, as in masks.
@@ -28,7 +23,6 @@ _FILLS = tuple(
     f"aten::{name}"
     for name in ("fill", "full", "new_full", "masked_fill", "index_fill", "constant_pad_nd", "scalar_tensor")
 )
-_COLLECTIVES = ("c10d", "_c10d_functional")
 
 
 @dataclass(frozen=True)
@@ -77,8 +71,12 @@ class NonFinite:
         )
 
 
-class Tracker(TorchDispatchMode):
+class Tracker(Observer):
     """Looks at the results of every operator, until ``first`` is found."""
+
+    looks_into_attention = (
+        False  # where a whole row is masked, it makes NaN on the way that it does not return
+    )
 
     def __init__(self, places: Places, model: nn.Module | None, raise_error: bool) -> None:
         super().__init__()
@@ -89,18 +87,18 @@ class Tracker(TorchDispatchMode):
         self._index = 0
         self._received: set[int] = set()  # addresses of memory that collectives have written
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if has_subclass(types):
-            return NotImplemented
+    def observed(self, function: Any, args: tuple, kwargs: dict) -> Any:
         place = self.places.here()
-        if self.first is not None or not has_values(function):
+        if self.first is not None:
             return function(*args, **kwargs)
-        if function.namespace in _COLLECTIVES:
+        if is_collective(function):
             # What it brings is not there when the call returns. It is seen when an operator reads it.
             output = function(*args, **kwargs)
-            self._received |= {_address(t) for t in tensors_in((args, kwargs, output))}
+            self._received |= _memory(tensors_in((args, kwargs, output)))
             return output
+        if not has_values(function):
+            return function(*args, **kwargs)
+        refuse_capture("track_nonfinite", "waits for every operator to look at its results")
         written = written_arguments(function, args, kwargs)
         before = {id(tensor): _state(tensor) for tensor in written}
         output = function(*args, **kwargs)
@@ -153,35 +151,34 @@ class Tracker(TorchDispatchMode):
 
     def _origin(self, sources: list[torch.Tensor]) -> tuple[str, str]:
         """Returns the cause, and the name of the parameter or buffer that holds one of these tensors."""
-        held = {_address(tensor) for tensor in sources}
+        held = _memory(sources)
         if self.model is not None:
             for name, parameter in self.model.named_parameters():
-                if _address(parameter) in held:
+                if addresses_of(parameter) & held:
                     return "read", f"parameter {plain_path(name)}"
             for name, buffer in self.model.named_buffers():
-                if _address(buffer) in held:
+                if addresses_of(buffer) & held:
                     return "read", f"buffer {plain_path(name)}"
         return ("received" if held & self._received else "read"), ""
 
 
-def _address(tensor: torch.Tensor) -> int:
-    """Returns where a tensor's memory begins, or that of this rank's part of a DTensor."""
-    local = getattr(tensor, "_local_tensor", tensor)
-    return local.untyped_storage().data_ptr()
+def _memory(tensors: list[torch.Tensor]) -> set[int]:
+    return {address for tensor in tensors for address in addresses_of(tensor)}
 
 
 def _state(tensor: torch.Tensor) -> str:
     """Returns "NaN" or "infinity" if a tensor holds one, else "". Waits for the card."""
     if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.numel() == 0:
         return ""
-    values = tensor.detach()
-    if values.layout != torch.strided:
-        values = values.to_dense()
-    if values.element_size() == 1:  # most operators do not know float8
-        values = values.to(torch.float32)
-    if bool(torch.isfinite(values).all()):
-        return ""
-    return "NaN" if bool(torch.isnan(values).any()) else "infinity"
+    found = ""
+    for values in parts_of(tensor):
+        if values.element_size() == 1:  # most operators do not know float8
+            values = values.to(torch.float32)
+        if not bool(torch.isfinite(values).all()):
+            found = "infinity"
+            if bool(torch.isnan(values).any()):
+                return "NaN"
+    return found
 
 
 @contextmanager

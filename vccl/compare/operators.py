@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.utils._pytree import tree_leaves
+
+from vccl.compare.collectives import brings_later
+from vccl.compare.parts import parts_of
 
 # Their results are memory that nobody has written yet, or no values.
 _WITHOUT_VALUES = (
@@ -16,6 +20,7 @@ _WITHOUT_VALUES = (
     "aten::set_",
     "aten::record_stream",
     "aten::_has_compatible_shallow_copy_type",
+    "profiler::",
 )
 # Results that only the operator's own backward pass reads, by their positions. Of those of the LSTM and of
 # bags of embeddings, not all bytes are written. The means of a norm behind another norm would be 0 but for
@@ -26,6 +31,8 @@ _WORKSPACES = {
     "aten::mkldnn_rnn_layer": (3,),
     "aten::native_layer_norm": (1,),
     "aten::native_group_norm": (1,),
+    "flex_attention": (1, 2),
+    "fsdp::all_gather_copy_in": (1,),  # only this rank's part of it is written
 }
 # An operator with these arguments draws no random numbers if one of them is 0 or false.
 _SWITCHES = ("dropout_p", "dropout", "p", "train", "training")
@@ -37,12 +44,19 @@ def has_subclass(types: Any) -> bool:
 
 
 def has_values(function: Any) -> bool:
-    """Returns whether the operator computes elements. Those of a view are its argument's."""
-    return not function.is_view and not function.name().startswith(_WITHOUT_VALUES)
+    """Returns whether the operator computes elements, and they are there when it returns.
+
+    Those of a view are its argument's. Those of a collective are seen when something waits for them.
+    """
+    if isinstance(function, HigherOrderOperator):
+        return True
+    return not (function.is_view or function.name().startswith(_WITHOUT_VALUES) or brings_later(function))
 
 
 def arguments_by_name(function: Any, args: tuple, kwargs: dict) -> Iterator[tuple[Any, Any]]:
     """Yields the arguments of a call, or their defaults, with their entries in the schema."""
+    if isinstance(function, HigherOrderOperator):  # these have no schema
+        return
     for position, argument in enumerate(function._schema.arguments):
         if position < len(args):
             yield argument, args[position]
@@ -78,7 +92,8 @@ def tensors_in(tree: Any) -> list[torch.Tensor]:
 def values_of(function: Any, args: tuple, kwargs: dict, output: Any) -> list[torch.Tensor]:
     """Returns what a call has computed: its results, numbers as tensors, and the arguments that it wrote.
 
-    What only the operator's own backward pass reads is left out where it cannot be compared.
+    Each is a dense tensor, or several of them for a nested one. What only the operator's own backward pass
+    reads is left out where it cannot be compared.
     """
     values: list[torch.Tensor] = []
     workspaces = _WORKSPACES.get(function.name(), ())
@@ -90,7 +105,8 @@ def values_of(function: Any, args: tuple, kwargs: dict, output: Any) -> list[tor
         elif isinstance(leaf, bool | int | float):
             values.append(torch.tensor(leaf, dtype=torch.float64 if isinstance(leaf, float) else None))
     seen = {id(value) for value in values}
-    return values + [t for t in written_arguments(function, args, kwargs) if id(t) not in seen]
+    values += [t for t in written_arguments(function, args, kwargs) if id(t) not in seen]
+    return [part for value in values for part in parts_of(value)]
 
 
 def shapes_of(args: tuple, kwargs: dict) -> str:
@@ -101,6 +117,9 @@ def shapes_of(args: tuple, kwargs: dict) -> str:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, torch.Tensor) and value.is_nested and value.layout == torch.strided:
+        sizes = value._nested_tensor_size().tolist()
+        return f"nested {str(value.dtype).removeprefix('torch.')}{sizes}"
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     if isinstance(value, list | tuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.utils._pytree import tree_flatten_with_path
+
+from vccl.compare.parts import parts_of
 
 
 @dataclass(frozen=True)
@@ -170,16 +173,14 @@ def _is_sharded(tensor: Any) -> bool:
 
 
 def _entry(tensor: torch.Tensor) -> _Entry:
-    values: Any = tensor.detach()
-    if hasattr(values, "to_local"):  # a DTensor that is replicated
-        values = values.to_local()
-    if values.layout != torch.strided:
-        values = values.to_dense()
-    values = values.cpu().contiguous()
-    description = f"{str(values.dtype).removeprefix('torch.')}{list(values.shape)}"
+    parts = [part.cpu().contiguous() for part in parts_of(tensor)]
+    description = " and ".join(f"{str(p.dtype).removeprefix('torch.')}{list(p.shape)}" for p in parts)
     digest = hashlib.blake2b(description.encode(), digest_size=16)
-    if values.numel():
-        size = values.numel() * values.element_size()
-        digest.update((ctypes.c_char * size).from_address(values.data_ptr()))
-    wide = values.to(torch.complex128 if values.is_complex() else torch.float64)
-    return _Entry(description, digest.digest(), float(torch.linalg.vector_norm(wide)))
+    norm = 0.0
+    for part in parts:
+        if part.numel():
+            size = part.numel() * part.element_size()
+            digest.update((ctypes.c_char * size).from_address(part.data_ptr()))
+        wide = part.to(torch.complex128 if part.is_complex() else torch.float64)
+        norm = math.hypot(norm, float(torch.linalg.vector_norm(wide)))
+    return _Entry(description, digest.digest(), norm)

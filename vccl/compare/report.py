@@ -17,7 +17,8 @@ class Report:
 
     ``module`` and ``operator`` are the path and the name of what differs first, and "" if nothing does. The
     operator is the first one whose results differ with the same arguments on both devices. If there is none,
-    it is the first one whose results differ in the two runs.
+    it is the first one whose results differ in the two runs. ``rounded`` has what differs in narrow dtypes
+    although every operator does the same on both devices, and too little to be more than rounding.
     """
 
     sides: tuple[str, str]
@@ -25,6 +26,8 @@ class Report:
     culprit: Culprit | None = None
     random: list[str] = field(default_factory=list)
     arguments: dict[str, Any] | None = None
+    rounded: Differences | None = None  # what is beyond the tolerance, but only rounding of narrow dtypes
+    left_out: list[str] = field(default_factory=list)  # results whose elements nobody can read
     isolated: bool = False  # whether operators were run on both devices with the same arguments
 
     @property
@@ -58,11 +61,14 @@ class Report:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Places what was found in the order of the run, for a comparison between ranks."""
+        """Places what was found in the order of the run, for a comparison between ranks.
+
+        Where every operator does the same on both devices, what differs may have come from another rank.
+        """
         call = self._call()
         if call is not None:
-            return (0, call.index)
-        return (0, self.differences.module.index) if self.differences.module is not None else (1, 0)
+            return (int(self.isolated and self.culprit is None), call.index)
+        return (1, self.differences.module.index) if self.differences.module is not None else (2, 0)
 
     def dump(self, path: str | Path) -> None:
         """Writes the arguments of the operator to a file, for ``python -m vccl.compare replay``.
@@ -106,6 +112,12 @@ class Report:
             if differences.dropouts:
                 calls = "1 call" if differences.dropouts == 1 else f"{differences.dropouts} calls"
                 lines += [f"Not compared: dropout in {calls} of modules, as it has other operators there"]
+        if self.rounded is not None and self.rounded.operator is not None:
+            rounded = self.rounded.operator.call
+            lines += [
+                f"By rounding in narrow dtypes alone: {rounded.name} in {rounded.place}, and what follows"
+            ]
+        lines += [f"Not compared: {what}" for what in self.left_out]
         lines += [f"Random numbers of this side alone: {name}" for name in self.random]
         return "\n".join(lines)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import nn
 
 from vccl._device_type import device_type
-from vccl.compare.differences import find_differences
+from vccl.compare.collectives import any_rank
+from vccl.compare.differences import Differences, find_differences
 from vccl.compare.draws import Replay
 from vccl.compare.isolation import Isolation
 from vccl.compare.recording import Recorder, Recording
@@ -54,27 +54,45 @@ def compare(
     tolerance = tolerance or Tolerance()
     theirs = reference if isinstance(reference, Recording) else _recorded(program, _side(reference), None)
     ours = _recorded(program, tested, Replay(theirs.draws))
-    found = find_differences(ours, theirs, tolerance)
-    report = Report((ours.side, theirs.side), found, random=ours.without_draw)
-    if not found:
+    suspected = find_differences(ours, theirs, tolerance)
+    left_out = list(dict.fromkeys(ours.left_out + theirs.left_out))
+    report = Report((ours.side, theirs.side), suspected, random=ours.without_draw, left_out=left_out)
+    if not any_rank(bool(suspected), ours.groups):  # the ranks of a collective run the model equally often
         return report
+    if not _round_alike(ours, theirs):
+        report.differences = find_differences(ours, theirs, tolerance, forgive_rounding=True)
     other = torch.device(theirs.device)
     alike = torch.device(tested.device).type == other.type or tested.dtype != theirs.dtype
-    last = found.operator.call.index if found.operator is not None else len(ours.operators)
     prepared = program.on(tested)
     isolation = Isolation(
         prepared.places,
         Replay(theirs.draws),
         prepared.device_type,
         None if alike else other,
-        last,
+        _last(report.differences, ours) if suspected else -1,  # else this rank only joins the collectives
         tolerance,
     )
-    run_on_side(prepared, [isolation])
-    report.isolated = not alike
+    run_on_side(prepared, isolation)
+    report.isolated = not alike and bool(suspected)
     report.culprit = isolation.culprit
     report.arguments = isolation.culprit.plain if isolation.culprit is not None else isolation.at_last
+    if report.culprit is not None:
+        report.differences = suspected
+    elif suspected and not report.differences:
+        report.rounded = suspected
     return report
+
+
+def _last(differences: Differences, ours: Recording) -> int:
+    """Returns the number of the last operator that may be at fault."""
+    return differences.operator.call.index if differences.operator is not None else len(ours.operators)
+
+
+def _round_alike(ours: Recording, reference: Recording) -> bool:
+    """Returns whether both runs have called the same operators on devices of one type."""
+    types = {torch.device(recording.device).type for recording in (ours, reference)}
+    calls = [[(call.name, call.arguments) for call in run.operators] for run in (ours, reference)]
+    return len(types) == 1 and calls[0] == calls[1]
 
 
 def record(
@@ -116,8 +134,9 @@ def _side(side: Any) -> Side:
 def _recorded(program: Program, side: Side, replay: Replay | None) -> Recording:
     prepared: Prepared = program.on(side)
     recording = Recording(str(side), str(side.device), side.dtype)
-    observers: list[AbstractContextManager] = [Recorder(recording, prepared.places, replay)]
-    recording.results = run_on_side(prepared, observers)
+    recorder = Recorder(recording, prepared.places, replay)
+    output = run_on_side(prepared, recorder)
+    recording.keep_results(prepared.results(output), recorder.precisions)
     recording.without_draw = replay.missing if replay is not None else []
     recording.move_to_host()
     return recording

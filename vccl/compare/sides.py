@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_map
 
 from vccl._device_type import device_type
 from vccl.compare.operators import tensors_in
+from vccl.compare.parts import parts_of
 from vccl.compare.places import Places, modules_of, plain_path
 
 
@@ -36,12 +37,27 @@ class Side:
     def move(self, value: Any) -> Any:
         """Returns a copy of a tensor or a module on this side. Anything else is returned as it is."""
         if isinstance(value, nn.Module):
+            _check_meshes(value, torch.device(self.device))
             return copy.deepcopy(value).to(self.device, self.dtype)
         if isinstance(value, torch.Tensor):
             dtype = self.dtype if self.dtype is not None and value.is_floating_point() else value.dtype
             moved = value.detach().to(device=self.device, dtype=dtype, copy=True)
             return moved.requires_grad_(value.requires_grad)
         return value
+
+
+def _check_meshes(module: nn.Module, device: torch.device) -> None:
+    """Raises TypeError if a module is sharded already, and so bound to a mesh or not to be copied."""
+    for name, parameter in module.named_parameters():
+        mesh = getattr(parameter, "device_mesh", None)
+        if mesh is None:
+            continue
+        if mesh.device_type != device.type or hasattr(module, "unshard"):
+            raise TypeError(
+                f"parameter {name} is sharded over a mesh of {mesh.device_type!r}, so the module cannot be"
+                f" copied to {device}. Pass the module before it is sharded to a function that shards it over"
+                f" a mesh of its input's device, and calls it."
+            )
 
 
 @dataclass
@@ -78,7 +94,7 @@ class Prepared:
         return torch.device(self.side.device).type
 
     def results(self, output: Any) -> dict[str, torch.Tensor]:
-        """Returns copies of what the run leaves: outputs, parameters, buffers, and all gradients."""
+        """Returns what the run leaves: outputs, parameters, buffers, and all gradients."""
         found = {f"output {i}": tensor for i, tensor in enumerate(tensors_in(output))}
         for path, module in self._roots:
             dot = f"{path}." if path else ""
@@ -92,7 +108,7 @@ class Prepared:
         for i, tensor in enumerate(tensors_in((self.args, self.kwargs))):
             if tensor.grad is not None:
                 found[f"gradient of argument {i}"] = tensor.grad
-        return {name: tensor.detach().clone() for name, tensor in found.items()}
+        return found
 
 
 def _modules_in(function: Any, args: tuple, kwargs: dict) -> Iterator[tuple[str, nn.Module]]:
@@ -106,10 +122,10 @@ def _modules_in(function: Any, args: tuple, kwargs: dict) -> Iterator[tuple[str,
         yield "" if alone else f"argument {name}", module
 
 
-def run_on_side(prepared: Prepared, observers: Sequence[AbstractContextManager]) -> dict[str, torch.Tensor]:
-    """Runs a program forward, and backward if it asks for that. Returns its results by name.
+def run_on_side(prepared: Prepared, observer: AbstractContextManager) -> Any:
+    """Runs a program forward, and backward if it asks for that. Returns its output.
 
-    ``observers`` are active during the run. The generators of the CPU and the cards then go on as if there
+    ``observer`` is active during the run. The generators of the CPU and the cards then go on as if there
     had been no run. An exception of the program gets a note that names the side.
     """
     program = prepared.program
@@ -119,7 +135,7 @@ def run_on_side(prepared: Prepared, observers: Sequence[AbstractContextManager])
             torch.random.fork_rng(cards, device_type=device_type()),
             prepared.side.context(),
             prepared.places.watching(),
-            _entered(observers),
+            observer,
         ):
             output = prepared.function(*prepared.args, **prepared.kwargs)
             if program.backward:
@@ -127,16 +143,7 @@ def run_on_side(prepared: Prepared, observers: Sequence[AbstractContextManager])
     except Exception as error:
         error.add_note(f"vccl.compare: raised by the run on {prepared.side}")
         raise
-    return prepared.results(output)
-
-
-@contextmanager
-def _entered(observers: Sequence[AbstractContextManager]) -> Iterator[None]:
-    if not observers:
-        yield
-        return
-    with observers[0], _entered(observers[1:]):
-        yield
+    return output
 
 
 def run_backward(output: Any, loss: Callable[[Any], torch.Tensor] | None) -> None:
@@ -153,5 +160,15 @@ def run_backward(output: Any, loss: Callable[[Any], torch.Tensor] | None) -> Non
 
 def _fixed_gradient(root: torch.Tensor) -> torch.Tensor:
     """Returns a gradient that is the same on all sides and has no zeros and no symmetry."""
-    ramp = torch.linspace(0.5, 1.5, max(root.numel(), 1))[: root.numel()]
-    return ramp.reshape(root.shape).to(device=root.device, dtype=root.dtype)
+    if not root.is_nested and not hasattr(root, "device_mesh"):
+        return _ramp(root)
+    gradient = torch.zeros_like(root.detach())
+    for part in parts_of(gradient):
+        if part.is_floating_point() or part.is_complex():  # others are the offsets of a jagged tensor
+            part.copy_(_ramp(part))
+    return gradient
+
+
+def _ramp(like: torch.Tensor) -> torch.Tensor:
+    ramp = torch.linspace(0.5, 1.5, max(like.numel(), 1))[: like.numel()]
+    return ramp.reshape(like.shape).to(device=like.device, dtype=like.dtype)

@@ -175,3 +175,28 @@ def test_scaler_of_the_module():
     torch.testing.assert_close(layer.weight.detach(), before - 0.1)
     assert scaler.get_scale() == 8.0
     assert not torch.vdev.amp.GradScaler(enabled=False).is_enabled()
+
+
+def test_higher_order_operators():
+    """torch knows other devices' autocast keys there."""
+
+    def branch(x):
+        return torch.cond(x.sum() > 0, lambda x: x @ x, lambda x: (x + 1) @ x, (x,))
+
+    def step(total, x):
+        return total + x, total @ x
+
+    def scanned(x):
+        from torch._higher_order_ops.scan import scan
+
+        return scan(step, x[0], x)[1]
+
+    x = torch.ones(4, 4, device="vdev")
+    with torch.autocast("vdev", dtype=torch.bfloat16):
+        for call in (branch, torch.compile(branch, fullgraph=True)):
+            found = call(x)
+            assert found.dtype == torch.bfloat16
+            assert found.eq(4).all()
+        found = scanned(torch.ones(3, 4, 4, device="vdev"))
+    assert found.dtype == torch.bfloat16
+    assert found[:, 0, 0].tolist() == [4, 8, 12]

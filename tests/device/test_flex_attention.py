@@ -1,4 +1,4 @@
-"""FlexAttention on a card, with scores, block masks and grouped heads, beside the CPU's."""
+"""FlexAttention on a card beside the CPU's: with scores, masks, grouped heads, compiled, under autocast."""
 
 import pytest
 import torch
@@ -29,13 +29,40 @@ def attention(device, call=flex_attention, gradients=False):
     return [tensor.detach().cpu() for tensor in (result, query.grad, key.grad) if tensor is not None]
 
 
-# Inductor has no template of this attention for cards, which then run its operators one by one.
-@pytest.mark.filterwarnings("ignore:torch.compile. Inductor cannot compile")
 def test_a_card_gives_what_the_cpu_gives():
-    wanted = attention("cpu")
-    torch.testing.assert_close(attention("vdev"), wanted, atol=1e-4, rtol=1e-4)
-    compiled = attention("vdev", torch.compile(flex_attention))
-    torch.testing.assert_close(compiled, wanted, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(attention("vdev"), attention("cpu"), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("device", ["vdev", "cpu"])
+@pytest.mark.filterwarnings("error:torch.compile. Inductor cannot compile")
+def test_compiled(device):
+    """With fullgraph=True, because nothing may keep Dynamo from tracing it, on any device."""
+    with torch.no_grad():
+        compiled = attention(device, torch.compile(flex_attention, fullgraph=True))
+    torch.testing.assert_close(compiled, attention("cpu"), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("error:torch.compile. Inductor cannot compile")
+def test_compiled_between_other_operators():
+    def block(query, key, value):
+        return flex_attention(query.relu() * 2, key, value, score_mod=biased).sin() + 1
+
+    torch.manual_seed(0)
+    tensors = torch.randn(3, 1, 2, LENGTH, 32).unbind()
+    with torch.no_grad():
+        found = torch.compile(block, fullgraph=True)(*(tensor.to("vdev") for tensor in tensors))
+    torch.testing.assert_close(found.cpu(), block(*tensors), atol=1e-4, rtol=1e-4)
+
+
+def test_autocast():
+    torch.manual_seed(0)
+    tensors = torch.randn(3, 1, 2, LENGTH, 32).unbind()
+    with torch.autocast("vdev", dtype=torch.bfloat16):
+        found = flex_attention(*(tensor.to("vdev") for tensor in tensors))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        wanted = flex_attention(*tensors)
+    assert found.dtype == torch.bfloat16
+    assert torch.equal(found.cpu(), wanted)
 
 
 def test_gradients():

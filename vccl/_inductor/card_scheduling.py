@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 from torch._inductor.codegen.cpp import CppScheduling
+from torch._inductor.codegen.cpp_flex_attention_template import CppFlexAttentionTemplate
 
 
 class CardScheduling(CppScheduling):
@@ -15,6 +16,12 @@ class CardScheduling(CppScheduling):
     calls an operator on a device. It does not see that it must not cross what has no device: the recording of
     events and the waiting for them, which CPU graphs do not have.
     """
+
+    def can_fuse_vertical(self, node1: Any, node2: Any) -> bool:
+        """Torch (2.13) fuses what follows FlexAttention into its template, which then refuses it."""
+        if isinstance(getattr(node1.node, "template", None), CppFlexAttentionTemplate):
+            return False
+        return super().can_fuse_vertical(node1, node2)
 
     @functools.cached_property
     def _must_keep_order(self) -> bool:

@@ -4,6 +4,7 @@ Importing this module imports neither, because ``import torch`` does.
 """
 
 from vccl._device_type import device_type
+from vccl._inductor import flex_attention
 from vccl._torch_patches import imports
 
 
@@ -13,6 +14,7 @@ def register() -> None:
     imports.after("torch._dynamo", _say_what_to_trace)
     # This module imports all of Inductor that the registration needs.
     imports.after("torch._inductor.compile_fx", _register_with_inductor)
+    imports.after("torch._inductor.kernel.flex.flex_attention", flex_attention.register)
 
 
 def _register_with_dynamo() -> None:
@@ -31,7 +33,14 @@ def _say_what_to_trace() -> None:
     from torch._dynamo import trace_rules
 
     module = getattr(torch, device_type())
-    for name in ("device_count", "get_device_capability", "is_available", "is_bf16_supported"):
+    for name in (
+        "device_count",
+        "get_device_capability",
+        "get_device_name",
+        "get_device_properties",
+        "is_available",
+        "is_bf16_supported",
+    ):
         torch.compiler.assume_constant_result(getattr(module, name))
     trace_rules.add("vccl.vdev.random")
 
@@ -50,6 +59,8 @@ def _register_with_inductor() -> None:
         # Triton would look for CUDA's driver. Dynamo may have asked before, and torch keeps the answer.
         config.triton_disable_device_detection = True
         _triton.has_triton.cache_clear()
+        # Inductor plans softmax for CUDA with a reduction that it can write in Triton alone.
+        config.online_softmax = False
     # Inductor expects Triton for these types. A card is no GPU, also where it poses as one.
     if device_type() in utils.GPU_TYPES:
         utils.GPU_TYPES.remove(device_type())

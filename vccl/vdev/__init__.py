@@ -13,7 +13,7 @@ import torch
 
 from vccl import _C
 
-from . import amp, comm, legacy_types, memory, nvtx, profiler, refused, tunable
+from . import amp, comm, legacy_types, memory, nccl, nvtx, profiler, properties, refused, tunable
 from ._device import DeviceLike, current_index, index_of
 from .errors import AcceleratorError, CudaError, DeferredCudaCallError, OutOfMemoryError
 from .graphs import (
@@ -25,6 +25,7 @@ from .graphs import (
 )
 from .memory import *  # noqa: F403
 from .process_sharing import ipc_collect
+from .properties import DeviceProperties
 from .random import (
     get_rng_state,
     get_rng_state_all,
@@ -101,6 +102,7 @@ __all__ = [
     "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
+    "nccl",
     "nvtx",
     "profiler",
     "seed",
@@ -116,7 +118,6 @@ __all__ = [
 ]
 __all__ += memory.__all__
 
-DeviceProperties = _C.DeviceProperties
 has_half = True
 has_magma = False  # a library for GPUs
 get_amp_supported_dtype = amp.get_amp_supported_dtype
@@ -212,9 +213,12 @@ class device_of(device):
 
 
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
-    """Returns name, total_memory (bytes), multi_processor_count (cores) and physical_index of a card."""
+    """Returns what ``torch.cuda.get_device_properties`` does, and physical_index, of a card.
+
+    total_memory is in bytes, and multi_processor_count says how many cores the card computes with.
+    """
     _lazy_init()
-    return _C.device_properties(index_of(device))
+    return properties.properties(index_of(device))
 
 
 def get_device_name(device: DeviceLike = None) -> str:
@@ -229,7 +233,7 @@ def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
         RuntimeError: there is no such card.
     """
     _C.check_device(index_of(device))
-    return (1, 0)
+    return properties.CAPABILITY
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
@@ -270,7 +274,7 @@ refused.install(sys.modules[__name__])
 
 def register() -> None:
     """Makes this module ``torch.vdev``, and ``vdev`` a device of torch. Call this once."""
-    from vccl import _card_copies, _torch_patches
+    from vccl import _card_copies, _higher_order_operators, _torch_patches
     from vccl._inductor import registration
 
     torch.utils.rename_privateuse1_backend("vdev")
@@ -279,6 +283,7 @@ def register() -> None:
     _register_submodules()
     _card_copies.install()
     _C.register_graphs()
+    _higher_order_operators.register()
     _torch_patches.apply_to_device()
     registration.register()
     # The threads of streams must stop while the interpreter is still whole.

@@ -69,9 +69,10 @@ build: install
 wheel: build
 	python -m build --no-isolation --sdist --wheel
 
-# One file is one worker's: tests of a file share started ranks and built executables.
+# One file is one worker's: tests of a file share started ranks and built executables. tests/conftest.py orders the
+# files by how long they take, and xdist by how many tests they have, which would leave the longest for the end.
 test: build
-	VCCL_TEST_SANITIZED=$(SANITIZED) python -m pytest --numprocesses $(WORKERS) --dist loadfile
+	VCCL_TEST_SANITIZED=$(SANITIZED) python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # tests/pose/run.py writes the tests anew for "cuda", into build/cuda.
 test-cuda: build

@@ -26,7 +26,35 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+# Files that take a minute and more on one worker, the longest first. A worker that takes one of these last
+# keeps the others waiting. Only the time of a whole run depends on this list.
+LONG_FILES = (
+    "test_native.py",
+    "test_wheel.py",
+    "test_vrun_restarts.py",
+    "test_vrun_netns.py",
+    "device/test_import.py",
+    "test_vrun.py",
+    "distributed/test_link_faults.py",
+    "testing/test_rank_failures.py",
+    "device/test_compile.py",
+    "conformance/test_subset.py",
+    "testing/test_marks.py",
+    "testing/test_misuse.py",
+    "device/test_profiling.py",
+    "device/test_allocator_settings.py",
+)
+
+
+def place_in_run(item: pytest.Item) -> int:
+    path = (
+        item.path.relative_to(ROOT / "tests").as_posix() if item.path.is_relative_to(ROOT / "tests") else ""
+    )
+    return LONG_FILES.index(path) if path in LONG_FILES else len(LONG_FILES)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=place_in_run)
     blocking = os.environ.get("VDEV_LAUNCH") == "blocking" or os.environ.get("VDEV_LAUNCH_BLOCKING") == "1"
     for item in items:
         if blocking and item.get_closest_marker("asynchronous"):

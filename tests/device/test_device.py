@@ -1,6 +1,8 @@
 """Cards: number, choice, properties, and how tensors and modules get to them."""
 
+import ast
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -114,6 +116,26 @@ def test_a_device_of_another_type():
         torch.vdev.set_device("vdev")
 
 
+@pytest.mark.parametrize("device", [1.5, torch.float32, [0], torch.empty(1)])
+def test_what_is_no_device(device):
+    for use in (torch.vdev.set_device, torch.vdev.Stream, torch.vdev.memory_allocated, torch.vdev.device):
+        with pytest.raises(TypeError, match=f"device must be .*, got {type(device).__name__}"):
+            use(device)
+
+
+def test_properties_are_those_of_cuda(run_python):
+    """Every property of torch.cuda's class is there, as torch's stub names them."""
+    stub = ast.parse((Path(torch.__file__).parent / "_C" / "__init__.pyi").read_text())
+    described = [node for node in stub.body if getattr(node, "name", "") == "_CudaDeviceProperties"]
+    named = {line.target.id for line in described[0].body if isinstance(line, ast.AnnAssign)}
+    properties = torch.vdev.get_device_properties(1)
+    assert "warp_size" in named and all(hasattr(properties, name) for name in named)
+    assert properties.uuid != torch.vdev.get_device_properties(0).uuid
+    assert properties == torch.vdev.get_device_properties(1)
+    printed = "import torch; p = torch.vdev.get_device_properties(0); print(p.L2_cache_size >> 20, p.name)"
+    assert run_python(printed, VDEV_PROFILE="h100-80g").stdout.startswith("50 NVIDIA H100")
+
+
 def test_properties():
     properties = torch.vdev.get_device_properties(2)
     assert properties.total_memory == 2 << 30
@@ -121,7 +143,7 @@ def test_properties():
     assert properties.physical_index == 2
     assert properties.name == torch.vdev.get_device_name("vdev:2") != ""
     assert "MB" in repr(properties)
-    assert torch.vdev.get_device_capability(2) == (1, 0)
+    assert torch.vdev.get_device_capability(2) == (1, 0) == (properties.major, properties.minor)
     assert torch.vdev.is_bf16_supported()
     assert torch.bfloat16 in torch.vdev.get_amp_supported_dtype()
     types = torch.accelerator.get_device_capability()["supported_dtypes"]

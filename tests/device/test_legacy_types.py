@@ -15,6 +15,7 @@ def test_tensor_types(kind):
     made = getattr(torch.vdev, f"{kind}Tensor")
     x = made([[1, 0], [1, 1]])
     assert (x.dtype, x.device) == (DTYPES[kind], torch.device("vdev:0")) and x.sum().item() >= 1
+    assert repr(made) == f"<class 'torch.vdev.{kind}Tensor'>"
     assert made(2, 3).shape == (2, 3) and made().shape == (0,)
     assert isinstance(x, made) and not isinstance(x.cpu(), made)
     assert not isinstance(x, torch.vdev.LongTensor if kind != "Long" else torch.vdev.IntTensor)

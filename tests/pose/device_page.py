@@ -10,8 +10,10 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
+from names_of_cuda import NOT_IN_ALL
 from names_of_cuda import REFUSED as REFUSED_IN_POSE
 from other_devices import MUSA, NPU
+from uses_of_names import REFUSED_WITH
 
 import vccl  # noqa: F401
 from vccl.vdev import refused
@@ -19,17 +21,14 @@ from vccl.vdev import refused
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "device.md"
 # Modules whose names torch.cuda has, too.
 REPEATED = ("memory", "random", "graphs", "green_contexts", "streams")
-# Modules with names of their own. What is here and not in __all__ is documented by torch.
-OWN = {
-    **dict.fromkeys(("amp", "nvtx", "comm", "profiler", "nccl", "tunable", "gds"), ()),
-    "jiterator": ("_create_jit_fn", "_create_multi_output_jit_fn"),
-    "sparse": tuple(sorted(refused.CLASSES["sparse"])),
-}
+# Modules with names of their own.
+OWN = ("amp", "nvtx", "comm", "profiler", "nccl", "tunable", "gds", "jiterator", "sparse")
 # Names of torch.cuda that torch.vdev has under another name.
 RENAMED = {"CUDAGraph": "VDEVGraph", "CUDAPluggableAllocator": "VDEVPluggableAllocator"}
 # Names that torch.vdev refuses with an error of their own, and arguments for a call.
 REFUSED_AS_NOT_IMPLEMENTED = {
     "CUDAPluggableAllocator": ("library.so", "allocate", "free"),
+    "caching_allocator_disabled": (),
     "change_current_allocator": (None,),
 }
 TEXT = f"""\
@@ -45,8 +44,9 @@ gains a name.
   CUDA ([cuda.md](cuda.md)).
 
 "yes" means that the name is there, another name stands for it, and "-" means that there is none. A refused
-name is there and raises `NoGpuError` (a RuntimeError) when it is called, which says what to do. The word
-behind "refused" is explained at the end of the page.
+name is there and raises `NoGpuError` (a RuntimeError) when it is called, which says what to do. "refused with
+False" means that it is refused with this argument alone. The word behind "refused" is explained at the end
+of the page.
 """
 
 
@@ -62,7 +62,7 @@ def names(module: str) -> list[str]:
     """Returns the public names of a module of torch.cuda."""
     found = importlib.import_module(f"torch.cuda.{module}" if module else "torch.cuda")
     return sorted(
-        {*getattr(found, "__all__", ()), *OWN.get(module, ())}, key=lambda name: (name.lower(), name)
+        {*getattr(found, "__all__", ()), *NOT_IN_ALL.get(module, ())}, key=lambda name: (name.lower(), name)
     )
 
 
@@ -78,9 +78,19 @@ def status_on_vdev(module: str, name: str) -> str:
         return f"refused: {reason}"
     if not module and name in REFUSED_AS_NOT_IMPLEMENTED:
         return "refused: allocator"
+    if name in REFUSED_WITH.get(module, {}):
+        argument, key = REFUSED_WITH[module][name]
+        return f"refused with {argument}: {key}"
     if not module and name in RENAMED:
         return f"`{RENAMED[name]}`"
     return "yes" if hasattr(of_vdev(module), name) else "missing"
+
+
+def status_in_pose(module: str, name: str) -> str:
+    """Returns the cell for cards in pose."""
+    if name in REFUSED_WITH.get(module, {}):
+        return f"refused with {REFUSED_WITH[module][name][0]}"
+    return "refused" if name in REFUSED_IN_POSE.get(module, ()) else "yes"
 
 
 def table(module: str) -> list[str]:
@@ -88,9 +98,9 @@ def table(module: str) -> list[str]:
     title = f"torch.cuda.{module}" if module else "torch.cuda"
     lines = [f"| {title} | torch.musa | torch.npu | torch.vdev | in pose |", "|---|---|---|---|---|"]
     for name in names(module):
-        pose = "refused" if name in REFUSED_IN_POSE.get(module, ()) else "yes"
         others = (device.counterpart(module, name) for device in (MUSA, NPU))
-        lines.append("| " + " | ".join([f"`{name}`", *others, status_on_vdev(module, name), pose]) + " |")
+        ours = (status_on_vdev(module, name), status_in_pose(module, name))
+        lines.append("| " + " | ".join([f"`{name}`", *others, *ours]) + " |")
     return lines
 
 
@@ -101,7 +111,10 @@ def page() -> str:
     for module in OWN:
         parts += [f"## torch.cuda.{module}\n", "\n".join(table(module)) + "\n"]
     parts.append("## Why names are refused\n")
-    allocator = "The allocator of the cards cannot be replaced. The error is a NotImplementedError."
+    allocator = (
+        "The allocator of the cards cannot be replaced or switched off "
+        "([memory.md](memory.md#pools-of-the-programs-own)). The error is a NotImplementedError."
+    )
     explained = {**refused.REASONS, "allocator": allocator}
     reasons = [f"| {key} | {advice} |" for key, advice in sorted(explained.items())]
     parts.append("\n".join(["| | what to do instead |", "|---|---|", *reasons]) + "\n")

@@ -18,10 +18,14 @@ REASONS: dict[str, str] = {
     "tests/device/test_device.py::test_visible_cards": "CUDA's properties do not have physical_index",
     "tests/device/test_device.py::test_properties": "CUDA's properties have other names",
     "tests/device/test_device.py::test_a_card_that_does_not_exist": "torch.cuda has its own words",
+    "tests/device/test_device.py::test_what_is_no_device": "torch.cuda has its own words",
+    "tests/device/test_external_streams.py::test_what_is_no_stream": "torch.cuda has its own words",
     "tests/device/test_device.py::test_dlpack": "torch refuses cards that are not current",
     "tests/device/test_memory.py::test_stats": "torch.cuda writes the summary",
     "tests/device/test_memory_figures.py::test_the_peak_of_an_operator_is_its_results[attention]": "CUDA's "
     "operator has further results",
+    "tests/device/test_memory_history.py::test_running_out_of_memory_is_observed": "torch.cuda.memory has no "
+    "such function; habits_tensors.py has torch._C's",
     "tests/device/test_memory_pools.py::test_every_name_of_cudas_memory_module_is_here": "they are CUDA's",
     "tests/device/test_memory_pools.py::test_what_is_refused": "torch.cuda has its own names and errors",
     "tests/device/test_opinfo.py::test_same_bits_as_cpu[renorm-float32]": _GRADIENT,
@@ -33,6 +37,7 @@ REASONS: dict[str, str] = {
     "tests/device/test_serialization.py::test_metadata_of_tensors": "torch has none for CUDA",
     "tests/device/test_compile.py::test_questions_about_cards_inside_of_a_graph": "Dynamo puts "
     "torch.cuda.device_count() into the graph, and raises",
+    "tests/pose/test_device_page.py": "it compares torch.vdev; test_names.py has what is in pose",
     f"{_DEVICE}dlpack_device": _PATCH,
     f"{_DEVICE}process_sharing": _PATCH,
     f"{_DEVICE}flex_attention": _PATCH,

@@ -48,6 +48,7 @@ MUSA = OtherDevice(
             "nccl": "mccl",
         },
         "amp": {"amp_definitely_not_available": "torch.musa.amp_definitely_not_available"},
+        "nccl": {"version": "mccl.version"},
     },
 )
 NPU = OtherDevice(

@@ -1,7 +1,9 @@
 """docs/device.md, and whether torch.vdev has and refuses what the page says."""
 
+import contextlib
 import inspect
 import pydoc
+import warnings
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from device_page import (
     status_on_vdev,
 )
 from other_devices import MUSA, NPU
+from uses_of_names import REFUSED_WITH, use
 
 from vccl._no_gpu import NoGpuError
 from vccl.vdev import refused
@@ -44,9 +47,9 @@ def test_every_name_is_there(module):
 def test_a_refused_name_raises(module, name):
     refuses = getattr(of_vdev(module), name)
     whole = f"torch.vdev.{module}.{name}" if module else f"torch.vdev.{name}"
-    for use in (refuses, lambda: refuses(1, 2, three=3)):
+    for call in (refuses, lambda: refuses(1, 2, three=3)):
         with pytest.raises(NoGpuError, match="needs a GPU") as raised:
-            use()
+            call()
         assert whole in str(raised.value) and refused.REASONS[refused.reason(module, name)] in str(
             raised.value
         )
@@ -70,7 +73,29 @@ def test_exceptions_can_be_caught_by_name():
 def test_the_allocator_cannot_be_replaced():
     for name, arguments in REFUSED_AS_NOT_IMPLEMENTED.items():
         with pytest.raises(NotImplementedError, match="allocator"):
-            getattr(of_vdev(""), RENAMED.get(name, name))(*arguments)
+            refused_use = getattr(of_vdev(""), RENAMED.get(name, name))(*arguments)
+            with refused_use if hasattr(refused_use, "__enter__") else contextlib.nullcontext():
+                pass
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_what_is_not_refused_answers(module):
+    answering = [name for name in names(module) if not status_on_vdev(module, name).startswith("refused:")]
+    assert answering or module in ("gds", "jiterator", "nccl", "sparse")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some are deprecated
+        for name in answering:
+            try:
+                use(of_vdev(""), module, name, torch.vdev.VDEVGraph)
+            except Exception as error:
+                pytest.fail(f"{module}.{name} does not answer: {error!r}")
+
+
+def test_what_is_refused_with_one_argument():
+    for module, refusing in REFUSED_WITH.items():
+        for name, (argument, _) in refusing.items():
+            with pytest.raises((NoGpuError, NotImplementedError)):
+                getattr(of_vdev(module), name)(argument)
 
 
 def test_only_names_of_torch_cuda_are_refused():

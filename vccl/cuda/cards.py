@@ -1,12 +1,12 @@
 """The functions of ``torch._C`` about devices, and the state that ``torch.cuda`` keeps of them."""
 
 import dataclasses
-import uuid
 from typing import Any
 
 import torch
 
 from vccl import _C
+from vccl.vdev.properties import CardProperties, figures_of
 
 __all__ = [
     "_CudaDeviceProperties",
@@ -30,71 +30,16 @@ __all__ = [
 # What torch.version.cuda tells. The figures of the profiles are known to this version.
 CUDA_VERSION = "12.8"
 _ARCHITECTURES = "sm_70 sm_75 sm_80 sm_86 sm_90 compute_90"
-# The capability of cards without a profile, and other figures of it. They are an A100's.
-_DEFAULTS = {
-    "major": 8,
-    "minor": 0,
-    "clock_rate": 1410000,
-    "memory_clock_rate": 1593000,
-    "memory_bus_width": 5120,
-    "L2_cache_size": 40 << 20,
-    "max_threads_per_multi_processor": 2048,
-    "shared_memory_per_multiprocessor": 164 << 10,
-}
 
 
-@dataclasses.dataclass(frozen=True)
-class _CudaDeviceProperties:
-    """What ``torch.cuda.get_device_properties`` returns. Sizes are in bytes, clocks in kHz."""
-
-    name: str
-    major: int
-    minor: int
-    total_memory: int
-    multi_processor_count: int
-    clock_rate: int
-    memory_clock_rate: int
-    memory_bus_width: int
-    L2_cache_size: int
-    max_threads_per_multi_processor: int
-    shared_memory_per_multiprocessor: int
-    pci_bus_id: int
-    uuid: uuid.UUID
-    is_integrated: int = 0
-    is_multi_gpu_board: int = 0
-    max_threads_per_block: int = 1024
-    pci_device_id: int = 0
-    pci_domain_id: int = 0
-    regs_per_multiprocessor: int = 65536
-    shared_memory_per_block: int = 49152
-    warp_size: int = 32
-    gcnArchName: str = ""
-
-    @property
-    def shared_memory_per_block_optin(self) -> int:
-        return max(self.shared_memory_per_multiprocessor - 1024, self.shared_memory_per_block)
-
-    def __repr__(self) -> str:
-        return (
-            f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
-            f"total_memory={self.total_memory >> 20}MB, multi_processor_count={self.multi_processor_count}, "
-            f"uuid={self.uuid}, pci_bus_id={self.pci_bus_id}, pci_device_id={self.pci_device_id}, "
-            f"pci_domain_id={self.pci_domain_id}, L2_cache_size={self.L2_cache_size >> 20}MB)"
-        )
+@dataclasses.dataclass(frozen=True, repr=False)
+class _CudaDeviceProperties(CardProperties):
+    """What ``torch.cuda.get_device_properties`` returns. The capability is the profile's, or an A100's."""
 
 
 def properties(index: int) -> _CudaDeviceProperties:
     """Returns the properties of a card. Raises RuntimeError if there is no such card."""
-    card = _C.device_properties(index)
-    figures: dict[str, Any] = {**_DEFAULTS, **card.profile}
-    return _CudaDeviceProperties(
-        name=card.name,
-        total_memory=card.total_memory,
-        multi_processor_count=card.multi_processor_count,
-        pci_bus_id=card.physical_index + 1,
-        uuid=uuid.uuid5(uuid.NAMESPACE_OID, f"vccl card {card.physical_index}"),
-        **figures,
-    )
+    return _CudaDeviceProperties(**figures_of(index))
 
 
 def _cuda_init() -> None:

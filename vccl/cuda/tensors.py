@@ -66,7 +66,9 @@ _original_default: Any = torch._C._set_default_tensor_type
 def install() -> None:
     """Lets the types make tensors, and storages of cards be made, resized and shared."""
     for name, dtype in _LEGACY.items():
-        _C._make_legacy_type(getattr(torch.cuda, name), dtype)
+        _C._make_legacy_type(getattr(torch.cuda, name), dtype, False)
+        if dtype != torch.bool:  # there is no torch.cuda.sparse.BoolTensor
+            _C._make_legacy_type(getattr(torch.cuda.sparse, name), dtype, True)
     storage: Any = torch.UntypedStorage
     storage.__new__ = _StorageMethods.__new__
     storage.resize_ = _StorageMethods.resize_

@@ -19,12 +19,18 @@ def index_of(device: DeviceLike, optional: bool = True) -> int:
         optional: whether the device may lack an index, and may be None.
 
     Raises:
+        TypeError: ``device`` is none of these.
         ValueError: the device has another type, or lacks an index that is not optional.
     """
     if isinstance(device, int):
         return device
     if isinstance(device, str):
         device = torch.device(device)
+    elif device is not None and not isinstance(device, torch.device):
+        raise TypeError(
+            "device must be a torch.device, a str such as 'vdev:1', the index of a card or None, got "
+            f"{type(device).__name__}"
+        )
     if device is not None and device.type != "vdev":
         raise ValueError(f"Expected a vdev device, but got: {device}")
     if device is None or device.index is None:

@@ -2,6 +2,8 @@
 
 ``torch.vdev.FloatTensor(2, 3)`` is an older way to write ``torch.empty(2, 3, device="vdev")``, and
 ``isinstance(x, torch.vdev.FloatTensor)`` asks for device, layout and dtype at once.
+``torch.set_default_tensor_type()`` takes only torch's own types. ``torch.set_default_device("vdev")`` does
+the same.
 """
 
 from __future__ import annotations
@@ -32,6 +34,9 @@ _MODULE = "torch.vdev"
 
 class _TensorType(type):
     dtype: torch.dtype
+
+    def __repr__(cls) -> str:
+        return f"<class '{cls.__name__}'>"  # the name begins with the module
 
     def __call__(cls, *arguments: Any, device: Any = "vdev") -> torch.Tensor:
         return torch.empty(0, dtype=cls.dtype, device=device).new(*arguments)

@@ -37,7 +37,13 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     },
     "gds": {"gds_deregister_buffer": "files", "gds_register_buffer": "files"},
     "jiterator": {"_create_jit_fn": "kernels", "_create_multi_output_jit_fn": "kernels"},
-    "nccl": dict.fromkeys(("all_gather", "all_reduce", "broadcast", "reduce", "reduce_scatter"), "nccl"),
+    "nccl": dict.fromkeys(
+        (
+            *("all_gather", "all_reduce", "broadcast", "init_rank", "reduce", "reduce_scatter"),
+            *("unique_id", "version"),
+        ),
+        "nccl",
+    ),
     "tunable": dict.fromkeys(
         (
             *("get_filename", "get_max_tuning_duration", "get_max_tuning_iterations", "get_results"),

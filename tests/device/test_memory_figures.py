@@ -85,6 +85,7 @@ OPERATORS = {
 }
 
 
+@pytest.mark.usefixtures("fresh_memory")  # a block is not split if little is left of it
 @pytest.mark.parametrize("name", OPERATORS)
 def test_the_peak_of_an_operator_is_its_results(name):
     make, operator, beside = OPERATORS[name]
@@ -147,6 +148,7 @@ MODELS = {
 }
 
 
+@pytest.mark.usefixtures("fresh_memory")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_peak_of_a_training_step_is_its_tensors(name):
     make, shape = MODELS[name]

@@ -10,7 +10,7 @@ from torch.cuda import _memory_viz
 import vccl
 
 MIB = 2**20
-CARD = 5  # no other test of this file's process uses it
+CARD = 5
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +20,15 @@ def history():
     torch.vdev.empty_cache()
     yield torch.vdev.memory
     torch.vdev.memory._record_memory_history(None)
+
+
+@pytest.fixture
+def own_segments():
+    """Returns what picks the segments of this test from a snapshot: other tests may have left tensors, which
+    keep segments with room in them."""
+    pool = torch.vdev.MemPool()
+    with torch.vdev.use_mem_pool(pool, CARD):
+        yield lambda snapshot: [s for s in of_card(snapshot) if s["segment_pool_id"] == pool.id]
 
 
 def of_card(snapshot):
@@ -34,9 +43,9 @@ def names_of(frames):
     return [frame["name"] for frame in frames]
 
 
-def test_a_snapshot_shows_every_segment_and_block(history):
+def test_a_snapshot_shows_every_segment_and_block(history, own_segments):
     small, large = allocate_here(1000), allocate_here(12 * MIB)
-    segments = of_card(history._snapshot())
+    segments = own_segments(history._snapshot())
     by_type = {segment["segment_type"]: segment for segment in segments}
     assert set(by_type) == {"small", "large"}
     for segment in segments:
@@ -49,7 +58,7 @@ def test_a_snapshot_shows_every_segment_and_block(history):
     assert (live["address"], live["size"], live["requested_size"]) == (small.data_ptr(), 1024, 1000)
     assert by_type["large"]["allocated_size"] == by_type["large"]["active_size"] == 12 * MIB
     assert by_type["large"]["blocks"][0]["address"] == large.data_ptr()
-    stats = torch.vdev.memory_stats(CARD)
+    stats, segments = torch.vdev.memory_stats(CARD), of_card(history._snapshot())
     assert sum(s["total_size"] for s in segments) == stats["reserved_bytes.all.current"]
     assert sum(s["allocated_size"] for s in segments) == stats["allocated_bytes.all.current"]
     assert sum(s["requested_size"] for s in segments) == stats["requested_bytes.all.current"]
@@ -174,14 +183,13 @@ def test_a_block_that_another_stream_uses_awaits_its_end(history, gate):
     assert all(b["state"] == "inactive" for b in blocks)
 
 
-def test_the_viewer_of_torch_reads_a_dump(history, tmp_path):
+def test_the_viewer_of_torch_reads_a_dump(history, own_segments, tmp_path):
     history._record_memory_history(clear_history=True)
     kept = [allocate_here(3 * MIB) for _ in range(3)]
     kept.pop(0)
     history._dump_snapshot(tmp_path / "dump.pickle")
     snapshot = pickle.loads((tmp_path / "dump.pickle").read_bytes())
-    # Tests that ran before may have left tensors on other cards.
-    snapshot["segments"] = [segment for segment in snapshot["segments"] if segment["device"] == CARD]
+    snapshot["segments"] = own_segments(snapshot)
     assert "6.0MiB" in _memory_viz.segsum(snapshot)
     trace = _memory_viz.trace(snapshot)
     assert "= cudaMalloc(" in trace and "[0:3.0MiB]" in trace and "# free completed for" in trace

@@ -351,7 +351,7 @@ void MessageLinks::watch_streams(Link& link) {
 
 void MessageLinks::read_stream(Link& link, MessageSink& sink) {
   rejoin_stream(link);
-  if (const auto problem = link.peer.streams().problem(link.listener.host)) throw Error(*problem);
+  if (const auto problem = link.peer.streams().problem()) throw Error(*problem);
   while (read_ < kCopyAtOnce) {
     const std::size_t bytes = link.peer.read_stream(sink);
     link.stream_ready = bytes > 0 || link.peer.streams().restless();

@@ -136,7 +136,10 @@ void MessageLinks::await_peers() {
   for (auto& link : links_) {
     if (!link || !link->awaited) continue;
     const bool gone = group_.end_of(link->rank) || LostRanks(group_).contains(link->rank) || link->end.over();
-    if (!gone && link->is(State::open) && !link->awaited->look(link->awaited->waiting())) continue;
+    if (!gone && link->is(State::open)) {
+      if (!link->awaited->look(link->awaited->waiting())) continue;
+      link->note_tried_again(link->awaited->waiting());
+    }
     link->awaited.reset();
     link->route_end.finish();
   }

@@ -65,8 +65,7 @@ bool MessageStreams::wants_attempt() {
   ended_ |= sender_->ended();
   was_made_ |= sender_->connected();
   if (again_ && sender_->connected() && !ended_) {
-    group_.log.info(base::text("the stream of messages to rank ", peer_, " (", endpoint_,
-                               ") was made again after ", duration_text(again_->lasted())));
+    group_.log.info(base::text(stream_text(), " was made again after ", duration_text(again_->lasted())));
     again_.reset();
   }
   if (!again_) return ended_ || (sender_->refused() && !sender_->connected());
@@ -77,10 +76,10 @@ bool MessageStreams::wants_attempt() {
 std::uint64_t MessageStreams::begin_attempt() {
   if (!again_) {
     again_.emplace(settings_.silence);
-    group_.log.info(base::text("the stream of messages to rank ", peer_, " (", endpoint_, ") was cut"));
+    group_.log.info(base::text(stream_text(), " was cut"));
   } else {
-    group_.log.warn(base::text("attempt ", again_->attempts(), " to make the stream of messages to rank ",
-                               peer_, " (", endpoint_, ") again has failed"));
+    group_.log.warn(
+        base::text("attempt ", again_->attempts(), " to make ", stream_text(), " again has failed"));
   }
   again_->begin_attempt();
   joined_ = ended_ = false;
@@ -139,11 +138,15 @@ FrameProtection MessageStreams::agree(int from, int to, const std::string& offer
   return FrameProtection::agree(settings_.security, offered, answered, purpose);
 }
 
-std::optional<Error> MessageStreams::problem(const std::string& host) {
+std::string MessageStreams::stream_text() const {
+  return base::text("the stream of messages from rank ", group_.rank, " to rank ", peer_, " (", endpoint_,
+                    ", host ", group_.host_name(peer_), ")");
+}
+
+std::optional<Error> MessageStreams::problem() {
   if (!sender_) return std::nullopt;
   const auto about = [&](const auto&... what) {
-    return base::text("the stream of messages from rank ", group_.rank, " to rank ", peer_, " (", endpoint_,
-                      ", host ", host, ") ", what..., " (group ", group_.name, ")");
+    return base::text(stream_text(), " ", what..., " (group ", group_.name, ")");
   };
   // If the peer has died, its connection for control messages shows it earlier.
   if (was_made_ && again_ && again_->look(2 * again_->waiting()))

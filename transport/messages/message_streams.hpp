@@ -71,8 +71,8 @@ class MessageStreams {
   std::optional<RemoteBlock> receive() { return receiver_ ? receiver_->receive() : std::nullopt; }
 
   /// Returns what is wrong with the stream to the peer: it could not be made within
-  /// LinkSettings::patience(), or has ended a while ago. `host` is the name of the host of the peer.
-  std::optional<Error> problem(const std::string& host);
+  /// LinkSettings::patience(), or has ended a while ago.
+  std::optional<Error> problem();
   /// Returns whether problem() may find something without a further event.
   bool restless() const;
 
@@ -90,6 +90,8 @@ class MessageStreams {
 
  private:
   FrameProtection agree(int from, int to, const std::string& offered, const std::string& answered) const;
+  /// Returns "the stream of messages from rank 0 to rank 1 (tcp://10.0.0.2:40001, host node2)".
+  std::string stream_text() const;
 
   const Group& group_;
   const int peer_;

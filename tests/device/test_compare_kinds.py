@@ -152,6 +152,39 @@ def test_flex_attention():
     assert tracker.first is None, tracker.first
 
 
+def test_copies_of_memory_that_nobody_wrote():
+    """FlexAttention makes such copies. What is computed of this memory does count."""
+
+    def leave(value, device):
+        """Leaves memory of freed tensors that is full of a value."""
+        kept = [torch.full((4096,), value, device=device) for _ in range(50)]
+        torch.get_device_module("vdev").synchronize(device)
+        del kept
+
+    def sound(x):
+        copies = [torch.empty_like(x).clone(), torch.empty_like(x).double()]
+        into = x.new_empty(x.shape)
+        into.copy_(torch.empty_like(x))
+        copies[0].copy_(x)
+        return copies[0] + into.copy_(x) + copies[1].fill_(1)
+
+    def wrong(x):
+        return x + torch.empty_like(x).clone()
+
+    x = torch.ones(4096)
+    leave(7.0, "vdev:0")
+    leave(float("nan"), "vdev:1")
+    assert compare.compare(sound, (x,), reference="vdev:1").same
+    leave(7.0, "vdev:0")
+    leave(float("nan"), "vdev:1")
+    report = compare.compare(wrong, (x,), reference="vdev:1")
+    assert report.operator == "aten::add.Tensor", report
+    leave(float("nan"), "vdev:0")
+    with compare.track_nonfinite() as tracker:
+        sound(x.to("vdev:0"))
+    assert tracker.first is None, tracker.first
+
+
 def test_nan_of_flex_attention():
     q = torch.randn(1, 1, 128, 16, device="vdev")
     with compare.track_nonfinite() as tracker:

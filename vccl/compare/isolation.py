@@ -12,7 +12,7 @@ from vccl.compare.collectives import is_collective
 from vccl.compare.differences import first_difference
 from vccl.compare.draws import Replay
 from vccl.compare.observer import Observer
-from vccl.compare.operators import draws_numbers, has_values, shapes_of, values_of
+from vccl.compare.operators import draws_numbers, shapes_of, values_of
 from vccl.compare.places import Place, Places
 from vccl.compare.precision import narrowest_of
 from vccl.compare.recording import OperatorCall
@@ -63,7 +63,7 @@ class Isolation(Observer):
     def observed(self, function: Any, args: tuple, kwargs: dict) -> Any:
         place = self.places.here()
         random = draws_numbers(function, args, kwargs)
-        judged = self.culprit is None and self._index <= self.last and has_values(function)
+        judged = self.culprit is None and self._index <= self.last and self.has_values(function, args)
         plain = kept_arguments(function, args, kwargs) if judged else None
         second = None if random or plain is None else self._second_run(function, args, kwargs)
         output = function(*args, **kwargs)

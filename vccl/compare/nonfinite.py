@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from vccl.compare.collectives import is_collective
 from vccl.compare.observer import Observer, refuse_capture
-from vccl.compare.operators import has_values, shapes_of, tensors_in, values_of, written_arguments
+from vccl.compare.operators import shapes_of, tensors_in, values_of, written_arguments
 from vccl.compare.parts import addresses_of, parts_of
 from vccl.compare.places import Place, Places, modules_of, plain_path
 
@@ -96,7 +96,7 @@ class Tracker(Observer):
             output = function(*args, **kwargs)
             self._received |= _memory(tensors_in((args, kwargs, output)))
             return output
-        if not has_values(function):
+        if not self.has_values(function, args):
             return function(*args, **kwargs)
         refuse_capture("track_nonfinite", "waits for every operator to look at its results")
         written = written_arguments(function, args, kwargs)

@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from vccl._device_type import device_type
-from vccl.compare.operators import has_subclass, tensors_in
+from vccl.compare.operators import has_subclass, has_values, tensors_in
+from vccl.compare.unwritten import Unwritten
 
 _DENSE_KEY = torch._C.DispatchKey.CompositeExplicitAutograd
 
@@ -32,8 +33,16 @@ class Observer(TorchDispatchMode):
     supports_higher_order_operators = True
     looks_into_attention = True  # else flex_attention is one operator
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._unwritten = Unwritten()
+
     def observed(self, function: Any, args: tuple, kwargs: dict) -> Any:
         raise NotImplementedError
+
+    def has_values(self, function: Any, args: tuple) -> bool:
+        """Returns whether the operator is about to compute elements that mean something."""
+        return has_values(function) and not self._unwritten.is_copied_by(function, args)
 
     def __torch_dispatch__(self, function: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -43,7 +52,10 @@ class Observer(TorchDispatchMode):
             return self._in_higher_order(function, args, kwargs)
         if has_subclass(types):  # it first makes of the call what its own tensors are to do
             return NotImplemented
-        return self.observed(function, args, kwargs)
+        copied = self._unwritten.is_copied_by(function, args)
+        output = self.observed(function, args, kwargs)
+        self._unwritten.note(function, args, kwargs, output, copied)
+        return output
 
     def _in_higher_order(self, function: Any, args: tuple, kwargs: dict) -> Any:
         """Calls an operator that takes functions (cond, scan, flex_attention), and observes what is in it."""

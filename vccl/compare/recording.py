@@ -11,7 +11,7 @@ import torch
 from vccl.compare.collectives import groups_in, is_collective
 from vccl.compare.draws import Draws, Replay
 from vccl.compare.observer import Observer
-from vccl.compare.operators import draws_numbers, has_values, shapes_of, tensors_in, values_of
+from vccl.compare.operators import draws_numbers, shapes_of, tensors_in, values_of
 from vccl.compare.parts import parts_of
 from vccl.compare.places import Place, Places
 from vccl.compare.precision import Precisions
@@ -128,12 +128,13 @@ class Recorder(Observer):
     def observed(self, function: Any, args: tuple, kwargs: dict) -> Any:
         place = self.places.here()
         random = draws_numbers(function, args, kwargs)
+        has_values = self.has_values(function, args)
         output = function(*args, **kwargs)
         precision = self.precisions.note(function, args, kwargs, output)
         if is_collective(function):
             names = groups_in(function, args, kwargs)
             self.recording.groups += [name for name in names if name not in self.recording.groups]
-        if not has_values(function):
+        if not has_values:
             return output
         if random and self.replay is not None:
             self.replay.overwrite(place, function, args, kwargs, output)

@@ -246,14 +246,14 @@ void MessageLinks::greet(const ZmqSocket::Received& received) {
   } catch (const Error&) {
     // The frame is no message, or has another token.
   }
-  if (link && message.has("again")) {
-    if (is_next_hello(*link, message)) return welcome(*link, message, received.route);
-  } else if (link && link->route.empty() && !link->is(State::lost)) {
-    if (message.has("session")) link->their_session = session_of(message);
+  if (link && link->route.empty() && !link->is(State::lost)) {
+    link->their_session = session_of(message);
     link->open();
-    bind(*link, received.route);
-    return;
+    if (!message.has("again")) return bind(*link, received.route);
+    // The connection was cut before this rank heard the peer's first hello.
   }
+  if (link && message.has("again") && is_next_hello(*link, message))
+    return welcome(*link, message, received.route);
   if (!strangers_.allows(received.address)) return;
   group_.log.warn(base::text("somebody at ", received.address,
                              " who is no rank of the group connected to where rank ", group_.rank,
@@ -329,9 +329,8 @@ void MessageLinks::read_socket(Link& link, MessageSink& sink) {
       understand(link, std::move(received), sink);
     return read_ < kCopyAtOnce;
   });
-  if (!all) return;
-  link.socket_ready = false;
-  if (!link.again && !link.end.over()) return;
+  link.socket_ready = !all;  // while the connection is made again, this may be read without an event
+  if (!all || (!link.again && !link.end.over())) return;
   if (make_again(link) || link.socket->closed()) return;
   moved_ = true;
   // Otherwise libzmq would connect anew, to whatever process listens there now.

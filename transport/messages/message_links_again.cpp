@@ -98,7 +98,7 @@ std::string MessageLinks::session_of(const Value& hello) {
 
 /// Returns whether a hello with the right token proves that it is the peer's next one.
 bool MessageLinks::is_next_hello(const Link& link, const Value& hello) const {
-  if (!may_come_again(link) || link.route.empty() || link.route_end.noticed()) return false;
+  if (!may_come_again(link) || link.route_end.noticed()) return false;
   if (session_of(hello) != link.their_session) return false;
   try {
     return hello.at("attempt").as_uint() > link.their_attempt;
@@ -138,7 +138,8 @@ void MessageLinks::await_peers() {
     const bool gone = group_.end_of(link->rank) || LostRanks(group_).contains(link->rank) || link->end.over();
     if (!gone && link->is(State::open)) {
       if (!link->awaited->look(link->awaited->waiting())) continue;
-      link->note_tried_again(link->awaited->waiting());
+      // The peer would send on its own connection only. If this rank has one, that is of no use any more.
+      link->give_up_again(link->awaited->waiting());
     }
     link->awaited.reset();
     link->route_end.finish();

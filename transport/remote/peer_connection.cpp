@@ -86,13 +86,9 @@ void PeerConnection::connect_again(Map fields) {
 }
 
 void PeerConnection::give_up_again(std::optional<Milliseconds> tried) {
-  note_tried_again(tried);
-  end.finish();
-}
-
-void PeerConnection::note_tried_again(std::optional<Milliseconds> tried) {
   made_again_ = true;
   tried_again_ = tried;
+  end.finish();
 }
 
 std::string PeerConnection::hello(Map fields) const {

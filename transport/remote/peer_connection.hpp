@@ -98,8 +98,6 @@ class PeerConnection {
   bool connecting();
   /// Ends the connection, which could not be made again within `tried`, or not at all if that is nothing.
   void give_up_again(std::optional<Milliseconds> tried);
-  /// Lets end_text() say that.
-  void note_tried_again(std::optional<Milliseconds> tried);
   /// Returns "rank 1 (tcp://10.0.0.2:40001, host node2)".
   std::string peer_text() const;
 

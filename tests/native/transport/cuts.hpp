@@ -94,7 +94,7 @@ class Resets {
     std::mt19937 random(seed);
     while (!over_) {
       usleep(static_cast<useconds_t>(random() % static_cast<unsigned>(longest.count() * 1000)));
-      const std::vector<Connection> connections = tcp_connections();
+      std::vector<Connection> connections = tcp_connections();
       if (connections.empty()) continue;
       // A firewall that starts anew forgets all of them.
       if (random() % 8 == 0) {
@@ -102,6 +102,7 @@ class Resets {
       } else {
         reset_connection(connections[random() % connections.size()]);
       }
+      connections.clear();  // they would keep connections open that libzmq closes
       if (++count_ % 10 == 0) rest();
     }
   }

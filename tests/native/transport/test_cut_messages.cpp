@@ -12,9 +12,10 @@ namespace {
 
 constexpr const char* kSecurities[] = {"encrypt", "authenticate", "none"};
 
-/// Exchanges messages of all lengths between all ranks while connections are reset. `hosts[rank]` is the host
-/// of a rank.
-void with_resets(const std::string& hosts, const char* security, Milliseconds longest, int rounds) {
+/// Exchanges messages of all lengths between all ranks while connections are reset: those of the ring of
+/// hosts, and those of messages, which are `connected` before or not. `hosts[rank]` is the host of a rank.
+void with_resets(const std::string& hosts, const char* security, Milliseconds longest, int rounds,
+                 bool connected = true) {
   setenv("VCCL_LINK_SECURITY", security, 1);
   setenv("VCCL_LINK_TIMEOUT", "60", 1);  // the machine may be slow
   find_zmq_for_tests();
@@ -32,7 +33,7 @@ void with_resets(const std::string& hosts, const char* security, Milliseconds lo
     auto c = Communicator::create(store, config);
     std::exception_ptr wrong;
     try {
-      run_traffic(*c, region, plan_traffic(size, 20, 1, false), 1);  // connections are made with it
+      if (connected) run_traffic(*c, region, plan_traffic(size, 20, 1, false), 1);
     } catch (...) {
       wrong = std::current_exception();
     }
@@ -65,6 +66,9 @@ TEST(two_hosts) {
 }
 TEST(three_hosts) {
   for (const char* security : kSecurities) with_resets("abc", security, Milliseconds(60), 5);
+}
+TEST(resets_from_the_first_message_on) {
+  for (const char* security : kSecurities) with_resets("ab", security, Milliseconds(10), 3, false);
 }
 TEST(many_resets) {
   with_resets("ab", "encrypt", Milliseconds(5), 5);

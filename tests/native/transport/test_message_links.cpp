@@ -1,6 +1,7 @@
 // The links themselves, moved on by hand: what is seen of a connection's end, in whichever order it comes.
 #include "transport/messages/message_links.hpp"
 
+#include "tests/native/transport/cuts.hpp"
 #include "tests/native/transport/message_traffic.hpp"
 #include "tests/native/transport/zmq_library.hpp"
 #include "transport/host/machine.hpp"
@@ -13,22 +14,26 @@ using msgpack::Map;
 using msgpack::Value;
 
 struct Reports final : MessageSink {
-  void offered(int, const Envelope&, std::optional<std::span<const std::byte>>) override {}
+  void offered(int, const Envelope& envelope, std::optional<std::span<const std::byte>>) override {
+    last_offer = envelope.id;
+  }
   void sent(std::uint64_t) override {}
-  void taken(int, std::uint64_t) override {}
+  void taken(int, std::uint64_t) override { when_taken(); }
   bool awaits(int) const override { return false; }
   void lost(int rank, ErrorCode code, const std::string&) override {
     CHECK_EQ(rank, 1);
     CHECK(code == ErrorCode::peer_dead);
     lost_it = true;
   }
+  std::uint64_t last_offer = 0;
+  std::function<void()> when_taken;
   bool lost_it = false;
 };
 
-/// Rank 0 of two hosts, and what the test says as rank 1, which has a connection to rank 0's listener and
-/// none of rank 0's.
+/// Rank 0 of two hosts, and what the test says as rank 1, which has a connection to rank 0's listener, and
+/// one of rank 0's only if rank 1 listens.
 struct Ends {
-  Ends() {
+  explicit Ends(const Map& first_hello = {}, bool rank_1_listens = false) {
     find_zmq_for_tests();
     group.name = "test";
     group.size = 2;
@@ -42,13 +47,23 @@ struct Ends {
                       {"token", ""},
                       {"host", ""},
                       {"security", name_of(settings.security)}};
-    store.set("messages/1", encode_record(nowhere));
+    if (rank_1_listens) {
+      router = std::make_unique<ZmqSocket>(ZmqSocket::Kind::router);
+      const auto record_1 = ListenerRecord::listen(*router, settings, 1, group.log);
+      store.set("messages/1", record_1.encode({{"security", name_of(settings.security)}}));
+    } else {
+      store.set("messages/1", encode_record(nowhere));
+    }
     const CommunicatorConfig config = test_config(0, 2);
     Meeting meeting(store, config, deadline);
     links = std::make_unique<MessageLinks>(group, *failures, meeting, settings);
     links->start([] {});
     listens = msgpack::decode(store.get("messages", deadline)).at("listeners").as_array().at(0);
-    peer = connect({{"session", Binary{session}}});
+    if (rank_1_listens) {
+      links->watch(1);  // rank 0 connects first
+      progress_until([&] { return router->receive().has_value(); });
+    }
+    peer = connect(first_hello.empty() ? Map{{"session", Binary{session}}} : first_hello);
   }
   ~Ends() { links->stop(); }
   /// Connects to rank 0, and says hello with these fields.
@@ -99,6 +114,7 @@ struct Ends {
   std::unique_ptr<MessageLinks> links;
   Value listens;
   const std::string session = std::string(16, 's');
+  std::unique_ptr<ZmqSocket> router;  // of rank 1, if it listens
   std::unique_ptr<ZmqSocket> peer;
   Reports reports;
 };
@@ -139,6 +155,70 @@ TEST(what_was_not_heard_is_said_again) {
   send_short(ends, 3);
   CHECK(ends.hear().at("id") == Value(3));
   CHECK(!ends.reports.lost_it);
+}
+
+TEST(the_first_hello_may_be_lost) {
+  const Binary session{std::string(16, 's')};
+  Ends ends(Map{{"again", true}, {"session", session}, {"attempt", 1}, {"heard", 0}});
+  ends.check_answer(1, 0);
+  send_short(ends, 1);
+  CHECK(ends.hear().at("id") == Value(1));
+  ends.peer = ends.connect_again(2, 1);
+  ends.check_answer(2, 0);
+  CHECK(!ends.reports.lost_it);
+}
+
+// Rank 1 would send on its own connection, and nothing that it says could come any more.
+TEST(a_peer_that_does_not_connect_again_is_lost_although_this_rank_is_connected) {
+  Ends ends({}, true);
+  ends.progress_until([&] { return ends.asks(); });
+  ends.peer->close(Milliseconds(0));
+  ends.progress_until([&] { return ends.reports.lost_it; });
+}
+
+// In one call, rank 0 reads as much as it may from the peer's connection, and then finds on its own both the
+// answer to its attempt and the end of that connection.
+TEST(an_answer_and_the_next_cut_may_come_together) {
+  constexpr std::size_t kBlock = Communicator::kBlockBytes, kBlocks = MessagePort::kCopyAtOnce / kBlock;
+  std::vector<std::byte> sent(kBlock), memory(kBlocks * kBlock);
+  Ends ends({}, true);
+  const auto cut = [] {
+    for (const Connection& connection : tcp_connections()) reset_connection(connection);
+  };
+  std::string route;
+  std::uint64_t attempt = 0;
+  // Reads what rank 0 says on its own connection, of which the last attempt counts.
+  const auto hear_attempts = [&] {
+    while (const auto received = ends.router->receive()) {
+      const Value message = read_control(received->control, 0);
+      if (message.at("t") != Value("hello")) continue;
+      attempt = message.at("attempt").as_uint();
+      route = received->route;
+    }
+    return attempt;
+  };
+  cut();
+  ends.progress_until([&] { return hear_attempts() > 0; });
+  ends.peer = ends.connect_again(1, 0);
+  ends.check_answer(1, 0);
+  Map offer = signature_fields({.collective = 9, .count = memory.size()});
+  offer.insert({{"id", 1}, {"tag", 3}, {"bytes", memory.size()}});
+  ends.peer->send(control_message("offer", std::move(offer)));
+  ends.progress_until([&] { return ends.reports.last_offer == 1; });
+  ends.links->take(1, 1, memory);
+  std::uint64_t answered = 0;
+  ends.reports.when_taken = [&] {
+    answered = hear_attempts();
+    ends.router->post(route,
+                      control_message("hello", {{"again", true}, {"attempt", answered}, {"heard", 0}}));
+    usleep(100'000);
+    cut();
+    usleep(100'000);
+  };
+  for (std::size_t at = 0; at < memory.size(); at += kBlock)
+    ends.peer->send(control_message("block", {{"id", 1}, {"at", at}}), sent.data(), kBlock);
+  usleep(100'000);  // all have arrived
+  ends.progress_until([&] { return answered > 0 && hear_attempts() > answered; });
 }
 
 TEST(a_connection_is_not_made_again_for_others) {

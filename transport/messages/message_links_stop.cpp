@@ -19,7 +19,7 @@ void MessageLinks::stop() noexcept {
     for (auto& link : links_) {
       if (link) say_last(*link, failed);
     }
-    if (!failed) await_last_words();
+    await_last_words();
   } catch (const std::exception&) {
     // The peers notice the ends of the connections instead.
   }
@@ -51,8 +51,8 @@ void MessageLinks::deliver_rest() {
   }
 }
 
-/// Reads what comes until every peer that was told that this rank leaves has said its last words too or has
-/// gone, for kFarewell at most.
+/// Reads what comes until every peer that was told this rank's last words has said its own too or has gone,
+/// for kFarewell at most.
 void MessageLinks::await_last_words() {
   const Deadline patience = Deadline::in(kFarewell);
   const auto hear = [](Link& link, const ZmqSocket::Received& received) {
@@ -64,7 +64,7 @@ void MessageLinks::await_last_words() {
     return true;
   };
   const auto awaited = [](const auto& link) {
-    return link && link->is(State::told) &&
+    return link && link->is(State::told) && !link->heard_last_words() &&
            !(link->route.empty() ? link->end.over() : link->route_end.over());
   };
   while (std::ranges::any_of(links_, awaited) && !patience.passed()) {

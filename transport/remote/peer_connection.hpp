@@ -147,9 +147,10 @@ class PeerConnection {
   bool heard_last_words_ = false;
 };
 
-/// How long a rank that leaves waits for the last words of peers that may be leaving too. A socket should not
-/// close while a message is about to come in: libzmq (4.3.5) ends the process if the connection's end and a
-/// heartbeat then come before it has dropped the socket ("Assertion failed: !_io_error").
+/// How long a rank that leaves, or whose group has failed, waits for the last words of peers that may be
+/// ending too. A socket should not close while a message is about to come in: libzmq (4.3.5) ends the process
+/// if the connection's end and a heartbeat then come before it has dropped the socket ("Assertion failed:
+/// !_io_error").
 inline constexpr Milliseconds kFarewell{100};
 
 /// Closes sockets. Then libzmq may still read from memory that was lent to it.

@@ -47,7 +47,8 @@ void RemoteLinks::await_last_words() noexcept {
   const Deadline patience = Deadline::in(kFarewell);
   for (RemoteLink* link : {left_.get(), right_.get()}) {
     try {
-      while (link && link->is(State::told) && !link->end.over() && !patience.passed()) {
+      while (link && link->is(State::told) && !link->heard_last_words() && !link->end.over() &&
+             !patience.passed()) {
         link->receive([&](ZmqSocket::Received received) {
           return !link->read_last_words(read_control(received.control, link->rank));
         });
@@ -61,10 +62,9 @@ void RemoteLinks::await_last_words() noexcept {
 
 void RemoteLinks::close() noexcept {
   std::lock_guard lock(mutex_);
-  const bool failed = failures_.happened();
   await_touch();
-  say_last(failed);
-  if (!failed) await_last_words();
+  say_last(failures_.happened());
+  await_last_words();
   ClosedSockets closed;
   for (RemoteLink* link : {left_.get(), right_.get()}) {
     if (!link) continue;

@@ -119,7 +119,8 @@ def test_one_rank_has_the_terminal_itself(terminal, script):
 
 
 def test_options_say_whether_lines_have_prefixes(terminal, vrun, script, tmp_path):
-    path = script("print('terminal', sys.stdout.isatty())")
+    # In one piece, because the ranks and vrun write to the terminal at the same time.
+    path = script("os.write(1, f'terminal {sys.stdout.isatty()}\\n'.encode())")
     shell = terminal("--no-prefix", "--cards", 2, path)
     printed = shell.end()
     assert printed.count("terminal True") == 2 and "[rank" not in printed

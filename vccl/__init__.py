@@ -23,10 +23,21 @@ def _autoload() -> None:
     global _loaded
     if _loaded:
         return
+    from torch.utils._python_dispatch import _disable_current_modes
+
     from vccl import _torch_version
 
     _torch_version.check()
     _torch_version.check_pose()
+    # TORCH_CUDA_SANITIZER enables a dispatch mode before the cards are there, and operators that are called
+    # while they are put in would ask the mode's torch.cuda for its stream.
+    with _disable_current_modes():
+        _load()
+    _loaded = True
+
+
+def _load() -> None:
+    """Registers the device and the backend."""
     from vccl._device_type import device_type
 
     if device_type() == "cuda":
@@ -41,7 +52,6 @@ def _autoload() -> None:
 
     distributed.register()
     _cpu_memory.share_if_asked()
-    _loaded = True
 
 
 def __getattr__(name: str) -> object:

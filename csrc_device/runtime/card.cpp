@@ -127,11 +127,13 @@ std::shared_ptr<Stream> Card::default_stream() {
   return impl_->default_stream;
 }
 
-std::shared_ptr<Stream> Card::pool_stream(int priority) {
+std::shared_ptr<Stream> Card::pool_stream(int priority, bool* made) {
   const int high = priority < 0;
   std::lock_guard lock(impl_->mutex);
   const int turn = static_cast<int>(impl_->next_in_pool[static_cast<std::size_t>(high)]++ % kPoolSize);
-  return impl_->pooled(high * kPoolSize + turn);
+  const int slot = high * kPoolSize + turn;
+  if (made) *made = impl_->pool[static_cast<std::size_t>(slot)] == nullptr;
+  return impl_->pooled(slot);
 }
 
 std::shared_ptr<Stream> Card::new_stream(int priority, std::string name) {

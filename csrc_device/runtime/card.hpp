@@ -42,8 +42,8 @@ class Card {
   /// Returns stream 0.
   std::shared_ptr<Stream> default_stream();
   /// Returns a stream of the pool. As on CUDA, the pool has 32 streams of each priority, which are handed out
-  /// in turn. `priority` is 0 or -1 (high).
-  std::shared_ptr<Stream> pool_stream(int priority);
+  /// in turn. `priority` is 0 or -1 (high). Sets `made` to whether the stream is new, if that is asked.
+  std::shared_ptr<Stream> pool_stream(int priority, bool* made = nullptr);
   /// Returns a new stream that nobody else has. The stream leaves the card's table when the last pointer to
   /// it goes.
   std::shared_ptr<Stream> new_stream(int priority, std::string name);

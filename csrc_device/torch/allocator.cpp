@@ -13,6 +13,7 @@
 #include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/gil.hpp"
+#include "csrc_device/torch/gpu_trace.hpp"
 #include "csrc_device/torch/memory/allocator_settings.hpp"
 #include "csrc_device/torch/streams.hpp"
 
@@ -36,6 +37,8 @@ void delete_block(void* block) {
   auto& owner = card(card_of(block));
   auto* bytes = static_cast<std::byte*>(block);
   const auto size = c10::memoryProfilingEnabled() ? owner.allocator().size_of(bytes) : 0;
+  if (traces_calls() && !owner.allocator().is_scratch(bytes)) [[unlikely]]
+    report_traced_call(TracedCall::memory_deallocation, traced_name(block));
   owner.allocator().free(bytes);
   if (size != 0) {
     report_to_profiler(owner, block, -static_cast<std::int64_t>(size));
@@ -221,7 +224,12 @@ c10::DataPtr allocate_on(int index, std::size_t bytes, Asker asker) {
 }
 
 void adopt_memory(int index, const c10::DataPtr& data) {
-  if (data.get() != nullptr) card(index).allocator().adopt(static_cast<std::byte*>(data.get()));
+  auto* block = static_cast<std::byte*>(data.get());
+  if (block == nullptr) return;
+  CachingAllocator& allocator = card(index).allocator();
+  const bool is_told = traces_calls() && allocator.is_scratch(block);
+  allocator.adopt(block);
+  if (is_told) trace_call(TracedCall::memory_allocation, data.get());
 }
 
 c10::DataPtr allocate_for(int index, std::size_t bytes, const std::shared_ptr<Queue>& queue, PoolNumber pool,
@@ -242,6 +250,9 @@ c10::DataPtr allocate_for(int index, std::size_t bytes, const std::shared_ptr<Qu
     if (c10::memoryProfilingEnabled()) {
       report_to_profiler(owner, block, static_cast<std::int64_t>(owner.allocator().size_of(block)));
     }
+    // What only kernels see is no business of the program's. A result is told of when it is adopted.
+    if (asker == Asker::program && pool != kScratchPool)
+      trace_call(TracedCall::memory_allocation, static_cast<void*>(block));
     return {block, block, &delete_block, device_of(index)};
   });
 }

@@ -24,6 +24,7 @@
 #include "csrc_device/torch/device.hpp"
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/generator.hpp"
+#include "csrc_device/torch/gpu_trace.hpp"
 #include "csrc_device/torch/interruption.hpp"
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
 #include "csrc_device/torch/memory/host_allocator.hpp"
@@ -77,6 +78,7 @@ void bind_cards(py::module_& m) {
   m.def(
       "shutdown",
       [] {
+        stop_tracing_calls();
         settle_autograd_threads(std::chrono::seconds(2));
         shutdown();
       },

@@ -8,6 +8,7 @@
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/event_state.hpp"
+#include "csrc_device/torch/gpu_trace.hpp"
 #include "csrc_device/torch/poisoned_cards.hpp"
 #include "csrc_device/torch/streams.hpp"
 #include "csrc_device/torch/waiting_calls.hpp"
@@ -36,6 +37,14 @@ namespace {
 EventState& state_of(void* event) {
   TORCH_INTERNAL_ASSERT(event != nullptr, "an event that was never recorded");
   return *static_cast<EventState*>(event);
+}
+
+// Returns the next stream of the card's pool.
+c10::Stream next_of_pool(int index, int priority) {
+  bool made = false;
+  const auto stream = card(index).pool_stream(priority, &made);
+  if (made) trace_call(TracedCall::stream_creation, *stream);
+  return to_torch(*stream);
 }
 
 class Guard final : public c10::impl::DeviceGuardImplInterface {
@@ -81,12 +90,12 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return c10::Stream(c10::Stream::DEFAULT, device_of(card_index(device)));
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
-    return to_torch(*card(card_index(device)).pool_stream(high_priority ? -1 : 0));
+    return next_of_pool(card_index(device), high_priority ? -1 : 0);
   }
   // A c10::Stream owns nothing, so a new stream could never be destroyed. The stream therefore comes from the
   // pool, as on CUDA.
   c10::Stream getNewStream(c10::Device device, int priority) const override {
-    return to_torch(*card(card_index(device)).pool_stream(priority < 0 ? -1 : 0));
+    return next_of_pool(card_index(device), priority < 0 ? -1 : 0);
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
     const int card = card_index(stream.device());
@@ -101,14 +110,16 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return card_used(card) && from_torch(stream)->queue()->capture() != nullptr;
   }
   void synchronizeStream(const c10::Stream& stream) const override {
-    before_waiting_call();
-    with_torch_errors([&] { from_torch(stream)->synchronize(); });
+    const auto waited_for = from_torch(stream);
+    before_waiting_call(*waited_for);
+    with_torch_errors([&] { waited_for->synchronize(); });
   }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
     with_torch_errors([&] { synchronize_card(device); });
   }
 
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    if (event != nullptr) trace_call(TracedCall::event_deletion, event);
     delete static_cast<EventState*>(event);
   }
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,
@@ -119,12 +130,18 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     const auto recorded = from_torch(stream);
     if (*event == nullptr) {
       *event = new EventState;
+      trace_call(TracedCall::event_creation, *event);
     }
     state_of(*event).record(*recorded);
+    if (traces_calls()) [[unlikely]]
+      report_traced_call(TracedCall::event_record, traced_name(*event), traced_name(*recorded));
   }
   void block(void* event, const c10::Stream& stream) const override {
     if (event != nullptr) {
-      from_torch(stream)->wait(state_of(event).get());
+      const auto waiter = from_torch(stream);
+      waiter->wait(state_of(event).get());
+      if (traces_calls()) [[unlikely]]
+        report_traced_call(TracedCall::event_wait, traced_name(event), traced_name(*waiter));
     }
   }
   bool queryEvent(void* event) const override {
@@ -137,6 +154,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) {
       refuse_during_capture("the host waits for an event");
+      trace_call(TracedCall::event_synchronization, event);
       with_torch_errors([&] { state_of(event).get().synchronize(); });
     }
   }
@@ -156,6 +174,8 @@ const c10::impl::DeviceGuardImplRegistrar guard_registrar(device_type(), new Gua
 }  // namespace
 
 void synchronize_card(int index) {
+  if (traces_calls()) [[unlikely]]
+    report_traced_call(TracedCall::device_synchronization);
   // A card that was not used has nothing to wait for and need not be made. A bad index or a bad fork still
   // raises.
   if (index >= 0 && index < card_count() && !card_used(index) && !in_bad_fork()) {

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/runtime/queue.hpp"
 
@@ -18,11 +19,17 @@ WaitingCalls waiting_calls() noexcept {
   return waiting_calls_mode.load(std::memory_order_relaxed);
 }
 
-void report_waiting_call() {
+void report_waiting_call(const Stream& stream) {
   if (Queue::inside_task()) return;
   TORCH_CHECK(waiting_calls() != WaitingCalls::refused, "called a synchronizing ", device_title(),
               " operation");
-  TORCH_WARN("called a synchronizing ", device_title(), " operation");
+  if (waiting_calls() == WaitingCalls::warned)
+    TORCH_WARN("called a synchronizing ", device_title(), " operation");
+  trace_call(TracedCall::stream_synchronization, stream);
+}
+
+void report_waiting_call(int card) {
+  report_waiting_call(*current_stream(card));
 }
 
 }  // namespace vdev

@@ -13,6 +13,7 @@ import torch
 
 from vccl import _C
 
+from . import _gpu_trace as _gpu_trace  # torch's tracer looks for it here
 from . import amp, comm, legacy_types, memory, nccl, nvtx, profiler, properties, refused, tunable
 from ._device import DeviceLike, current_index, index_of
 from .errors import AcceleratorError, CudaError, DeferredCudaCallError, OutOfMemoryError

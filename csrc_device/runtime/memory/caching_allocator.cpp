@@ -334,6 +334,13 @@ void CachingAllocator::adopt(std::byte* p) {
   impl_->book(block);
 }
 
+bool CachingAllocator::is_scratch(const std::byte* p) const {
+  if (impl_->made.inherited()) return false;
+  const std::lock_guard lock(impl_->mutex);
+  const auto found = impl_->live.find(p);
+  return found != impl_->live.end() && found->second->scratch;
+}
+
 void CachingAllocator::free(std::byte* p) {
   if (impl_->made.inherited())
     return;  // a forked child destroys its copies of tensors, but the memory is the parent's

@@ -123,6 +123,8 @@ class CachingAllocator {
   /// Counts the live block at `p` as the program's from now on. Does nothing if it is already, or if there is
   /// no such block.
   void adopt(std::byte* p);
+  /// Returns whether the live block at `p` is a kernel's.
+  bool is_scratch(const std::byte* p) const;
   /// Takes the block that allocate() returned as `p` back into its pool, which lend() may delay. A block of
   /// the scratch pool is freed by a task of the block's stream, or when no task uses the block any more.
   /// Throws InvalidArgument for any other pointer. Never waits for a stream.

@@ -12,6 +12,7 @@
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/torch/device_type.hpp"
+#include "csrc_device/torch/gpu_trace.hpp"
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
 #include "csrc_device/torch/memory/host_allocator.hpp"
 #include "csrc_device/torch/operators/activity_labels.hpp"
@@ -89,7 +90,7 @@ void copy_with_host(const at::Tensor& self, const at::Tensor& dst, bool non_bloc
   const at::Tensor& host = to_card ? self : dst;
   TORCH_CHECK(host.is_cpu(), device_name(), ": no copy from ", self.device(), " to ", dst.device(),
               "; go through the CPU");
-  if (!non_blocking && host.numel() != 0) before_waiting_call();
+  if (!non_blocking && host.numel() != 0) before_waiting_call(card);
   const When when = when_to_launch(card);
   CpuView view(card, CpuView::Memory::borrowed);
   const at::Tensor on_card = view.show(to_card ? dst : self);
@@ -114,6 +115,19 @@ void copy_with_host(const at::Tensor& self, const at::Tensor& dst, bool non_bloc
   copy_and_wait(card, to, to_card ? self : on_card);
 }
 
+// Tells the tracer that `waiter` waits for what `stream` holds now. CUDA does this with an event, which is
+// told of, too.
+void trace_order(const Stream& waiter, const Stream& stream) {
+  if (!traces_calls()) [[likely]]
+    return;
+  const char event = 0;  // its address is a name that no other event has meanwhile
+  const auto name = traced_name(&event);
+  report_traced_call(TracedCall::event_creation, name);
+  report_traced_call(TracedCall::event_record, name, traced_name(stream));
+  report_traced_call(TracedCall::event_wait, name, traced_name(waiter));
+  report_traced_call(TracedCall::event_deletion, name);
+}
+
 void copy_between_cards(const at::Tensor& self, const at::Tensor& dst) {
   const int source = card_of_tensor(self);
   const int target = card_of_tensor(dst);
@@ -124,16 +138,21 @@ void copy_between_cards(const at::Tensor& self, const at::Tensor& dst) {
   const at::Tensor from = source_view.show(self);
   at::Tensor to = target_view.show(dst);
   // The copy comes after what either card's current stream holds, and before what they get next, as on CUDA.
-  if (!later) {
-    wait_for_current_stream(target);
-    copy_and_wait(source, to, from);
-    return;
-  }
   const auto theirs = current_stream(target);
   const auto ours = current_stream(source);
-  ours->wait(theirs->record());
-  launch_later(source, copy_task(source, to, from));
-  theirs->wait(ours->record());
+  if (later) {
+    ours->wait(theirs->record());
+  } else {
+    wait_for_current_stream(target);
+  }
+  trace_order(*ours, *theirs);
+  if (!later) {
+    copy_and_wait(source, to, from);
+  } else {
+    launch_later(source, copy_task(source, to, from));
+    theirs->wait(ours->record());
+  }
+  trace_order(*theirs, *ours);
 }
 
 void copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
@@ -182,8 +201,8 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
-  before_waiting_call();
   const int card = card_of_tensor(self);
+  before_waiting_call(card);
   CpuView view(card);
   const at::Tensor shown = view.show(self);
   at::Scalar value;

@@ -288,7 +288,7 @@ void run_on_card_memory(const c10::OperatorHandle& op, c10::DispatchKey key, Sta
   const int card = find_card(facts, arguments);
   const When when = when_to_launch(card);
   if (reports_waiting_calls() && waits_for_elements(facts, arguments)) [[unlikely]]
-    report_waiting_call();
+    report_waiting_call(card);
   if (when == When::now || !facts.regular()) return run_now(op, facts, card, key, stack, nullptr);
   const CallSignature signature(op, facts, key, arguments);
   if (!signature.valid()) return run_now(op, facts, card, key, stack, nullptr);

@@ -135,8 +135,10 @@ TEST(what_a_kernel_allocates_counts_apart_until_it_is_adopted) {
   CHECK_EQ(stats.scratch_bytes.current, static_cast<std::int64_t>(3 * kMiB + 512));
   CHECK_EQ(stats.scratch_bytes.small_pool.current, std::int64_t{512});
   CHECK_EQ(stats.allocated_bytes.peak, std::int64_t{0});
+  CHECK(m.allocator.is_scratch(result) && !m.allocator.is_scratch(result + 1));
   m.allocator.adopt(result);
   m.allocator.adopt(result);
+  CHECK(!m.allocator.is_scratch(result) && m.allocator.is_scratch(scratch));
   m.allocator.adopt(result + 1);
   m.allocator.free(scratch);
   stats = m.allocator.stats();

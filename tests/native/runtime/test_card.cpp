@@ -149,14 +149,18 @@ TEST(pool_streams_come_in_turn) {
              std::set<std::int64_t> low, high;
              for (int i = 0; i < 32; ++i) low.insert(c.pool_stream(0)->id());
              for (int i = 0; i < 32; ++i) {
-               const auto stream = c.pool_stream(-1);
+               bool made = false;
+               const auto stream = c.pool_stream(-1, &made);
+               CHECK(made);
                CHECK_EQ(stream->priority(), -1);
                high.insert(stream->id());
              }
              CHECK_EQ(low.size(), std::size_t{32});
              CHECK_EQ(high.size(), std::size_t{32});
              for (const auto id : high) CHECK(!low.count(id) && id != 0);
-             CHECK(low.count(c.pool_stream(0)->id()));  // from the start again
+             bool made = true;
+             CHECK(low.count(c.pool_stream(0, &made)->id()));  // from the start again
+             CHECK(!made);
              for (const auto id : low) CHECK_EQ(c.stream(id)->id(), id);
              CHECK(c.stream(*low.begin()) == c.stream(*low.begin()));
              CHECK_EQ(c.stream(0)->id(), std::int64_t{0});

@@ -123,10 +123,25 @@ void check_apart(const at::Tensor& tensor, const TensorVector& list, int own, co
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (!overlap(tensor, list[i])) continue;
     if (static_cast<int>(i) == own && same_memory(tensor, list[i])) continue;
-    TORCH_CHECK_VALUE(own < 0, operation, ": the ", what, " overlaps ", list_what, " ", i);
     TORCH_CHECK_VALUE(false, operation, ": the ", what, " overlaps ", list_what, " ", i,
                       "; it may only be all of ", list_what, " ", own, ", this rank's own chunk");
   }
+}
+
+bool check_in_pairs(const TensorVector& tensors, const TensorVector& list, const char* what,
+                    const char* list_what, const char* operation) {
+  const Memory memory(list);
+  bool any = false;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    int other = memory.find(tensors[i], static_cast<int>(i));
+    if (other < 0 && overlap(tensors[i], list[i])) {
+      if (!same_memory(tensors[i], list[i])) other = static_cast<int>(i);
+      any = true;
+    }
+    TORCH_CHECK_VALUE(other < 0, operation, ": ", what, " ", i, " overlaps ", list_what, " ", other,
+                      "; it may only be all of ", list_what, " ", i);
+  }
+  return any;
 }
 
 void check_all_apart(const TensorVector& tensors, const TensorVector& list, std::size_t first,

@@ -66,9 +66,14 @@ void check_written(const at::Tensor& tensor, const char* what, const char* opera
 void check_all_written(const TensorVector& tensors, const char* what, const char* operation);
 
 /// Checks that `tensor` overlaps no tensor of the list. But it may have the same memory as tensor number
-/// `own`; -1 stands for no tensor.
+/// `own`.
 void check_apart(const at::Tensor& tensor, const TensorVector& list, int own, const char* what,
                  const char* list_what, const char* operation);
+
+/// Checks that each tensor overlaps no tensor of the list, which has as many. But it may be the same memory
+/// as the one with its number. Returns whether any of them is.
+bool check_in_pairs(const TensorVector& tensors, const TensorVector& list, const char* what,
+                    const char* list_what, const char* operation);
 
 /// Checks that each tensor i overlaps no tensor of the list. The tensor with the number `first + i` is not
 /// compared.

@@ -35,6 +35,13 @@ void check_all_gather(const TensorVector& outputs, const at::Tensor& input, int 
   check_apart(input, outputs, rank, "input", "output", operation);
 }
 
+// Returns copies of the inputs, which the current stream makes.
+TensorVector copies_of(const TensorVector& inputs) {
+  TensorVector copies;
+  for (const auto& input : inputs) copies.push_back(input.clone());
+  return copies;
+}
+
 }  // namespace
 
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::broadcast(Tensors& tensors,
@@ -201,14 +208,15 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::alltoall(Tensors& outputs, Tensors& 
   check_list(inputs, inputs.front(), size_, "input", name);
   check_list(outputs, inputs.front(), size_, "output", name);
   check_all_written(outputs, "output", name);
-  for (const auto& input : inputs) check_apart(input, outputs, -1, "input", "output", name);
+  const bool in_place = check_in_pairs(inputs, outputs, "input", "output", name);
 
   CollectivePlan plan;
   Call call = call_of(Collective::all_to_all, inputs.front(), name);
   call.input_counts = plan.counts(elements_of_each(inputs));
   call.output_counts = plan.counts(elements_of_each(outputs));
   check_own_counts(call.input_counts, call.output_counts, rank_, name);
-  call.input = plan.read_all(inputs);
+  // An output would be written before a peer has read the input.
+  call.input = plan.read_all(in_place ? copies_of(inputs) : inputs);
   call.output = plan.write_all(outputs);
   plan.add(call);
   Request request = request_of(c10d::OpType::ALLTOALL, name, inputs, outputs, options);

@@ -167,7 +167,11 @@ def wrong_calls(rank, size, device):
     yield lambda: dist.all_gather(listed, not_own), ValueError, [f"the input overlaps output {wrong}"]
     yield lambda: dist.reduce_scatter(not_own, listed), ValueError, [f"the output overlaps input {wrong}"]
     yield lambda: dist.all_to_all_single(whole, whole), ValueError, ["the output overlaps the input"]
-    yield lambda: dist.all_to_all(listed, [*many()[1:], not_own]), ValueError, ["overlaps output"]
+    displaced, own = many(), f"input {rank} overlaps output {wrong}; it may only be all of output {rank}"
+    displaced[rank] = not_own
+    yield lambda: dist.all_to_all(listed, displaced), ValueError, [own]
+    at_odds = [buffer[1:5], *many()[1:]]
+    yield lambda: dist.all_to_all([buffer[:4], *many()[1:]], at_odds), ValueError, ["all of output 0"]
     for square in (ones(size, size), ones(600 * size, 600 * size)):
         call = functools.partial(dist.all_to_all_single, square, square.t())
         yield call, ValueError, ["the output overlaps the input"]

@@ -88,6 +88,25 @@ def test_long_buffers_between_hosts(ranks, device):
     long_moves(ranks.rank, ranks.size, device)
 
 
+@pytest.mark.ranks(2, 3)
+@everywhere
+def test_all_to_all_in_place(ranks, device):
+    """All outputs, or some, are the inputs with their numbers. r sends s as much as s sends r."""
+    rank, size = ranks.rank, ranks.size
+    for shared in (range(size), [0], [size - 1]):
+        for longest in (7, 10_001):
+            lengths = [longest * (1 + (rank + other) % 3) for other in range(size)]
+            inputs = [part(rank, n, torch.float32, seed=to).to(device) for to, n in enumerate(lengths)]
+            outputs = [x if i in shared else torch.empty_like(x) for i, x in enumerate(inputs)]
+            dist.all_to_all(outputs, inputs)
+            for source, n in enumerate(lengths):
+                assert_close(outputs[source], part(source, n, torch.float32, seed=rank), f"from {source}")
+    # The list lies in one piece of memory.
+    whole = torch.stack([part(rank, 5, torch.float32, seed=to) for to in range(size)]).to(device)
+    dist.all_to_all(list(whole), list(whole))
+    assert_close(whole, torch.stack([part(r, 5, torch.float32, seed=rank) for r in range(size)]), "one piece")
+
+
 @pytest.mark.ranks(3)
 @everywhere
 def test_in_place(ranks, device):

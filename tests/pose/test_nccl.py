@@ -23,6 +23,7 @@ if not torch.cuda.is_available():
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
+from torch.multiprocessing import reductions
 from torch.nn.parallel import DistributedDataParallel
 
 from vccl.testing import GROUP_TIMEOUT
@@ -416,3 +417,33 @@ def test_variables_of_nccl_are_named(run):
     assert "INFO:vccl.cuda.nccl" in told
     assert "NCCL_ALGO, TORCH_NCCL_ASYNC_ERROR_HANDLING" in told
     assert "NCCL_DEBUG" not in told
+
+
+def weights_by_arguments(rank, size, store) -> None:
+    """vLLM, sglang and verl pass weights on so: they change the card among reduce_tensor's arguments."""
+    start(rank, size, store)
+    weights = {
+        "plain": torch.full((1000,), rank + 1.0, device=card(rank)),
+        "a view": torch.full((30, 40), rank + 1.0, device=card(rank)).t()[3:, ::2],
+        "a parameter": nn.Parameter(torch.full((5,), rank + 1.0, device=card(rank))),
+        "empty": torch.empty(0, 3, device=card(rank)),
+    }
+    everyones: list = [None] * size
+    dist.all_gather_object(everyones, {name: reductions.reduce_tensor(x) for name, x in weights.items()})
+    other = (rank + 1) % size
+    for name, (function, arguments) in everyones[other].items():
+        assert len(arguments) == 15 and arguments[6] == other
+        changed = list(arguments)
+        changed[6] = other
+        received = function(*changed)
+        mine = weights[name]
+        assert received.device == card(other) and type(received) is type(mine)
+        assert (received.shape, received.stride()) == (mine.shape, mine.stride())
+        assert received.eq(other + 1).all()
+        # The pair is also called by its function's own name, and more than once.
+        assert torch.equal(reductions.rebuild_cuda_tensor(*arguments), received)
+    dist.barrier()
+
+
+def test_weights_by_arguments(rank_pool):
+    rank_pool.run(2, weights_by_arguments, group=False)

@@ -62,7 +62,15 @@ def _reduce_tensor(original: _Reduce, tensor: torch.Tensor) -> Any:
     # Torch takes other layouts apart, and raises for a tensor that needs a gradient and is no leaf.
     is_leaf = tensor.is_leaf or not tensor.requires_grad
     is_dense = tensor.layout == torch.strided and not tensor.is_nested
-    return _tell_reader(process_sharing.reduce_tensor if is_leaf and is_dense else original, tensor)
+    if not is_leaf or not is_dense:
+        return _tell_reader(original, tensor)
+    # In pose torch's own form goes to the other process, since frameworks look at the arguments by their
+    # number. It loses the bits of a lazy conjugation and negation.
+    if device_type() == "cuda" and not tensor.is_conj() and not tensor.is_neg():
+        from vccl.cuda import sharing
+
+        return _tell_reader(lambda tensor: sharing.with_card_of_empty(*original(tensor)), tensor)
+    return _tell_reader(process_sharing.reduce_tensor, tensor)
 
 
 @PATCH.replaces("torch.multiprocessing.reductions:reduce_storage", "(storage)")

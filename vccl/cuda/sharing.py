@@ -4,9 +4,11 @@ They hand torch the message of vccl (csrc_device/runtime/process_sharing.hpp) in
 torch's own reducers pass it on. It travels as the handle of the counter, which torch keeps with the tensor.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.multiprocessing import reductions
 
 from vccl import _C
 
@@ -40,3 +42,26 @@ def _release_ipc_counter_cuda(
     cls: type, message: Any, counter_offset: int, device: int | None = None
 ) -> None:
     _C._decline_storage(message)
+
+
+# The arguments of torch's rebuild_cuda_tensor, by number.
+_CARD, _HANDLE, _MESSAGE = 6, 7, 11
+
+
+def with_card_of_empty(rebuild: Callable[..., torch.Tensor], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns what torch's ``reduce_tensor`` has returned, but with a function of its own for empty tensors.
+
+    torch makes an empty tensor on the card with the sender's number, which may be another card, or none.
+    """
+    return rebuild if arguments[_HANDLE] is not None else rebuild_empty_tensor, arguments
+
+
+def rebuild_empty_tensor(*arguments: Any) -> torch.Tensor:
+    """Does what torch's ``rebuild_cuda_tensor`` does, on the card that the message names.
+
+    Raises:
+        RuntimeError: this process does not see the card.
+    """
+    torch.cuda._lazy_init()
+    storage = _C._receive_storage(arguments[_MESSAGE])
+    return reductions.rebuild_cuda_tensor(*arguments[:_CARD], storage.device.index, *arguments[_CARD + 1 :])

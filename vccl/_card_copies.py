@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 
 from vccl._device_type import device_type
 
@@ -155,7 +156,10 @@ def _gather(tensors: Sequence[Tensor], dim: int, destination: int | None = None)
     first = tensors[0]
     shape = list(first.shape)
     shape[dim] = sum(tensor.size(dim) for tensor in tensors)
-    return _gather_out(tensors, torch.empty(shape, dtype=first.dtype, device=device), dim)
+    formats = {suggest_memory_format(tensor) for tensor in tensors}
+    memory_format = formats.pop() if len(formats) == 1 else torch.contiguous_format
+    out = torch.empty(shape, dtype=first.dtype, device=device, memory_format=memory_format)
+    return _gather_out(tensors, out, dim)
 
 
 def _gather_out(tensors: Sequence[Tensor], out: Tensor, dim: int) -> Tensor:

@@ -33,7 +33,13 @@ class EventState {
     Event point = stream.record();
     const std::lock_guard lock(mutex_);
     event_ = std::move(point);
+    card_ = stream.card();
     if (shared_) own_record_ = shared_->record(stream);
+  }
+  /// Returns the card on which the event was last recorded in this process, or -1.
+  int card() {
+    const std::lock_guard lock(mutex_);
+    return card_;
   }
   /// Lets other processes see the event, which was last recorded on `stream`.
   void share(Stream& stream) {
@@ -61,6 +67,7 @@ class EventState {
 
   std::mutex mutex_;
   Event event_;
+  int card_ = -1;
   std::shared_ptr<ProcessEvent> shared_;
   std::uint64_t own_record_ = 0;  // the number of this process's last record of `shared_`
 };

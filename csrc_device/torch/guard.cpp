@@ -2,6 +2,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "base/text.hpp"
 #include "csrc_device/runtime/capture.hpp"
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/queue.hpp"
@@ -37,6 +38,17 @@ namespace {
 EventState& state_of(void* event) {
   TORCH_INTERNAL_ASSERT(event != nullptr, "an event that was never recorded");
   return *static_cast<EventState*>(event);
+}
+
+// The clocks of two GPUs have nothing to do with each other, so CUDA refuses their difference.
+[[noreturn]] void raise_two_cards(int from, int to) {
+  constexpr std::int32_t kInvalidResourceHandle = 400;  // cudaErrorInvalidResourceHandle
+  const c10::SourceLocation here{__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)};
+  throw c10::AcceleratorError(
+      here, kInvalidResourceHandle,
+      base::text(device_title(), " error: invalid resource handle: elapsed_time() of events of two cards, ",
+                 device_name(), ":", from, " and ", device_name(), ":", to,
+                 "; record both on streams of one card"));
 }
 
 // Returns the next stream of the card's pool.
@@ -160,6 +172,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   // Returns milliseconds. torch has checked that both events were made with timing and are reached.
   double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
+    if (const int from = state_of(start).card(), to = state_of(end).card(); from != to) raise_two_cards(from, to);
     return static_cast<double>(state_of(end).get().time_ns() - state_of(start).get().time_ns()) * 1e-6;
   }
 

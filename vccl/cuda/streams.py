@@ -83,6 +83,12 @@ class _CudaEventBase(SharedRecords, torch.Event):
         return event
 
     @property
+    def device(self) -> torch.device | None:
+        """Returns the card that the event was first recorded on, or None before that."""
+        event: Any = super()
+        return event.device if self.event_id else None
+
+    @property
     def cuda_event(self) -> int:
         return self.event_id
 

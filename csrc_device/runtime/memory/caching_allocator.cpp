@@ -382,6 +382,7 @@ std::size_t CachingAllocator::size_of(const std::byte* p) const {
 void CachingAllocator::empty_cache(std::optional<PoolNumber> pool) {
   if (impl_->made.inherited()) throw BadFork();
   Locked locked(*impl_);
+  ++impl_->stats.num_sync_all_streams;
   impl_->collect_lent(impl_->limbo.size(), locked.users);
   locked.reached = impl_->collect_pending();
   if (pool) {

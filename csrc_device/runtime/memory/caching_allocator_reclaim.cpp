@@ -187,7 +187,6 @@ void CachingAllocator::Impl::return_segments(std::unique_lock<std::mutex>& lock,
   for (int round = 0; round < kRounds; ++round) {
     const auto busy = return_idle_segments(wanted);
     if (busy.empty() || Queue::inside_task()) return;  // as for wait_for_pending()
-    ++stats.num_sync_all_streams;
     lock.unlock();
     for (const auto& queue : busy) queue->help_until(queue->last());
     lock.lock();
@@ -247,6 +246,7 @@ Block* CachingAllocator::Impl::retry(std::unique_lock<std::mutex>& lock, Pool& p
   // Freeing other blocks does not help.
   if (request.size > limit || request.size > arena.capacity()) return nullptr;
   ++stats.num_alloc_retries;
+  ++stats.num_sync_all_streams;
   const auto look = [&] {
     Block* block = find(pool, request, users);
     return block ? block : reserve_segment(pool, request);

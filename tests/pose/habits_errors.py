@@ -1,0 +1,66 @@
+"""What small questions of CUDA scripts are answered: events, error codes, figures, formats of memory."""
+
+import pytest
+import torch
+import torch.cuda.comm
+
+
+def probe_events_have_a_card_once_they_are_recorded():
+    event = torch.cuda.Event()
+    assert event.device is None
+    with torch.cuda.device(1):
+        event.record()
+    assert event.device == torch.device("cuda:1")
+    handle = torch.cuda.Event(interprocess=True).ipc_handle()
+    assert torch.cuda.Event.from_ipc_handle(torch.device("cuda:1"), handle).device == torch.device("cuda:1")
+
+
+def probe_events_of_two_cards_have_no_time_between_them():
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+    for card, event in zip((0, 1, 0), events, strict=True):
+        with torch.cuda.device(card):
+            event.record()
+        event.synchronize()
+    assert events[0].elapsed_time(events[2]) >= 0
+    for pair in ((events[0], events[1]), (events[1], events[2])):
+        with pytest.raises(torch.AcceleratorError, match="CUDA error: invalid resource handle") as caught:
+            pair[0].elapsed_time(pair[1])
+        assert "cuda:0" in str(caught.value) and "cuda:1" in str(caught.value)
+        assert caught.value.error_code == 400
+
+
+def probe_every_number_is_an_error_code():
+    cudart = torch.cuda.cudart()
+    torch.cuda.check_error(0)
+    texts = {1: "invalid argument", 2: "out of memory", 700: "an illegal memory access was encountered"}
+    for code, text in {**texts, 12345: "unrecognized error code"}.items():
+        with pytest.raises(torch.cuda.CudaError) as caught:
+            torch.cuda.check_error(code)
+        assert str(caught.value) == f"{text} ({code})"
+        assert int(cudart.cudaError(code)) == code and cudart.cudaError(code) == cudart.cudaError(code)
+    assert cudart.cudaError(0) is cudart.cudaError.success
+    with pytest.raises(ValueError):
+        cudart.cudaError("2")
+
+
+def probe_emptying_the_cache_waits_for_all_streams_once():
+    torch.empty(1 << 20, device="cuda")
+    for _ in range(3):
+        before = torch.cuda.memory_stats()["num_sync_all_streams"]
+        torch.cuda.empty_cache()
+        assert torch.cuda.memory_stats()["num_sync_all_streams"] == before + 1
+
+
+def probe_gather_keeps_the_format_that_all_parts_have():
+    x = torch.randn(4, 8, 6, 6, device="cuda:0").contiguous(memory_format=torch.channels_last)
+    parts = torch.cuda.comm.scatter(x, (0, 1))
+    assert all(part.is_contiguous(memory_format=torch.channels_last) for part in parts)
+    for destination in (0, 1, torch.device("cpu")):
+        gathered = torch.cuda.comm.gather(parts, destination=destination)
+        assert gathered.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(gathered.cpu(), x.cpu())
+    gathered = torch.cuda.comm.gather((parts[0], parts[1].contiguous()), destination=0)
+    assert gathered.is_contiguous() and torch.equal(gathered, x)
+    volume = torch.randn(2, 3, 4, 5, 6, device="cuda").contiguous(memory_format=torch.channels_last_3d)
+    gathered = torch.cuda.comm.gather(torch.cuda.comm.scatter(volume, (0, 1)))
+    assert gathered.is_contiguous(memory_format=torch.channels_last_3d) and torch.equal(gathered, volume)

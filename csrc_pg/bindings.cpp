@@ -15,6 +15,7 @@
 #include "csrc_pg/communicators/blocked_threads.hpp"
 #include "csrc_pg/communicators/communicators.hpp"
 #include "csrc_pg/communicators/interruption.hpp"
+#include "csrc_pg/numeric_addresses.hpp"
 #include "csrc_pg/process_group.hpp"
 #include "transport/crypto_library.hpp"
 #include "transport/deadlock_watch.hpp"
@@ -175,4 +176,6 @@ void init_process_group_bindings(py::module_& module) {
              "two hosts.");
   module.def("_set_crypto_library_path", &vccl::set_crypto_library_path, py::arg("path"),
              "Names the libcrypto to load where neither VCCL_CRYPTO_LIBRARY nor the system does.");
+  module.def("_write_addresses_as_numbers", &vccl::write_addresses_as_numbers,
+             "Keeps torch's sockets from asking a name server. Returns whether torch's calls were found.");
 }

@@ -28,7 +28,6 @@ from .network import (
     Network,
     NetworkError,
     address_of_host,
-    leave_out_name_servers,
 )
 from .parent_death import signal_at_death_of_parent
 
@@ -64,8 +63,6 @@ def _run_agents(argv: Sequence[str], hosts: int, network: Network | None, group:
     # The store lives in this process, which outlives the agents, so that no agent sees the store vanish
     # because another agent has ended. It listens on the network of the first host. Port 0 lets the system
     # choose a free port.
-    if network:
-        leave_out_name_servers()
     with entered(places[0]):
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     # Each agent forks its ranks, which have its addresses.

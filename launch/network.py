@@ -6,7 +6,6 @@ ends with it, and every link with the switch. Once a host's processes have ended
 """
 
 import contextlib
-import ctypes
 import os
 import shutil
 import subprocess
@@ -111,16 +110,6 @@ class Network:
         for host in self.hosts:
             host.end_processes()
         self._made.close()
-
-
-def leave_out_name_servers() -> None:
-    """Lets this process find names in files alone.
-
-    torch asks for the name of each address that it connects to. The system's servers cannot be reached from
-    the network of a host, of which torch would warn.
-    """
-    # Of glibc, which torch needs.
-    getattr(ctypes.CDLL(None), "__nss_configure_lookup")(b"hosts", b"files")
 
 
 def emulation(device: str, link: Link) -> list[str]:

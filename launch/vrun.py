@@ -18,16 +18,15 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
 from vccl import _device_type, _torch_version
 
-from . import addresses, announcement, card_use, hosts, links
+from . import addresses, announcement, card_use, hosts, links, rendezvous
 from .announcement import Announcement
 from .forked_rank import folder_of, keep_operators_at_exit, leave
 from .interruption import PATIENCE, Interruption
@@ -211,7 +210,7 @@ def run_agent(args: argparse.Namespace, template: Template | None) -> int:
         with (
             log_folder(args),
             addresses.alike(),
-            meeting_at_once(args),
+            rendezvous.made_here(args),
             interruption.handled(),
             relay.running() if relay else contextlib.nullcontext(),
             starting_ranks(template, interruption, relay, up),
@@ -229,27 +228,6 @@ def run_agent(args: argparse.Namespace, template: Template | None) -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     return 0
-
-
-@contextlib.contextmanager
-def meeting_at_once(args: argparse.Namespace) -> Iterator[None]:
-    """Leaves out what makes torchrun's rendezvous slow, inside a ``with`` block.
-
-    A random delay of up to 0.3 seconds spares a rendezvous that many machines use. vrun's own is for the
-    agents of one machine. For the name of a function in its records, the rendezvous reads the source files of
-    all that is on the stack.
-    """
-    if not args.own_rendezvous:
-        yield
-        return
-    module: Any = dynamic_rendezvous
-    delay, name = module._delay, module.get_method_name
-    module._delay = lambda seconds: None if isinstance(seconds, tuple) else delay(seconds)
-    module.get_method_name = lambda depth=2: sys._getframe(depth).f_code.co_name
-    try:
-        yield
-    finally:
-        module._delay, module.get_method_name = delay, name
 
 
 @contextlib.contextmanager

@@ -544,3 +544,6 @@ def _set_crypto_library_path(path: str) -> None:
 
 def _set_zmq_library_path(path: str) -> None:
     """Names the libzmq that is loaded when two ranks are on two hosts, unless VCCL_ZMQ_LIBRARY names one."""
+
+def _write_addresses_as_numbers() -> bool:
+    """Keeps torch's sockets from asking a name server. Returns whether torch's calls were found."""

@@ -26,6 +26,8 @@ _PATIENCE_AT_EXIT = datetime.timedelta(seconds=2)
 
 def register() -> None:
     """Makes ``init_process_group("vccl")`` known, for vdev and the CPU. Further calls do nothing."""
+    from vccl import _C
+
     if not dist.is_available() or "VCCL" in dist.Backend._plugins:
         return
     dist.Backend.register_backend("vccl", _create, extended_api=True, devices=[device_type(), "cpu"])
@@ -34,6 +36,7 @@ def register() -> None:
 
         nccl.install()
     _torch_patches.apply_to_distributed()
+    _C._write_addresses_as_numbers()
 
 
 def _create(

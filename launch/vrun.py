@@ -68,7 +68,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     args = parse(argv)
     if args.as_cuda and _device_type.device_type() != "cuda":
-        _begin_again_in_pose(argv)
+        try:
+            _begin_again_in_pose(argv)
+        except _torch_version.PoseRefused as refusal:
+            print(f"vrun: {refusal}", file=sys.stderr)
+            return 1
     if not (args.preload_torch and (args.hosts == 1 or args.host is not None)):
         return run(argv, args, None)
     # Now, before anything asks about cards or starts a thread: see launch/template.py.

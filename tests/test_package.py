@@ -30,7 +30,7 @@ FOLDERS = {
 
 def test_torch_finds_the_backend_by_its_entry_point():
     found = {entry.name: entry.value for entry in metadata.entry_points(group="torch.backends")}
-    assert found["vccl"] == "vccl:_autoload"
+    assert found["vccl"] == "vccl_entry.torch_backend:autoload"
 
 
 def test_vrun_is_a_command():

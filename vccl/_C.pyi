@@ -14,6 +14,8 @@ from typing_extensions import Buffer
 
 torch_version: str
 """The version of torch that the module was compiled against, such as "2.13.0"."""
+compiler: str
+"""The name and version of the compiler that made the module, such as "GCC 13.2.0"."""
 
 # ---- the device type of the cards
 
@@ -52,6 +54,9 @@ class DeviceProperties:
 
 def device_count() -> int:
     """Returns how many cards this process sees. Uses none of them."""
+
+def hide_cards() -> None:
+    """Makes this process see no card from now on."""
 
 def current_device() -> int:
     """Returns the card that is current in the calling thread."""

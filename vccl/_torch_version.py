@@ -28,16 +28,31 @@ def check() -> None:
     )
 
 
+class PoseRefused(RuntimeError):
+    """The cards cannot pose as CUDA in this torch."""
+
+
 def check_pose() -> None:
-    """Raises RuntimeError if the cards are to pose as CUDA and torch was built with it.
+    """Raises PoseRefused if the cards are to pose as CUDA and torch was built with it.
 
     The compiled module reads VDEV_POSE when it is loaded, and registers kernels for CUDA. With torch's own
     kernels there, that is too late to refuse, so the variable is also read here.
     """
     built_with = "CUDA" if torch.version.cuda else "ROCm" if torch.version.hip else None
     if os.environ.get("VDEV_POSE", "").strip() == "cuda" and built_with:
-        raise RuntimeError(
+        raise PoseRefused(
             f"VDEV_POSE=cuda: this torch ({torch.__version__}) was built with {built_with}, and cards cannot "
             "take the place of real GPUs. Unset VDEV_POSE and use the cards as vdev, or install "
             "torch's CPU build."
+        )
+
+
+def check_device() -> None:
+    """Raises ImportError if another library has taken torch's one device for extensions (PrivateUse1)."""
+    taken = torch._C._get_privateuse1_backend_name()
+    if taken not in ("privateuseone", "vdev"):
+        raise ImportError(
+            f"torch has room for one device of an extension, and in this process that is {taken}. Uninstall "
+            f"vccl (pip uninstall vccl) or what brings {taken}; or set TORCH_DEVICE_BACKEND_AUTOLOAD=0, and "
+            "import the one that the process needs."
         )

@@ -25,8 +25,14 @@ def command() -> None:
             sys.exit(f"vrun: {error}")
         if status is not None:
             _end_as(status)
-    from vccl.launch import vrun
+    try:
+        from vccl.launch import vrun
+    except Exception as error:
+        from . import torch_backend
 
+        if not torch_backend.is_refusal(error):
+            raise
+        sys.exit(f"vrun: {error}")
     vrun.command()
 
 

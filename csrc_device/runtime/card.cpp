@@ -246,10 +246,21 @@ ThreadState& thread_state() {
   return state;
 }
 
+// Relaxed: it is set while torch is imported, before other threads use cards.
+std::atomic<bool> are_hidden{false};
+
 }  // namespace
+
+void hide_cards() noexcept {
+  are_hidden.store(true, std::memory_order_relaxed);
+}
 
 void check_card(int index) {
   if (index >= 0 && index < card_count()) return;
+  if (are_hidden.load(std::memory_order_relaxed))
+    throw InvalidArgument(
+        base::text("There are no ", device_name(),
+                   " cards, because vccl could not be loaded into torch. `import vccl` says why."));
   const int count = static_cast<int>(environment().visible.size());  // raises the error of a bad variable
   // "The device index is out of range" is what PyTorch's tests of accelerators look for, and "invalid device
   // ordinal" is CUDA's text.
@@ -259,6 +270,7 @@ void check_card(int index) {
 }
 
 int card_count() noexcept {
+  if (are_hidden.load(std::memory_order_relaxed)) return 0;
   try {
     return static_cast<int>(environment().visible.size());
   } catch (...) {

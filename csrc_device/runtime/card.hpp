@@ -71,6 +71,9 @@ class Card {
 /// Returns the number of visible cards (VDEV_DEVICE_COUNT, VDEV_VISIBLE_DEVICES). Never throws, and makes no
 /// card.
 int card_count() noexcept;
+/// Makes this process see no card from now on, whatever the variables say: what else torch needs of the cards
+/// could not be loaded.
+void hide_cards() noexcept;
 /// Throws InvalidArgument if no visible card has this index.
 void check_card(int index);
 /// Returns the card, and makes it at its first use. Throws InvalidArgument for a bad index, and BadFork in a

@@ -15,6 +15,7 @@
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_device/torch/gpu_trace.hpp"
 #include "csrc_device/torch/memory/allocator_settings.hpp"
+#include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace vdev {
@@ -199,10 +200,7 @@ DeviceAllocator& the_allocator() {
   return allocator;
 }
 
-const bool card_allocator_is_registered = [] {
-  c10::SetAllocator(device_type(), &the_allocator());
-  return true;
-}();
+const Registration allocator_registration([] { c10::SetAllocator(device_type(), &the_allocator()); });
 
 }  // namespace
 

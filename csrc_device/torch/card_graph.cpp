@@ -140,9 +140,12 @@ std::size_t CardGraph::size() const {
 }
 
 void register_graphs() {
+  const auto name = c10::DeviceTypeName(device_type(), /*lower_case=*/false);
+  // The registry would end the process for a second implementation for one device type.
+  TORCH_CHECK(!at::GraphImplRegistry()->Has(name), "torch has graphs for the device ", name,
+              " already, because another library has registered that device.");
   at::GraphImplRegistry()->Register(
-      c10::DeviceTypeName(device_type(), /*lower_case=*/false),
-      [](const at::GraphImplArgs& args) { return std::make_unique<CardGraph>(args); });
+      name, [](const at::GraphImplArgs& args) { return std::make_unique<CardGraph>(args); });
 }
 
 }  // namespace vdev

@@ -14,7 +14,7 @@ namespace vdev {
 
 /// Makes the cards a device of torch under the name "vdev", and lets their streams end before the process
 /// does. A program in C++ calls this first. Further calls, and calls where Python has imported torch, do
-/// nothing.
+/// nothing. Throws if another library has registered the device that the cards are to be.
 void initialize();
 
 /// The dispatch keys under which an operator is registered for the cards. They are those of PrivateUse1, or

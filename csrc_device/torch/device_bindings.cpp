@@ -66,6 +66,7 @@ py::dict profile_of(const CardProperties& properties) {
 
 void bind_cards(py::module_& m) {
   m.def("device_count", &card_count);
+  m.def("hide_cards", &hide_cards);
   m.def("current_device", &current_card);
   m.def("set_device", [](int index) { set_current_card(index); });
   m.def("exchange_device", [](int index) { return index < 0 ? -1 : set_current_card(index); });

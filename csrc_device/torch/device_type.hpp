@@ -2,15 +2,13 @@
 // hooks.cpp, which implements an interface of torch for each of the two device types.
 //
 // The cards are torch's PrivateUse1 device under the name "vdev", or its CUDA device (VDEV_POSE=cuda). The
-// choice is made when the module is loaded. So a registration takes its key at run time: VDEV_LIBRARY_IMPL
-// stands for TORCH_LIBRARY_IMPL, whose key is fixed when it is compiled.
+// choice is made when the module is loaded, so a registration takes its key at run time (registration.hpp).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/DispatchKey.h>
 #include <torch/csrc/profiler/stubs/base.h>
-#include <torch/library.h>
 
 #include "csrc_device/runtime/environment.hpp"
 
@@ -87,13 +85,3 @@ void register_in_stub(Stub& stub, Kernel kernel) {
 }
 
 }  // namespace vdev
-
-/// Defines a function that registers kernels for operators of the namespace `ns` under the dispatch key
-/// `key`, an expression that is evaluated when the module is loaded. The function's argument is the
-/// torch::Library `m`.
-#define VDEV_LIBRARY_IMPL(ns, key, m) VDEV_LIBRARY_IMPL_WITH_NUMBER(ns, key, m, C10_UID)
-#define VDEV_LIBRARY_IMPL_WITH_NUMBER(ns, key, m, number)                                               \
-  static void C10_CONCATENATE(register_kernels_, number)(torch::Library&);                              \
-  static const torch::detail::TorchLibraryInit C10_CONCATENATE(registered_kernels_, number)(            \
-      torch::Library::IMPL, &C10_CONCATENATE(register_kernels_, number), #ns, key, __FILE__, __LINE__); \
-  void C10_CONCATENATE(register_kernels_, number)(torch::Library & m)

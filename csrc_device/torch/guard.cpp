@@ -11,6 +11,7 @@
 #include "csrc_device/torch/event_state.hpp"
 #include "csrc_device/torch/gpu_trace.hpp"
 #include "csrc_device/torch/poisoned_cards.hpp"
+#include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
 #include "csrc_device/torch/waiting_calls.hpp"
 
@@ -181,8 +182,12 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 };
 
-// The guard is leaked, because torch may use it until the process ends.
-const c10::impl::DeviceGuardImplRegistrar guard_registrar(device_type(), new Guard);
+const Registration guard_registration([] {
+  TORCH_CHECK(!c10::impl::hasDeviceGuardImpl(device_type()), "torch's device ", device_type(),
+              " has a guard, because another library has registered that device.");
+  // The guard is leaked, because torch may use it until the process ends.
+  c10::impl::registerDeviceGuard(device_type(), new Guard);
+});
 
 }  // namespace
 

@@ -12,7 +12,9 @@
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/generator.hpp"
 #include "csrc_device/torch/hooks.hpp"
+#include "csrc_device/torch/memory/allocator_settings.hpp"
 #include "csrc_device/torch/memory/host_allocator.hpp"
+#include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace vdev {
@@ -100,6 +102,8 @@ void replace_cuda_hooks() {
 }  // namespace
 
 void register_hooks() {
+  check_registrations();
+  register_allocator_settings();
   if (pose() == Pose::cuda)
     replace_cuda_hooks();
   else
@@ -109,8 +113,8 @@ void register_hooks() {
 
 bool name_device() {
   if (pose() == Pose::cuda || at::isPrivateUse1HooksRegistered()) return false;
-  c10::register_privateuse1_backend("vdev");
   register_hooks();
+  c10::register_privateuse1_backend("vdev");
   return true;
 }
 

@@ -3,8 +3,10 @@
 
 namespace vdev {
 
-/// Registers the hooks of the cards' device type. Call this once, when the module is loaded. Raises
-/// RuntimeError if the cards are to pose as CUDA and torch was built with it.
+/// Registers the hooks of the cards' device type, and their settings of allocators. Call this once, when the
+/// module is loaded. Throws the first error of what static initialisers have registered, and if another
+/// library has registered that device type. Raises RuntimeError if the cards are to pose as CUDA and torch
+/// was built with it.
 void register_hooks();
 
 /// Does what Python does when it loads the module, for programs without Python: calls the device "vdev" and

@@ -4,6 +4,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "csrc_device/runtime/interruption.hpp"
+#include "csrc_device/torch/python_interpreter.hpp"
 
 namespace py = pybind11;
 
@@ -13,7 +14,7 @@ namespace {
 // Runs the pending signal handlers. Python runs them between two instructions of its main thread, which does
 // not come to one while it waits here.
 Interruption run_signal_handlers() {
-  if (!Py_IsInitialized() || _Py_IsFinalizing()) return {};
+  if (!python_runs()) return {};
   py::gil_scoped_acquire gil;
   // If an exception is already under way, this thread is in a destructor and must not report another one.
   if (PyErr_Occurred() != nullptr || PyErr_CheckSignals() == 0) return {};

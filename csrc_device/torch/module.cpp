@@ -15,6 +15,11 @@ void init_process_group_bindings(pybind11::module_& module);
 
 PYBIND11_MODULE(_C, module) {
   module.attr("torch_version") = vdev::kTorchVersion;
+#ifdef __clang__
+  module.attr("compiler") = __VERSION__;  // which has the name of Clang
+#else
+  module.attr("compiler") = "GCC " __VERSION__;
+#endif
   vdev::use_python_interpreter();
   vdev::register_hooks();
   init_device_bindings(module);

@@ -40,7 +40,7 @@ void take_lock(void* state) {
 }
 
 std::string line_of_program() {
-  if (!Py_IsInitialized() || _Py_IsFinalizing()) return "";
+  if (!python_runs()) return "";
   const PyGILState_STATE gil = PyGILState_Ensure();
   std::string line;
   Owned<PyFrameObject> frame(PyThreadState_GetFrame(PyThreadState_Get()));
@@ -62,6 +62,14 @@ void with_python_warnings(const std::function<void()>& function) {
 }
 
 }  // namespace
+
+bool python_runs() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsInitialized() && !Py_IsFinalizing();
+#else
+  return Py_IsInitialized() && !_Py_IsFinalizing();
+#endif
+}
 
 void use_python_interpreter() {
   set_interpreter({.release_lock = &release_lock,

@@ -8,6 +8,7 @@
 #include <torch/csrc/jit/serialization/pickler_helper.h>
 
 #include "csrc_device/torch/device_type.hpp"
+#include "csrc_device/torch/registration.hpp"
 
 namespace vdev {
 namespace {
@@ -31,13 +32,12 @@ void set_metadata(const at::Tensor& tensor, Flags& metadata) {
   tensor.unsafeGetTensorImpl()->set_backend_meta(c10::make_intrusive<Metadata>(std::move(metadata)));
 }
 
-const bool metadata_is_registered = [] {
+const Registration metadata_registration([] {
   // torch offers this to devices that are not built in, and CUDA's tensors have no such metadata.
   if (pose() == Pose::vdev) {
     torch::jit::TensorBackendMetaRegistry(device_type(), &add_metadata, &set_metadata);
   }
-  return true;
-}();
+});
 
 }  // namespace
 }  // namespace vdev

@@ -6,6 +6,7 @@
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/gil.hpp"
+#include "csrc_device/torch/registration.hpp"
 
 namespace c10d {
 namespace {
@@ -43,7 +44,12 @@ class VdevTimer final : public Timer {
   std::array<vdev::Event, kSampled> events_;
 };
 
-C10_REGISTER_TYPED_CLASS(TimerRegistry, vdev::device_type(), VdevTimer)
+const vdev::Registration timer_registration([] {
+  // The registry would end the process for a second timer of one device type.
+  TORCH_CHECK(!TimerRegistry()->Has(vdev::device_type()), "torch has a timer of DDP for the device ",
+              vdev::device_type(), " already, because another library has registered that device.");
+  TimerRegistry()->Register(vdev::device_type(), RegistererTimerRegistry::DefaultCreator<VdevTimer>);
+});
 
 }  // namespace
 }  // namespace c10d

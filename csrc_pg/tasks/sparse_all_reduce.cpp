@@ -17,6 +17,7 @@
 
 #include "base/text.hpp"
 #include "csrc_device/torch/device_type.hpp"
+#include "csrc_device/torch/registration.hpp"
 #include "csrc_pg/arguments/torch_types.hpp"
 #include "csrc_pg/collectives/run.hpp"
 

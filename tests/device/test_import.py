@@ -32,7 +32,7 @@ def test_import_without_autoload(run_python):
 
 def test_import_is_idempotent(run_python):
     run_python(
-        "import vccl, torch\nvccl._autoload()\nvccl._autoload()\n"
+        "import vccl, torch\nfrom vccl import _loading\n_loading.load()\n_loading.load()\n"
         "import vccl\nassert torch.accelerator.current_accelerator().type == 'vdev'\n"
     )
 

@@ -1,9 +1,12 @@
 #include "csrc_device/torch/memory/allocator_settings.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <unordered_set>
+#include <utility>
 
 #include <c10/core/AllocatorConfig.h>
 #include <c10/util/Exception.h>
@@ -55,13 +58,21 @@ const std::unordered_set<std::string> kSettingsOfCuda = {"backend",
                                                          "release_lock_on_hipmalloc",
                                                          "throw_on_cudamalloc_oom"};
 
-/// Raises ValueError for the settings that the cards cannot follow.
+// What another device registered before the cards did. A build of torch with CUDA has CUDA's hook and names.
+std::function<void(const std::string&)> hook_of_another;
+std::unordered_set<std::string> names_of_another;
+// Relaxed: a thread that changes the settings while another one allocates has no say in which comes first.
+std::atomic<bool> are_in_use{false};
+
+/// Raises ValueError for the settings that the cards cannot follow. A name that another device registered is
+/// that device's own setting, and means nothing here.
 void check(const std::string& settings) {
   const ConfigTokenizer tokens(settings);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const std::string& name = tokens[i];
     if (name == ",") continue;
     i = tokens.skipKey(i);
+    if (names_of_another.contains(name)) continue;
     const auto* const fixed =
         std::ranges::find_if(kFixedSettings, [&](const auto& setting) { return name == setting.name; });
     if (fixed == std::end(kFixedSettings) || tokens[i] == fixed->value) continue;
@@ -92,22 +103,33 @@ void apply(const std::string& settings) {
   set_allocator_settings(result);
 }
 
-// torch calls this hook, after it has read them, for settings that the program makes. Registering the hook
-// also makes torch refuse unknown names.
-const bool parser_is_registered = [] {
-  AcceleratorAllocatorConfig::registerDeviceConfigParserHook(
-      [](const std::string& settings) {
-        // torch's binding sets no warning handler.
-        interpreter().with_warnings([&] { apply(settings); });
-      },
-      kSettingsOfCuda);
-  return true;
-}();
+// torch calls this hook, after it has read them, for settings that the program makes.
+void take(const std::string& settings) {
+  if (hook_of_another) {
+    hook_of_another(settings);
+    // They may be meant for the other device alone. The first allocation on a card reads them.
+    if (!are_in_use.load(std::memory_order_relaxed)) return;
+  }
+  // torch's binding sets no warning handler.
+  interpreter().with_warnings([&] { apply(settings); });
+}
 
 }  // namespace
 
+void register_allocator_settings() {
+  static bool is_registered = false;  // Python may try to load the module again after a failure
+  if (std::exchange(is_registered, true)) return;
+  hook_of_another = AcceleratorAllocatorConfig::getConfigParserHook();
+  // Registering the hook also makes torch refuse unknown names. torch refuses a name that it knows, too.
+  const auto& known = AcceleratorAllocatorConfig::getKeys();
+  std::unordered_set<std::string> added;
+  for (const auto& name : kSettingsOfCuda) (known.contains(name) ? names_of_another : added).insert(name);
+  AcceleratorAllocatorConfig::registerDeviceConfigParserHook(&take, added);
+}
+
 void read_allocator_settings() {
   static const bool applied = [] {
+    are_in_use.store(true, std::memory_order_relaxed);
     apply(c10::CachingAllocator::getAllocatorSettings());
     return true;
   }();

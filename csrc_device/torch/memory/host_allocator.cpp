@@ -15,6 +15,7 @@
 #include "csrc_device/runtime/host_pages.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_device/torch/memory/allocator_settings.hpp"
+#include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace vdev {
@@ -247,10 +248,7 @@ void delete_pinned(void* data) {
   }
 }
 
-const bool pinned_allocator_is_registered = [] {
-  at::setHostAllocator(device_type(), &the_allocator());
-  return true;
-}();
+const Registration pinned_registration([] { at::setHostAllocator(device_type(), &the_allocator()); });
 
 }  // namespace
 

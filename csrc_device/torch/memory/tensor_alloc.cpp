@@ -21,6 +21,7 @@
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/current_card.hpp"
 #include "csrc_device/torch/errors.hpp"
+#include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace vdev {

@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include "csrc_device/torch/device_type.hpp"
+#include "csrc_device/torch/registration.hpp"
 
 namespace vdev {
 namespace {

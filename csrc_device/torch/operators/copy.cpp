@@ -20,6 +20,7 @@
 #include "csrc_device/torch/operators/kernel_scope.hpp"
 #include "csrc_device/torch/operators/launch.hpp"
 #include "csrc_device/torch/operators/spoiled_tensors.hpp"
+#include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
 #include "csrc_device/torch/waiting_calls.hpp"
 

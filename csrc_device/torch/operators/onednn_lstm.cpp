@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "csrc_device/torch/device_type.hpp"
+#include "csrc_device/torch/registration.hpp"
 
 namespace vdev {
 namespace {
@@ -24,17 +25,21 @@ bool answer_of(const char* op) {
 }
 
 // Asked when the module is loaded: later on the call could meet a dispatch mode of Python.
-const bool kHasBfloat16 = answer_of("mkldnn::_is_mkldnn_bf16_supported");
-const bool kHasFloat16 = answer_of("mkldnn::_is_mkldnn_fp16_supported");
+bool has_bfloat16 = false;
+bool has_float16 = false;
+const Registration onednn_registration([] {
+  has_bfloat16 = answer_of("mkldnn::_is_mkldnn_bf16_supported");
+  has_float16 = answer_of("mkldnn::_is_mkldnn_fp16_supported");
+});
 
 bool onednn_has(at::ScalarType type) {
   switch (type) {
     case at::kFloat:
       return true;
     case at::kBFloat16:
-      return kHasBfloat16;
+      return has_bfloat16;
     case at::kHalf:
-      return kHasFloat16 && !c10::GradMode::is_enabled();
+      return has_float16 && !c10::GradMode::is_enabled();
     default:
       return false;
   }

@@ -15,6 +15,7 @@
 #include <array>
 
 #include "csrc_device/torch/device_type.hpp"
+#include "csrc_device/torch/registration.hpp"
 
 namespace vdev {
 namespace {
@@ -169,10 +170,9 @@ bool can_be_nested(const Tensor&, const Tensor&) {
 
 const auto choice = pose() == Pose::cuda ? &choice_as_on_cuda : &choice_as_on_cpu;
 
-const bool attention_is_registered = [] {
+const Registration attention_registration([] {
   register_in_stub(at::native::_fused_sdp_choice_stub, choice);
-  return true;
-}();
+});
 
 VDEV_LIBRARY_IMPL(aten, dense_key(), m) {
   m.impl("_fused_sdp_choice", choice);

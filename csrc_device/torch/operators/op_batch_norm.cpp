@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "csrc_device/torch/operators/optional_tensor.hpp"
+#include "csrc_device/torch/registration.hpp"
 
 namespace vdev {
 namespace {
@@ -111,7 +112,7 @@ Tensor backward_elemt(const Tensor& grad_out, const Tensor& input, const Tensor&
   return result.to(input.scalar_type());
 }
 
-TORCH_LIBRARY_IMPL(aten, CPU, m) {
+VDEV_LIBRARY_IMPL(aten, c10::DispatchKey::CPU, m) {
   m.impl("batch_norm_stats", &stats);
   m.impl("batch_norm_gather_stats", &gather_stats);
   m.impl("batch_norm_gather_stats_with_counts", &gather_stats_with_counts);

@@ -13,6 +13,7 @@
 
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/operators/kernel_scope.hpp"
+#include "csrc_device/torch/registration.hpp"
 
 namespace vdev {
 namespace {
@@ -84,14 +85,14 @@ at::Tensor native_dropout_backward(const at::Tensor& grad, const at::Tensor& mas
   return output;
 }
 
-TORCH_LIBRARY(vccl, m) {
+VDEV_LIBRARY(vccl, m) {
   m.def(
       "dropout_forward(Tensor input, float p, Generator? generator, Tensor(a!) output, "
       "Tensor(b!) mask) -> ()");
   m.def("dropout_backward(Tensor grad, Tensor mask, float scale, Tensor(a!) output) -> ()");
 }
 
-TORCH_LIBRARY_IMPL(vccl, CPU, m) {
+VDEV_LIBRARY_IMPL(vccl, c10::DispatchKey::CPU, m) {
   m.impl("dropout_forward", &dropout_forward);
   m.impl("dropout_backward", &dropout_backward);
 }

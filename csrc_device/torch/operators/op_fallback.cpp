@@ -26,6 +26,7 @@
 #include "csrc_device/torch/operators/launch.hpp"
 #include "csrc_device/torch/operators/operator_facts.hpp"
 #include "csrc_device/torch/operators/rehearsal.hpp"
+#include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
 #include "csrc_device/torch/waiting_calls.hpp"
 

@@ -13,6 +13,7 @@
 #include "csrc_device/torch/operators/launch.hpp"
 #include "csrc_device/torch/operators/op_fallback.hpp"
 #include "csrc_device/torch/operators/tensor_parts.hpp"
+#include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace vdev {

@@ -13,6 +13,7 @@
 #include "csrc_device/torch/operators/onednn_lstm.hpp"
 #include "csrc_device/torch/operators/rnn_cell.hpp"
 #include "csrc_device/torch/operators/rnn_layers.hpp"
+#include "csrc_device/torch/registration.hpp"
 
 namespace vdev {
 namespace {

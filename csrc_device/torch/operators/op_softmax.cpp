@@ -10,6 +10,7 @@
 
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/operators/kernel_scope.hpp"
+#include "csrc_device/torch/registration.hpp"
 
 namespace vdev {
 namespace {

@@ -26,6 +26,7 @@
 
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/operators/op_fallback.hpp"
+#include "csrc_device/torch/registration.hpp"
 
 namespace vdev {
 namespace {

@@ -16,6 +16,7 @@
 #include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_device/torch/profiler/trace.hpp"
+#include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace vdev {
@@ -150,10 +151,9 @@ class CardProfiler final : public libkineto::IActivityProfiler {
 
 // Kineto is told directly. Torch has a registry for the profiler of a device that is not built in, but Kineto
 // hears of it only if there is such a device, which there is not in pose.
-const bool profiler_is_registered = [] {
+const Registration profiler_registration([] {
   libkineto::api().registerProfilerFactory([] { return std::make_unique<CardProfiler>(); });
-  return true;
-}();
+});
 
 }  // namespace
 }  // namespace vdev

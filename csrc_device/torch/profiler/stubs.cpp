@@ -8,6 +8,7 @@
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/gil.hpp"
+#include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace vdev {
@@ -55,11 +56,8 @@ class Stubs final : public torch::profiler::impl::ProfilerStubs {
   }
 };
 
-const bool stubs_are_registered = [] {
-  // The stubs are leaked, because profilers may run until the process ends.
-  register_profiler_stubs(new Stubs);
-  return true;
-}();
+// The stubs are leaked, because profilers may run until the process ends.
+const Registration stubs_registration([] { register_profiler_stubs(new Stubs); });
 
 }  // namespace
 }  // namespace vdev

@@ -217,3 +217,19 @@ def test_hole_of_attention_sharding(start):
     assert program.returncode == 1
     assert "_scaled_dot_product_flash_attention_for_cpu" in output
     assert "does not have a sharding strategy registered" in output
+
+
+def test_hole_of_objects_without_numpy(start):
+    code = (
+        "import sys; sys.modules['numpy'] = None\n"
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "objects = [None]\n"
+        "dist.all_gather_object(objects, {'a': 1})\n"
+        "assert objects == [{'a': 1}]\n"
+        "dist.destroy_process_group()\n"
+    )
+    hole = start([sys.executable, "-c", code], env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+    assert "RuntimeError: Numpy is not available" in hole.output(600)
+    filled = start([sys.executable, "-c", code.replace("import torch,", "import vccl, torch,")])
+    assert (filled.output(600), filled.returncode) == ("", 0)

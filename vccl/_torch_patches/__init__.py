@@ -38,6 +38,7 @@ DISTRIBUTED_PATCHES = (
     "all_gather_backward",
     "torchrun_abbreviations",
     "attention_sharding",
+    "objects_without_numpy",
 )
 
 

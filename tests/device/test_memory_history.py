@@ -239,3 +239,22 @@ def test_recording_changes_no_result(history):
     (z @ z).relu().sum().backward()
     assert torch.equal(x.grad.cpu(), z.grad)
     assert history._snapshot(augment_with_fx_traces=True)["segments"] == history._snapshot()["segments"]
+
+
+def test_without_addr2line_frames_are_pythons(run_python, tmp_path):
+    """torch calls that program to name frames of C++, and would raise "stoi"."""
+    code = """
+import warnings, torch
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    torch.vdev.memory._record_memory_history()
+told = [str(one.message) for one in caught]
+x = torch.empty(1000, device="vdev")
+frames = torch.vdev.memory._allocation_traceback(x.untyped_storage().data_ptr())
+assert [f["name"] for f in frames] == ["<module>"], frames
+assert torch.vdev.memory._snapshot()["segments"]
+assert len(told) == 1 and "addr2line is missing" in told[0], told
+torch.vdev.memory._record_memory_history(stacks="python")
+torch.vdev.memory._record_memory_history(None)
+"""
+    run_python(code, PATH=str(tmp_path))

@@ -9,7 +9,9 @@ from __future__ import annotations
 import inspect
 import os
 import pickle
+import shutil
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -107,9 +109,23 @@ def record_history(
     ):
         if value:
             raise NotImplementedError(f"_record_memory_history({name}=True): the cards do not record that.")
+    if enabled is not None and stacks == "all" and not _finds_frames_of_cpp():
+        warnings.warn(
+            "The memory history has frames of Python alone, because the program addr2line is missing, which "
+            'finds the names of those of C++. Install it (package binutils), or pass stacks="python".',
+            stacklevel=3,
+        )
+        stacks = "python"
     if max_entries < 0:
         raise RuntimeError(f"max_entries is {max_entries}; expected 0 or more")
     _C._record_memory_history(enabled, context, stacks, max_entries, clear_history, skip_actions or [])
+
+
+def _finds_frames_of_cpp() -> bool:
+    """Returns whether torch can name frames of C++: by addr2line, or as TORCH_SYMBOLIZE_MODE says."""
+    if os.environ.get("TORCH_SYMBOLIZE_MODE", "addr2line") != "addr2line":
+        return True
+    return shutil.which(os.environ.get("TORCH_ADDR2LINE_BINARY", "addr2line")) is not None
 
 
 cast(Any, _record_memory_history).__signature__ = inspect.signature(record_history)

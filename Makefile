@@ -3,6 +3,7 @@
 #   make train      a small GPT, trained with DDP on two virtual cards (about a minute)
 #   make test       the whole test suite (SANITIZED=1: without the native tests that make sanitize SHORT=1 has run)
 #   make test-cuda  the tests of cards and ranks, on cards that pose as CUDA (SHORT=1: some of them, TESTS=: these files)
+#   make test-cuda-build  the same tests, as vdev, with a torch that was built with CUDA, in .venv-cuda (5 GB; TESTS=: these files)
 #   make test-blocking  the tests of cards and ranks, in pose too, with operators that run at their calls (VDEV_LAUNCH=blocking;
 #                   SHORT=1: some of them)
 #   make build      rebuild the compiled module after a change in C++ (seconds, for one file)
@@ -22,6 +23,7 @@ RANKS ?= 2
 # One more than there are cores: many tests wait for processes that they started.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 TORCH := $(shell sed -n 's/^TESTED = "\(.*\)"/\1/p' vccl/_torch_version.py)
+TORCH_REQUIREMENT := torch==$(TORCH)
 VENV := .venv
 comma := ,
 BUILD := build/RelWithDebInfo
@@ -37,28 +39,26 @@ COMPILE := cmake --build $(BUILD) $(if $(MAKE_TERMOUT),,| sed -u '/^\[[0-9]*[1-9
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
-.PHONY: install build wheel test test-cuda test-blocking conformance frameworks train bench bench-check tune lint format sanitize clean
+.PHONY: install build wheel test test-cuda test-cuda-build test-blocking conformance frameworks train bench bench-check tune lint format sanitize clean
 
 install: $(VENV)/.vccl
 
 # torch first and alone: nothing that follows may choose another one.
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV)
-	python -m pip install --quiet torch==$(TORCH)
+	python -m pip install --quiet $(TORCH_REQUIREMENT)
 	touch $@
 
 # pip shows nothing of what it compiles, so that is done before; pip then finds it done in the same folder.
 #
-# No build isolation: it would fetch another torch to compile against. The editable install's import hook finds the
-# whole package; the folders that it puts on sys.path besides (this one and the one above) would make every
-# folder in them importable.
+# No build isolation: it would fetch another torch to compile against.
 $(VENV)/.vccl: $(VENV)/.torch pyproject.toml
 	python -m pip install --quiet "scikit-build-core>=0.10" "cmake>=3.24" ninja
 	@echo "compiling vccl: some minutes the first time"
 	cmake -S . -B $(BUILD) -DPython_EXECUTABLE=$(CURDIR)/$(VENV)/bin/python >/dev/null
 	$(COMPILE)
-	python -m pip install --quiet --no-build-isolation --editable ".[test,lint,examples,convert]"
-	sed -i '/^import /!d' $(PLATLIB)/_editable_skbc_vccl.pth
+	python -m pip install --quiet --no-build-isolation --config-settings=build-dir=$(BUILD) \
+		--editable ".[test,lint,examples,convert]"
 	touch $@
 
 build: install
@@ -83,6 +83,13 @@ BLOCKING_SHORT := $(addprefix tests/device/test_,copy.py graphs_of_operators.py 
 test-blocking: build
 	VDEV_LAUNCH=blocking python -m pytest --numprocesses $(WORKERS) --dist loadfile \
 		$(if $(SHORT),$(BLOCKING_SHORT),tests/device tests/pose tests/distributed)
+
+# `===` is the one version that PyPI has, and no other build of it. The GPU itself is not needed.
+WITH_CUDA := $(MAKE) VENV=.venv-cuda BUILD=build/with-cuda TORCH_REQUIREMENT=torch===$(TORCH)
+test-cuda-build:
+	$(WITH_CUDA) build
+	.venv-cuda/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
+		$(or $(TESTS),tests/device tests/distributed tests/test_torch_backend.py)
 
 # Ends with an error if the outcome is not the one in tests/conformance/expected.toml.
 conformance: build

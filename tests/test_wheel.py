@@ -120,7 +120,7 @@ def test_pytest_finds_the_plugin_of_the_wheel(outside, tmp_path):
     assert "1 passed" in outside("python", "-m", "pytest", *options, tmp_path)
 
 
-@pytest.mark.parametrize("module", ["vccl.bench", "vccl.compare", "vccl.convert", "vccl.launch.vrun"])
+@pytest.mark.parametrize("module", ["vccl", "vccl.bench", "vccl.compare", "vccl.convert", "vccl.launch.vrun"])
 def test_modules_of_the_wheel_are_commands(outside, module):
     assert "usage:" in outside("python", "-m", module, "--help")
 
@@ -241,6 +241,44 @@ def test_a_build_without_torch_says_what_to_do(run, tmp_path):
     text = " ".join(output.split())
     assert f"vccl is compiled against an installed torch, and {python} has none." in text
     assert f"Install torch {_torch_version.REQUIRED}.x, and call pip with --no-build-isolation." in text
+
+
+@pytest.fixture(scope="module")
+def editable(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the commands of an environment with an editable install, as `pip install -e` makes it."""
+    # pip calls this function, and installs the wheel. With its own Python it would compile everything anew.
+    code = "import sys; sys.path[:0] = ['.ci']\nimport build_backend as b; b.build_editable(sys.argv[1])"
+    wheels = tmp_path_factory.mktemp("wheels")
+    with filelock.FileLock(native_build.MODULE_BUILD / "lock"):
+        call(sys.executable, "-c", code, wheels)
+    (wheel,) = wheels.glob("*.whl")
+    venv = tmp_path_factory.mktemp("editable")
+    others = tmp_path_factory.mktemp("others")
+    call(sys.executable, "-m", "venv", "--without-pip", venv)
+    show_installed_packages(others)
+    (site_packages,) = venv.glob("lib/python*/site-packages")
+    (site_packages / "others.pth").write_text(f"{others}\n")
+    python = venv / "bin" / "python"
+    options = ("--no-deps", "--no-index", "--no-compile", "--quiet")
+    call(sys.executable, "-m", "pip", "--python", python, "install", *options, wheel)
+    return venv / "bin"
+
+
+def test_an_editable_install_brings_the_package_alone(run, editable, tmp_path):
+    """pytest does not warn of it, and folders of the sources cannot be imported by their names."""
+    (tmp_path / "test_one.py").write_text(
+        "import importlib.util, vccl, torch\n"
+        "def test_one():\n"
+        "    assert torch.ones(1, device='vdev').item() == 1\n"
+        "    for name in ('launch', 'testing', 'transport', 'csrc_pg', 'build_backend'):\n"
+        "        assert importlib.util.find_spec(name) is None\n"
+    )
+    options = ("-p", "no:cacheprovider", "--rootdir", tmp_path)
+    output = run(
+        [editable / "python", "-m", "pytest", *options, tmp_path],
+        env=dict.fromkeys(("PYTHONPATH", "VIRTUAL_ENV", "TORCH_DEVICE_BACKEND_AUTOLOAD")),
+    )
+    assert "1 passed" in output and "warning" not in output.lower()
 
 
 def test_the_wheel_has_what_the_package_needs(distributions):

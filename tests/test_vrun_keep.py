@@ -1,7 +1,9 @@
 """vrun --keep: what runs through a server find, how they end, and which server they get."""
 
+import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -131,6 +133,77 @@ def test_streams_umask_and_ignored_signals_are_the_clients(runtime, script):
     )
     assert done.stdout == "of stdin 0o77 True\n"
     assert "of stderr\n" in done.stderr and done.returncode == 0
+
+
+CLOSED = pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+
+
+def run_closed(
+    closed: str, environment: dict[str, str], *options: object
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command line of vrun with closed streams. Returns the completed process."""
+    line = shlex.join(map(str, (COMMAND, *options)))
+    done = subprocess.run(
+        ["sh", "-c", f"exec {line} {closed}"],
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@CLOSED
+@pytest.mark.parametrize("options", [["--keep"], []], ids=["keep", "alone"])
+def test_a_closed_stream_is_an_empty_one(runtime, script, tmp_path, closed, options):
+    path = script(
+        "import pathlib\n"
+        "os.write(2, b'of stderr'); print('of stdout', flush=True)\n"
+        f"pathlib.Path({str(tmp_path / 'ran')!r}).write_text(sys.stdin.read() + 'ran')\n"
+    )
+    done = run_closed(closed, {"XDG_RUNTIME_DIR": str(runtime)}, *options, "--nproc-per-node", 1, path)
+    assert (tmp_path / "ran").read_text() == "ran"
+    assert done.stdout == ("" if ">&- " in f"{closed} ".replace("2>&-", "") else "of stdout\n")
+    assert ("of stderr" in done.stderr) == ("2>&-" not in closed)
+
+
+def test_a_note_for_a_closed_stream_is_not_printed_elsewhere(script, tmp_path):
+    folder = tmp_path / "open"
+    (folder / "vccl-vrun").mkdir(parents=True)
+    (folder / "vccl-vrun").chmod(0o777)
+    path = script("print('of stdout')")
+    options = ("--keep", "--nproc-per-node", 1, path)
+    assert run_closed("2>&-", {"XDG_RUNTIME_DIR": str(folder)}, *options).stdout == "of stdout\n"
+
+
+@contextlib.contextmanager
+def stopped(pid: int):
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_stopped_server_is_named_and_left_out(keep, run, runtime, script):
+    path = script(SHOW_SERVER)
+    server = server_of(keep("--cards", 1, path))
+    with stopped(server):
+        output = keep("--nproc-per-node", 1, script("print('ran')"))
+        assert f"--keep has no effect: the server (pid {server}) is stopped" in output and "ran" in output
+        output = run([COMMAND, "--stop"], env={"XDG_RUNTIME_DIR": str(runtime)}, status=1)
+        assert f"(pid {server}) is stopped" in output and f"kill -CONT {server}" in output
+
+
+def test_a_server_that_is_stopped_during_a_run_is_named_at_its_end(keep, script):
+    server = server_of(keep("--cards", 1, script(SHOW_SERVER)))
+    try:
+        output = keep("--nproc-per-node", 1, script("os.kill(server(), 19)"), status=1)
+    finally:
+        os.kill(server, signal.SIGCONT)
+    assert f"nobody knows how: the server (pid {server}) is stopped" in output
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,14 @@ and ends as that has ended. Nothing here imports torch.
 import contextlib
 import marshal
 import os
+import select
 import signal
 import socket
 import sys
-from collections.abc import Iterator
 from types import FrameType
 
 from . import messages, server_key
+from .answers import NoAnswer, await_answer
 from .messages import Broken
 from .own_options import OwnOptions
 from .server_folder import Folder, FolderError, open_folder
@@ -26,6 +27,8 @@ LONGEST_KEEP_SECONDS = 604800
 _PATIENCE = 600.0
 # Seconds that a server has to answer that it ends.
 _PATIENCE_TO_STOP = 60.0
+# Seconds that a server has to tell how an agent has ended.
+_PATIENCE_FOR_STATUS = 60.0
 _ATTEMPTS = 3
 
 
@@ -161,42 +164,25 @@ def _ask(connection: socket.socket, seconds: int, body: bytes) -> int | None:
         _Unusable: no other server could run it either.
     """
     connection.settimeout(_PATIENCE)
-    with _standard_streams() as streams:
-        folder = os.open(".", os.O_PATH | os.O_DIRECTORY)
-        try:
-            messages.send(connection, messages.RUN, seconds, body, (*streams, folder))
-            answer = messages.receive(connection)
-            if answer.kind == messages.STARTED and len(answer.descriptors) == 1:
-                return answer.descriptors[0]
-            text = messages.receive_body(connection, answer).decode(errors="replace")
-        except TimeoutError:
-            raise _Unusable("the server does not answer") from None
-        except (Broken, ConnectionError):
-            return None
-        finally:
-            os.close(folder)
+    folder = os.open(".", os.O_PATH | os.O_DIRECTORY)
+    try:
+        messages.send(connection, messages.RUN, seconds, body, (0, 1, 2, folder))
+        await_answer(connection, _PATIENCE)
+        answer = messages.receive(connection)
+        if answer.kind == messages.STARTED and len(answer.descriptors) == 1:
+            return answer.descriptors[0]
+        text = messages.receive_body(connection, answer).decode(errors="replace")
+    except NoAnswer as error:
+        raise _Unusable(str(error)) from None
+    except TimeoutError:
+        raise _Unusable("the server does not answer") from None
+    except (Broken, ConnectionError):
+        return None
+    finally:
+        os.close(folder)
     if answer.kind == messages.REFUSED:
         raise _Unusable(text)
     return None
-
-
-@contextlib.contextmanager
-def _standard_streams() -> Iterator[tuple[int, int, int]]:
-    """Yields descriptors for stdin, stdout and stderr, where /dev/null stands for one that is closed."""
-    found = []
-    opened = []
-    for number in range(3):
-        try:
-            os.fstat(number)
-            found.append(number)
-        except OSError:
-            opened.append(os.open(os.devnull, os.O_RDWR))
-            found.append(opened[-1])
-    try:
-        yield found[0], found[1], found[2]
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)
 
 
 def _attend(connection: socket.socket, agent: int) -> int:
@@ -211,8 +197,17 @@ def _attend(connection: socket.socket, agent: int) -> int:
     for number in FORWARDED:
         signal.signal(number, forward)
     connection.settimeout(None)
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    poll.register(agent, select.POLLIN)
+    poll.poll()
     try:
+        # The server tells how the agent has ended.
+        await_answer(connection, _PATIENCE_FOR_STATUS)
         answer = messages.receive(connection)
+    except NoAnswer as error:
+        print(f"vrun: the run has ended, and nobody knows how: {error}", file=sys.stderr)
+        return 1
     except Broken:
         print("vrun: the server has been killed, and the run with it", file=sys.stderr)
         return -signal.SIGKILL
@@ -237,11 +232,14 @@ def _stop(folder: Folder, key: str) -> int | None:
         connection.settimeout(_PATIENCE_TO_STOP)
         try:
             messages.send(connection, messages.STOP)
+            await_answer(connection, _PATIENCE_TO_STOP)
             runs = messages.receive(connection).number
             if runs == 0:
                 messages.receive(connection)  # raises when the process has ended
         except (Broken, ConnectionError):
             return 0
+        except NoAnswer as error:
+            raise FolderError(str(error)) from None
         except TimeoutError:
             raise FolderError(f"the server with the socket {key} does not answer") from None
     return runs

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 
 from . import messages
-from .server_folder import Folder, check_peer
+from .server_folder import Folder, check_peer, listen_as_this_process
 
 # The system ends a server that has not imported everything after so many seconds.
 _SECONDS_TO_IMPORT = 600
@@ -44,6 +44,8 @@ def main(key: str, listener: int, folder: int, path: str, preload: list[str], fo
     """
     for descriptor in (listener, folder):
         os.set_inheritable(descriptor, False)
+    own_listener = socket.socket(fileno=listener)
+    listen_as_this_process(own_listener)
     # Python's own handler would print a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.alarm(_SECONDS_TO_IMPORT)
@@ -52,6 +54,7 @@ def main(key: str, listener: int, folder: int, path: str, preload: list[str], fo
     # template of a vrun without a server. A thread that there is afterwards is a preloaded module's.
     if os.fork():
         os._exit(0)
+    listen_as_this_process(own_listener)
     signal.alarm(_SECONDS_TO_IMPORT)
     refused = refused or _import_modules(preload, folder_of_modules)
     signal.alarm(0)
@@ -61,7 +64,7 @@ def main(key: str, listener: int, folder: int, path: str, preload: list[str], fo
         os.dup2(null, descriptor)
     os.close(null)
     os.chdir("/")
-    server = _Server(Folder(path, folder), key, socket.socket(fileno=listener), refused)
+    server = _Server(Folder(path, folder), key, own_listener, refused)
     request = server.serve()
     if request is not None:
         from . import agent

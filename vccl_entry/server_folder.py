@@ -86,7 +86,7 @@ class Folder:
         self.remove(key)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(self._address(key))
-        listener.listen(_BACKLOG)
+        listen_as_this_process(listener)
         return listener
 
     def identity(self, key: str) -> tuple[int, int] | None:
@@ -126,14 +126,25 @@ def open_folder() -> Folder:
     return Folder(path, descriptor)
 
 
+def listen_as_this_process(listener: socket.socket) -> None:
+    """Lets the socket listen. Those that connect from now on find this process at the other end."""
+    listener.listen(_BACKLOG)
+
+
+def peer_of(connection: socket.socket) -> tuple[int, int]:
+    """Returns the pid and the user of the process at the other end: of a server, which last listened."""
+    form = struct.Struct("3i")
+    pid, user, _ = form.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, form.size))
+    return pid, user
+
+
 def check_peer(connection: socket.socket) -> None:
     """Checks that the process at the other end is of the same user.
 
     Raises:
         PermissionError: it is not.
     """
-    form = struct.Struct("3i")
-    _, user, _ = form.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, form.size))
+    _, user = peer_of(connection)
     if user != os.geteuid():
         raise PermissionError(f"the other end of the socket is user {user}")
 

@@ -7,11 +7,12 @@ import os
 import signal
 import sys
 
-from . import own_options
+from . import own_options, standard_streams
 
 
 def command() -> None:
     """Runs the command line of this process, and ends it."""
+    standard_streams.replace_closed()
     arguments = sys.argv[1:]
     options = own_options.find(arguments)
     if options.stop or options.keep:

@@ -173,7 +173,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   // Returns milliseconds. torch has checked that both events were made with timing and are reached.
   double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
-    if (const int from = state_of(start).card(), to = state_of(end).card(); from != to) raise_two_cards(from, to);
+    const int from = state_of(start).card(), to = state_of(end).card();
+    if (from != to) raise_two_cards(from, to);
     return static_cast<double>(state_of(end).get().time_ns() - state_of(start).get().time_ns()) * 1e-6;
   }
 

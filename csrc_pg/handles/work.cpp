@@ -6,6 +6,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/StreamGuard.h>
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "base/text.hpp"
 #include "csrc_device/runtime/card.hpp"
@@ -124,6 +125,14 @@ void WorkVccl::synchronize() {
     wait_on_stream();
   else
     wait_on_host(kNoTimeout);
+  leave_registry();
+}
+
+// Inside allow_inflight_collective_as_graph_input_ctx() torch keeps each Work for wait_tensor(), which nobody
+// needs to call after this wait.
+void WorkVccl::leave_registry() {
+  if (!c10d::allow_inflight_collective_as_graph_input()) return;
+  c10d::unregister_work(c10::intrusive_ptr<c10d::Work>::unsafe_reclaim_from_nonowning(this));
 }
 
 // Records each wait under the number of the operation that it waits for, as ProcessGroupNCCL does.
@@ -151,6 +160,7 @@ bool WorkVccl::wait(std::chrono::milliseconds timeout) {
   // operation ended before or after this call. A message's failure is on no other stream.
   if (on_card()) wait_on_stream();
   if (error) std::rethrow_exception(error);
+  leave_registry();
   return true;
 }
 

@@ -95,6 +95,7 @@ class WorkVccl final : public c10d::Work {
  private:
   bool on_card() const { return !place_.device.is_cpu(); }
   void record_wait() const;
+  void leave_registry();
   void wait_on_host(std::chrono::milliseconds timeout) const;
   void wait_on_stream() const;
   void raise_known_error() const;

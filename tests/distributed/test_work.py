@@ -10,6 +10,7 @@ import threading
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 from groups import PATIENCE
 from processes import wait_until
 from torch._C._distributed_c10d import ErrorType, OpType, WorkResult
@@ -431,3 +432,20 @@ def test_ddp_logs_times(device):
         for name in ("forward_compute_time_start", "backward_compute_time_start", "backward_compute_time_end")
     ]
     assert 0 < moments[0] < moments[1] < moments[2]
+
+
+@pytest.mark.ranks(1)
+@everywhere
+def test_torch_forgets_a_work_that_was_waited_for(ranks, device):
+    """torch keeps a Work for wait_tensor() inside this context, and nobody calls that after work.wait()."""
+    kept = torch._C._distributed_c10d._get_work_registry_size
+    x = torch.ones(3, device=device)
+    with funcol.allow_inflight_collective_as_graph_input_ctx():
+        for wait in ("wait", "synchronize"):
+            work = dist.all_reduce(x, async_op=True)
+            assert kept() == 1
+            getattr(work, wait)()
+            assert kept() == 0
+        dist.all_reduce(x, async_op=True)
+        funcol.wait_tensor(x)
+        assert kept() == 0

@@ -8,8 +8,10 @@ beside this file runs them in pose.
 import copy
 import datetime
 import importlib
+import json
 import logging
 import os
+import pickle
 import sys
 
 import pytest
@@ -447,3 +449,24 @@ def weights_by_arguments(rank, size, store) -> None:
 
 def test_weights_by_arguments(rank_pool):
     rank_pool.run(2, weights_by_arguments, group=False)
+
+
+def traced(rank, size, store) -> None:
+    start(rank, size, store)
+    group = dist.new_group([1, 0], group_desc="both")
+    for _ in range(3):
+        dist.all_reduce(torch.ones(3, device=card(rank)))
+    compiled = torch._C._distributed_c10d
+    trace = pickle.loads(compiled._dump_nccl_trace())
+    assert json.loads(compiled._dump_nccl_trace_json()) == trace and trace["entries"] == []
+    assert set(trace["pg_config"]) == set(trace["pg_status"]) == {"0", group.group_name}
+    assert trace["pg_config"]["0"] == {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}
+    assert trace["pg_config"][group.group_name]["desc"] == "both"
+    before = trace["pg_status"]["0"]["last_enqueued_collective"]
+    dist.all_reduce(torch.ones(3, device=card(rank)))
+    trace = pickle.loads(compiled._dump_nccl_trace(includeCollectives=False, onlyActive=True))
+    assert trace["pg_status"]["0"]["last_enqueued_collective"] == before + 1 and "entries" not in trace
+
+
+def test_trace_of_nccl(rank_pool):
+    rank_pool.run(2, traced, group=False)

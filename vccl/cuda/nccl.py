@@ -149,7 +149,11 @@ def install() -> None:
     modules: list[Any] = [dist, c10d, compiled._distributed_c10d]
     for module in modules:
         module.ProcessGroupNCCL = ProcessGroupNCCL
+    from vccl.cuda import nccl_trace
+
     compiled._distributed_c10d._hash_tensors = _hash_tensors
+    compiled._distributed_c10d._dump_nccl_trace = nccl_trace.dump_nccl_trace
+    compiled._distributed_c10d._dump_nccl_trace_json = nccl_trace.dump_nccl_trace_json
     c10d._NCCL_AVAILABLE = True
     # The gloo of torch's CPU build says that it serves CUDA, and ends in a segmentation fault there.
     dist.Backend.backend_capability[dist.Backend.GLOO] = ["cpu"]

@@ -64,4 +64,7 @@ def rebuild_empty_tensor(*arguments: Any) -> torch.Tensor:
     """
     torch.cuda._lazy_init()
     storage = _C._receive_storage(arguments[_MESSAGE])
-    return reductions.rebuild_cuda_tensor(*arguments[:_CARD], storage.device.index, *arguments[_CARD + 1 :])
+    changed = list(arguments)
+    changed[_CARD] = storage.device.index
+    rebuild: Callable[..., torch.Tensor] = reductions.rebuild_cuda_tensor
+    return rebuild(*changed)

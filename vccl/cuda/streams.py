@@ -83,7 +83,7 @@ class _CudaEventBase(SharedRecords, torch.Event):
         return event
 
     @property
-    def device(self) -> torch.device | None:
+    def device(self) -> torch.device | None:  # type: ignore[override]  # as torch.cuda.Event's
         """Returns the card that the event was first recorded on, or None before that."""
         event: Any = super()
         return event.device if self.event_id else None

@@ -13,6 +13,7 @@ import runpy
 import signal
 import sys
 import threading
+import traceback
 import types
 import weakref
 from typing import Any, NoReturn
@@ -92,12 +93,31 @@ def _status_of(job: Job) -> int:
             return (end.code or 0) & 0xFF
         print(end.code, file=sys.stderr)
         return 1
+    except KeyboardInterrupt as error:
+        if sys.excepthook not in _usual_hooks():
+            sys.excepthook(type(error), error, error.__traceback__)
+        else:
+            print(f"rank {os.environ.get('RANK')}: KeyboardInterrupt in {_place(error)}", file=sys.stderr)
+        return -signal.SIGINT
     except BaseException as error:
         # The frames of vrun say nothing about the script.
         error.__traceback__ = _without_own_frames(error.__traceback__)
         sys.excepthook(type(error), error, error.__traceback__)
-        return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+        return 1
     return 0
+
+
+def _usual_hooks() -> list[Any]:
+    """Returns Python's own hook for exceptions, and the one by which torch puts the rank before each line."""
+    hook = sys.excepthook
+    of_torch = getattr(hook, "__module__", None) == "torch.distributed.distributed_c10d"
+    return [sys.__excepthook__, hook] if of_torch else [sys.__excepthook__]
+
+
+def _place(error: BaseException) -> str:
+    """Returns where an exception was raised. A traceback of each rank would say the same many times."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].name} ({frames[-1].filename}, line {frames[-1].lineno})" if frames else "no frame"
 
 
 def _end(status: int) -> NoReturn:

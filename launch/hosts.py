@@ -128,6 +128,9 @@ class AgentGroup:
         """Passes signals that would end this process on to the agents, inside a ``with`` block."""
 
         def forward(number: int, frame: FrameType | None) -> None:
+            if number == signal.SIGQUIT:  # the ranks show their stacks, and go on
+                self.send(number)
+                return
             self.signalled = number
             self.end(number)
 
@@ -172,6 +175,9 @@ class AgentGroup:
     def end(self, number: int) -> None:
         """Sends a signal to every agent. They get GRACE_SECONDS to end, and no more time at a second call."""
         self.kill_at = time.monotonic() + (GRACE_SECONDS if self.kill_at is None else 0)
+        self.send(number)
+
+    def send(self, number: int) -> None:
         for agent in self.agents:
             with suppress(ProcessLookupError):
                 agent.send_signal(number)

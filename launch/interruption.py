@@ -1,4 +1,4 @@
-"""Ends a run on Ctrl-C: within a second, and at once on the second one.
+"""Ends a run on Ctrl-C: within a second, and at once on the second one. SIGQUIT shows where ranks are.
 
 torchrun passes SIGINT on to the ranks and waits up to 30 seconds for them, whatever comes meanwhile. That is
 right for SIGTERM, by which a scheduler lets ranks save their state, and stays so. Who presses Ctrl-C wants
@@ -26,6 +26,7 @@ class Interruption:
         self._patience = patience
         self._interrupted = False
         self._ranks: list[Any] = []
+        self._of_torchrun: Any = None  # its handler of SIGQUIT
 
     def begin_attempt(self) -> None:
         """Forgets the ranks of an earlier attempt: their pids may be those of other processes."""
@@ -39,6 +40,10 @@ class Interruption:
         """Handles SIGINT from now on, unless it is ignored. torchrun sets a handler at each start."""
         if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
             signal.signal(signal.SIGINT, self._interrupt)
+        # torchrun would end the ranks. Where they cannot show their stacks, that is left to it.
+        if signal.getsignal(signal.SIGQUIT) != signal.SIG_IGN:
+            self._of_torchrun = signal.getsignal(signal.SIGQUIT)
+            signal.signal(signal.SIGQUIT, self._show_stacks)
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:
@@ -47,7 +52,9 @@ class Interruption:
         Before there are ranks, Python's own handler is the better one: torchrun's rendezvous swallows
         SignalException, but not KeyboardInterrupt.
         """
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGALRM)}
+        before = {
+            number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGALRM)
+        }
         signal.signal(signal.SIGALRM, lambda number, frame: self.kill())
         try:
             yield
@@ -64,6 +71,15 @@ class Interruption:
             if rank.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(rank.pid, signal.SIGKILL)
+
+    def _show_stacks(self, number: int, frame: FrameType | None) -> None:
+        """Lets the ranks write where they are, and go on."""
+        running = [rank for rank in self._ranks if rank.returncode is None]
+        if callable(self._of_torchrun) and not all(hasattr(rank, "shows_stacks") for rank in running):
+            self._of_torchrun(number, frame)
+        for rank in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rank.pid, signal.SIGQUIT)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self._interrupted:

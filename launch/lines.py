@@ -30,13 +30,16 @@ class Lines:
         self._write = write
         self._is_terminal = is_terminal
         self._prefixes: dict[object, bytes] = {}
+        self._own_prefixes: dict[object, bytes] = {}
         self._unfinished: dict[object, bytes] = {}  # whoever has printed last comes last
         # The source behind whose unfinished line the cursor stands, and what a terminal shows of it.
         self._shown: object = None
         self._shown_text = b""
 
-    def add(self, source: object, prefix: bytes) -> None:
+    def add(self, source: object, prefix: bytes, own_prefix: bytes = b"") -> None:
+        """Adds a source, which may put ``own_prefix`` before lines. It is left out behind ``prefix``."""
         self._prefixes[source] = prefix
+        self._own_prefixes[source] = own_prefix if prefix else b""
         self._unfinished[source] = b""
 
     @property
@@ -62,7 +65,7 @@ class Lines:
         rest = self._unfinished.pop(source)
         if rest or self._shown == source:
             self._write_lines(source, [rest])
-        del self._prefixes[source]
+        del self._prefixes[source], self._own_prefixes[source]
 
     def say(self, line: bytes) -> None:
         """Writes a line of vrun's own."""
@@ -89,6 +92,7 @@ class Lines:
 
     def _write_lines(self, source: object, lines: list[bytes]) -> None:
         prefix = self._prefixes[source]
+        lines = [line.removeprefix(self._own_prefixes[source]) for line in lines]
         if self._is_terminal:
             lines = [_MOVES.sub(b"", _overwritten(line.rstrip(b"\r"))) for line in lines]
         continued = not self._is_terminal and self._shown == source

@@ -101,7 +101,9 @@ class Relay:
     def _new_pipe(self, rank: int, target: int) -> BinaryIO:
         read, write = os.pipe()
         with self._lock:
-            self._lines[target].add(read, prefix_of(rank, _has_colours(target), self._host))
+            # Torch puts its own prefix before each line of a traceback.
+            own = b"[rank%d]: " % rank
+            self._lines[target].add(read, prefix_of(rank, _has_colours(target), self._host), own)
             self._sources[read] = target
         os.eventfd_write(self._wake, 1)
         self._writers.append(open(write, "wb", buffering=0))  # noqa: SIM115

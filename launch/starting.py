@@ -112,6 +112,8 @@ class Template:
 class ForkedRank:
     """A rank, as much of subprocess.Popen as torchrun uses."""
 
+    shows_stacks = True  # on SIGQUIT: see launch/template.py
+
     def __init__(self, pid: int, template: Template) -> None:
         self.pid = pid
         self._template = template

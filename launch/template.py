@@ -10,6 +10,7 @@ vrun and the template speak over a pipe. vrun sends a ``Job``, and the template 
 """
 
 import dataclasses
+import faulthandler
 import gc
 import importlib
 import os
@@ -59,6 +60,7 @@ def start(modules: Sequence[str], folder: str) -> tuple[int, Connection]:
         forks.end_with_parent(parent)
         ours.close()
         forks.close_inherited()
+        _show_stacks_on_sigquit()
         job = _serve(its, import_modules(modules, folder), before)
     except BaseException:
         traceback.print_exc()
@@ -66,6 +68,16 @@ def start(modules: Sequence[str], folder: str) -> tuple[int, Connection]:
     if job is None:
         os._exit(0)  # what was registered for the exit belongs to vrun and to the ranks
     forked_rank.run(job)
+
+
+def _show_stacks_on_sigquit() -> None:
+    """Lets the forks of this process write their stacks to stderr on SIGQUIT, and go on.
+
+    The template blocks the signal. Its forks have the handler from their first moment. It is none of
+    Python's, which would not run in a rank that waits in C++.
+    """
+    if sys.stderr is not None and signal.getsignal(signal.SIGQUIT) == signal.SIG_DFL:
+        faulthandler.register(signal.SIGQUIT, file=sys.stderr, all_threads=True)
 
 
 def import_modules(modules: Sequence[str], folder: str) -> Refused | None:

@@ -23,10 +23,11 @@ from typing import NoReturn
 from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.version import __version__ as torch_version
 
-from vccl import _device_type, _torch_version
+from vccl import __version__, _device_type, _torch_version
 
-from . import addresses, announcement, card_use, hosts, links, rendezvous
+from . import addresses, announcement, card_use, checks, failure, hosts, links, rendezvous
 from .announcement import Announcement
 from .forked_rank import folder_of, keep_operators_at_exit, leave
 from .interruption import PATIENCE, Interruption
@@ -67,6 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line (default: the process's own) and returns the exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     args = parse(argv)
+    if wrong := checks.what_is_wrong(args):
+        print(f"vrun: {wrong}", file=sys.stderr)
+        return 2
     if args.as_cuda and _device_type.device_type() != "cuda":
         try:
             _begin_again_in_pose(argv)
@@ -95,7 +99,7 @@ def run(argv: Sequence[str], args: argparse.Namespace, template: Template | None
     count_ranks(args)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // (args.cards * args.hosts))))
     if args.cards > USUAL_CARDS:
-        os.environ.setdefault("VDEV_DEVICE_COUNT", str(args.cards))
+        os.environ.setdefault("VDEV_DEVICE_COUNT", str(min(args.cards, checks.MOST_CARDS)))
     if args.hosts > 1:  # pretended hosts share the memory of this one
         os.environ.setdefault("VDEV_MACHINE_RANKS", str(args.cards * args.hosts))
     if args.host is not None:
@@ -142,6 +146,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         each.add_argument("--no-preload", action="store_true", help="let every rank import torch by itself")
         each.add_argument("--keep", action="store_true", help="keep a server for the next run with --keep")
         each.add_argument("--as-cuda", action="store_true", help="let the cards of the ranks pose as CUDA")
+        each.add_argument(
+            "--version",
+            action="version",
+            version=f"vrun of vccl {__version__}, torch {torch_version}",
+            help="print the versions of vccl and torch",
+        )
         each.add_argument("--stop", action="store_true", help="end the servers, and run nothing")
         each.add_argument(
             "--prefix",
@@ -224,14 +234,16 @@ def run_agent(args: argparse.Namespace, template: Template | None) -> int:
         print(f"vrun: {error}", file=sys.stderr)
         return 1
     except ChildFailedError as error:
-        print(error, file=sys.stderr)
-        _, failure = error.get_first_failure()
-        return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
+        first = error
     except SignalException as error:
         return 128 + int(error.sigval)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    return 0
+    else:
+        return 0
+    print(failure.describe(first), file=sys.stderr)
+    status = first.get_first_failure()[1].exitcode
+    return status if status > 0 else 128 - status
 
 
 @contextlib.contextmanager

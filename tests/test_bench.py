@@ -301,3 +301,11 @@ def test_run(vrun, tmp_path, collective, backends, device):
 
 def test_ops_cover_what_the_command_line_offers():
     assert set(cases.REDUCE_OPS) == {"sum", "avg", "min", "max"}
+
+
+def test_help_names_the_commands(capsys):
+    with pytest.raises(SystemExit):
+        cli.parse(["--help"])
+    text = capsys.readouterr().out
+    assert text.startswith("usage: python -m vccl.bench ")
+    assert all(name in text.partition("Instead of a collective: ")[2] for name in cli.COMMANDS)

@@ -3,12 +3,13 @@
 import ctypes
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
 
 import pytest
-from processes import gone, read_when_there
+from processes import gone, read_when_there, wait_until
 
 from vccl.launch import addresses, card_use
 from vccl.launch import vrun as command
@@ -208,3 +209,94 @@ def test_defaults_and_contradictions(capsys):
         with pytest.raises(SystemExit):
             command.parse(wrong)
         assert word in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (["--cards", 200, "SCRIPT"], "--cards 200: a machine has 64 cards at most"),
+        (["--cards", 2, "nofile.py"], "there is no file nofile.py"),
+        (["--hosts", 2, "--cards", 2, "nofile.py"], "there is no file nofile.py"),
+        (["--cards", 2, "-m", "no_such_module.part"], "there is no module named no_such_module.part"),
+        (["--cards", 2, "--no-python", "no-such-program"], "there is no program no-such-program"),
+    ],
+)
+def test_what_no_rank_could_run_is_refused_in_one_line(vrun, show, line, text):
+    output = vrun(*(show if word == "SCRIPT" else word for word in line), status=2)
+    assert output.startswith(f"vrun: {text}") and len(output.splitlines()) == 1
+
+
+def test_more_ranks_than_cards_run_without_cards(tmp_path, monkeypatch):
+    monkeypatch.delenv("VDEV_DEVICE_COUNT", raising=False)
+    monkeypatch.setattr(command, "run_agent", lambda args, template: 0)
+    command.run([], command.parse(["--nproc-per-node", "200", "s.py"]), None)
+    assert os.environ["VDEV_DEVICE_COUNT"] == "64"
+
+
+FAILS = """
+import os, sys, time
+if os.environ["RANK"] == "1": sys.exit(7)
+time.sleep(3600)
+"""
+
+
+def test_the_first_failure_comes_last_and_alone(vrun, tmp_path):
+    script = tmp_path / "fails.py"
+    script.write_text(FAILS)
+    output = vrun("--nproc-per-node", 3, script, status=7)
+    last = output.splitlines()[-1]
+    assert re.match(r"vrun: rank 1 \(pid [0-9]+\) failed first: exit status 7($|; )", last)
+    assert "Root Cause" not in output
+
+
+QUIT = """
+import os, signal, time
+def here():
+    open(f"in{os.environ['RANK']}", "w").close()
+    while not os.path.exists("go_on"): time.sleep(0.01)
+here()
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--hosts", 2]], ids=["one", "hosts"])
+def test_sigquit_shows_the_stacks_of_ranks_that_go_on(start, tmp_path, options):
+    script = tmp_path / "quit.py"
+    script.write_text(QUIT)
+    ranks = 1 if options else 2
+    line = [sys.executable, "-m", "vccl.launch.vrun", *options, "--nproc-per-node", ranks, script]
+    child = start(line)
+    wait_until(lambda: all((tmp_path / f"in{rank}").exists() for rank in range(2)))
+    os.kill(child.pid, signal.SIGQUIT)
+    wait_until(lambda: child.printed().count("in here") == 2)
+    (tmp_path / "go_on").touch()
+    child.output(300)
+    assert child.returncode == 0
+
+
+INTERRUPTED = """
+import os, time
+def here():
+    open(f"in{os.environ['RANK']}", "w").close()
+    time.sleep(3600)
+here()
+"""
+
+
+def test_an_interrupted_rank_prints_one_line(start, tmp_path):
+    script = tmp_path / "interrupted.py"
+    script.write_text(INTERRUPTED)
+    # Ranks have time for their line, however busy the machine is.
+    options = ["--shutdown-timeout", 300, "--nproc-per-node", 2]
+    child = start([sys.executable, "-m", "vccl.launch.vrun", *options, script])
+    wait_until(lambda: all((tmp_path / f"in{rank}").exists() for rank in range(2)))
+    os.kill(child.pid, signal.SIGINT)
+    output = child.output(300)
+    assert child.returncode == 130
+    for rank in range(2):
+        assert output.count(f"rank {rank}: KeyboardInterrupt in here ({script}, line 5)") == 1
+    assert "Traceback" not in output
+
+
+def test_the_version(run):
+    text = run([sys.executable, "-m", "vccl.launch.vrun", "--version"])
+    assert re.fullmatch(r"vrun of vccl [0-9.]+, torch 2\.13.*\n", text)

@@ -48,6 +48,14 @@ def test_a_line_is_written_when_it_is_complete(is_terminal):
     assert output.take() == b""
 
 
+def test_a_prefix_of_torch_is_left_out(is_terminal):
+    output = Output(is_terminal)
+    output.lines.add(7, prefix_of(7, False), b"[rank7]: ")
+    assert output.feed(7, b"[rank7]: Traceback\n[rank0]: of another\n") == (
+        b"[rank 7] Traceback\n[rank 7] [rank0]: of another\n"
+    )
+
+
 def test_a_rank_of_several_hosts_is_named_with_its_host():
     assert prefix_of(3, False, 1) == b"[host1 rank 3] "
     assert prefix_of(3, True, 0) == b"\x1b[35m[host0 rank 3]\x1b[0m "

@@ -25,7 +25,7 @@ LARGE = 16 << 20  # from here on the part of the memory's speed is compared too:
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="vccl.bench check",
+        prog="python -m vccl.bench check",
         description="Measures what the baseline file holds, and compares the ratios.",
     )
     parser.add_argument("baseline", type=Path, nargs="?", default=Path("docs/bench/baseline.json"))

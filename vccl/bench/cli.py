@@ -41,7 +41,10 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="vccl.bench", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m vccl.bench",
+        description=description,
+        epilog=f"Instead of a collective: {', '.join(COMMANDS)}. Each has a --help of its own.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("collective", choices=CASES)
     parser.add_argument(

@@ -88,7 +88,9 @@ def measure(trainees: Sequence[Trainee], steps: int, control: dist.ProcessGroup)
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="vccl.bench.ddp", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m vccl.bench.ddp",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--width", type=int, default=2048, help="of a layer (default: 2048)")
     parser.add_argument("--layers", type=int, default=6, help="(default: 6, 25 million parameters)")

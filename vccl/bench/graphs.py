@@ -72,7 +72,7 @@ def measure(name: str, repeat: int) -> Row:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="vccl.bench graphs", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m vccl.bench graphs", description=__doc__)
     parser.add_argument("--repeat", type=int, default=100, help="rounds in a turn (default: 100)")
     args = parser.parse_args(argv)
     if args.repeat < 1:

@@ -13,7 +13,7 @@ Figures = tuple[dict[str, Any], list[Row]]  # what read_json() returns for one f
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="vccl.bench table", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m vccl.bench table", description=__doc__)
     parser.add_argument("figures", type=Path, nargs="+", help="files that vccl.bench --json wrote")
     parser.add_argument(
         "--sizes",

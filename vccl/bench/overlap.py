@@ -71,7 +71,7 @@ def run(blocking: bool, work: int, steps: int, small: bool) -> dict:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="vccl.bench.overlap", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m vccl.bench.overlap", description=__doc__)
     parser.add_argument("--work", type=int, required=True, help="units of Python work in a step")
     parser.add_argument("--steps", type=int, required=True, help="timed")
     parser.add_argument("--small", action="store_true")

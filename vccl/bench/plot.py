@@ -16,7 +16,7 @@ KILO = 1024
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="vccl.bench plot", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m vccl.bench plot", description=__doc__)
     parser.add_argument("figures", type=Path, nargs="+", help="files that vccl.bench --json wrote")
     parser.add_argument("--output", type=Path, default=Path("figures.png"), help="default: figures.png")
     return parser.parse_args(argv)

@@ -71,7 +71,7 @@ def start(kind: str, ranks: int, steps: int, small: bool) -> RankSteps:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="vccl.bench.rank_steps",
+        prog="python -m vccl.bench.rank_steps",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -58,7 +58,9 @@ CASES = [*dict.fromkeys(name.partition("/")[0] for name in CONTESTS), "overlap",
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="vccl.bench steps", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m vccl.bench steps",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--cases", default=",".join(CASES), help=f"some of {','.join(CASES)} (default: all)")
     parser.add_argument("--turns", type=int, default=40, help="of each device and case (default: 40)")

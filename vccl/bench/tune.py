@@ -59,7 +59,9 @@ FACTS = ("cpu", "cores")  # one table is made of measurements that agree in thes
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="vccl.bench tune", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m vccl.bench tune",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--ranks", type=numbers, default="2,4,8", help="default: 2,4,8")
     parser.add_argument(

@@ -19,7 +19,11 @@ its kernel has run, so it must be known what they look like. That is learned fro
 with arguments of types, sizes and strides that have not been seen waits for the stream, runs at its call,
 and what its results look like is remembered. Every later call with such arguments is a task. Values of
 arguments that are no tensors belong to what is remembered, unless they are numbers that only take part in
-the arithmetic.
+the arithmetic. An `out=` argument that the first call has resized is resized at the call.
+
+If a task finds results of other shapes than were expected, it raises an error that names the operator, which
+runs at its call from then on. That would be a defect of this page's lists, which a test compares with torch's
+own shape functions and with runs on other elements.
 
 If waiting for the stream would mean waiting for other threads (a collective, a host function, another
 stream), or if the stream is captured into a graph, the first call does not wait. Its kernel runs at once on
@@ -66,12 +70,13 @@ A call waits until the stream has drained, and runs at once,
 - inside a host function,
 - with sparse, quantized or nested tensors, or with CPU tensors that have dimensions,
 - with Booleans as indices,
-- if a result is a view of an argument, or if `out=` is resized,
+- if a result is a view of an argument,
 - while memory holds the failure of a collective,
 - if it is a first call whose rehearsal fails, because the kernel refuses zeros or the arguments are wrong.
 
-The following operators always run at their call, of those that the CPU has kernels for. `_C._launch_counts()`
-counts the calls of a program.
+The following operators always run at their call, of those that the CPU has kernels for, but for
+`repeat_interleave` with `output_size` and `_padded_dense_to_jagged_forward` with `total_L`. In a capture, the
+error names the operator. `_C._launch_counts()` counts the calls of a program.
 """
 
 

@@ -307,7 +307,7 @@ void bind_kernels(py::module_& m) {
   m.def("_why_now", [](const std::string& name, const std::string& overload) -> std::optional<std::string> {
     const auto& facts =
         facts_of(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str()));
-    return facts.regular() ? std::nullopt : std::optional<std::string>(facts.why_now);
+    return facts.why_now == nullptr ? std::nullopt : std::optional<std::string>(facts.why_now);
   });
 }
 

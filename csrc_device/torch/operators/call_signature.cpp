@@ -66,7 +66,7 @@ Table& table() {
 
 CallSignature::CallSignature(const c10::OperatorHandle& op, const OperatorFacts& facts,
                              c10::DispatchKey kernel, c10::ArrayRef<c10::IValue> arguments) {
-  valid_ = facts.regular();
+  valid_ = facts.is_regular(arguments);
   if (!valid_) return;
   add(std::bit_cast<std::int64_t>(&op.schema()));
   add(static_cast<std::int64_t>(kernel) | switches() << 16);
@@ -224,6 +224,20 @@ void ArgumentFrames::give_back(torch::jit::Stack arguments) {
   if (free_.size() < most) free_.push_back(std::move(arguments));
 }
 
+void ArgumentChanges::add(std::size_t index, const at::Tensor& before, const at::Tensor& after) {
+  if (CpuView::unchanged(before, after)) return;
+  const bool only_resized = before.has_storage() && after.has_storage() &&
+                            before.is_conj() == after.is_conj() && before.is_neg() == after.is_neg() &&
+                            before.storage_offset() == after.storage_offset() &&
+                            !before.sizes().equals(after.sizes()) && after.is_non_overlapping_and_dense();
+  are_known = are_known && only_resized;
+  if (are_known) resized.push_back({index, after.sizes().vec(), after.strides().vec()});
+}
+
+void ArgumentChanges::add_of_list(const at::Tensor& before, const at::Tensor& after) {
+  are_known = are_known && CpuView::unchanged(before, after);
+}
+
 KnownCallPtr find_known_call(const CallSignature& signature) {
   Table& all = table();
   std::lock_guard lock(all.mutex);
@@ -277,9 +291,9 @@ class Look {
 
 KnownCallPtr learn_call(const CallSignature& signature, const OperatorFacts& facts,
                         c10::ArrayRef<c10::IValue> shown, c10::ArrayRef<c10::IValue> results,
-                        const KernelMemory& memory, bool arguments_unchanged) {
+                        const KernelMemory& memory, ArgumentChanges changes) {
   auto call = std::make_shared<KnownCall>();
-  call->predictable = arguments_unchanged;
+  call->predictable = changes.are_known && changes.resized.empty();
   call->has_frames = signature.knows_overlaps();
   Look look(shown, memory);
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -295,6 +309,8 @@ KnownCallPtr learn_call(const CallSignature& signature, const OperatorFacts& fac
       call->predictable = false;
     }
   }
+  // What is resized is an out= argument, beside which an operator has no results of its own.
+  if (changes.are_known && call->results.empty()) call->resized = std::move(changes.resized);
   Table& all = table();
   std::lock_guard lock(all.mutex);
   if (all.calls.size() >= kMostSignatures) all.calls.clear();

@@ -28,6 +28,24 @@ struct ResultLayout {
   int ordinal = -1;       // of the kernel's request for the memory (Loan); -1 if that is not known
 };
 
+/// Says how a kernel has resized an argument that it writes (out=).
+struct ResizedArgument {
+  std::size_t index;
+  std::vector<std::int64_t> sizes, strides;
+};
+
+/// Says what a kernel has changed of the arguments that it writes, besides elements.
+struct ArgumentChanges {
+  /// Whether it has changed nothing but the sizes and strides in `resized`, and memory that was too small.
+  bool are_known = true;
+  std::vector<ResizedArgument> resized;
+
+  /// Adds what the kernel has changed of argument `index`, which it saw as `before` and left as `after`.
+  void add(std::size_t index, const at::Tensor& before, const at::Tensor& after);
+  /// Adds the same for a tensor of a list.
+  void add_of_list(const at::Tensor& before, const at::Tensor& after);
+};
+
 /// Keeps the tensors that kernels have seen as the arguments of one signature, for later calls: making them
 /// takes a third of the time of a launch. Thread-safe.
 class ArgumentFrames {
@@ -47,6 +65,9 @@ struct KnownCall {
   /// Whether the results can be made before the kernel has run: the kernel changes no argument's sizes or
   /// memory, and no result shares memory with an argument or another result.
   bool predictable = false;
+  /// The arguments that the kernel resizes. They can be resized before it runs: the call then equals one with
+  /// arguments of these sizes.
+  std::vector<ResizedArgument> resized;
   /// The results that are no arguments. Those of a list follow each other.
   std::vector<ResultLayout> results;
   /// The number of tensors of each result that is a list; -1 for a result that is one tensor or an argument.
@@ -98,11 +119,11 @@ KnownCallPtr find_known_call(const CallSignature& signature);
 /// Forgets every call, so that the next one with each signature is a first one again. Thread-safe.
 void forget_calls();
 
-/// Looks at a call that has run, and remembers what it did. `shown` are the arguments that the kernel saw.
-/// `arguments_unchanged` says that it has changed nothing of them but elements. `memory` has the log of what
-/// the kernel allocated. Returns what is known from now on. Thread-safe.
+/// Looks at a call that has run, and remembers what it did. `shown` are the arguments that the kernel saw,
+/// and `changes` what it has changed of them. `memory` has the log of what the kernel allocated. Returns what
+/// is known from now on. Thread-safe.
 KnownCallPtr learn_call(const CallSignature& signature, const OperatorFacts& facts,
                         c10::ArrayRef<c10::IValue> shown, c10::ArrayRef<c10::IValue> results,
-                        const KernelMemory& memory, bool arguments_unchanged);
+                        const KernelMemory& memory, ArgumentChanges changes);
 
 }  // namespace vdev

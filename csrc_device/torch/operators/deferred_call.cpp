@@ -12,6 +12,7 @@
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/interpreter.hpp"
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
+#include "csrc_device/torch/operators/argument_tensors.hpp"
 #include "csrc_device/torch/operators/operator_facts.hpp"
 #include "csrc_device/torch/operators/spoiled_tensors.hpp"
 #include "csrc_device/torch/poisoned_cards.hpp"
@@ -44,6 +45,57 @@ void for_each_new_result(const OperatorFacts& facts, const torch::jit::Stack& re
       for (const at::Tensor& tensor : first[i].toTensorList()) visit(number++, tensor);
     }
   }
+}
+
+// Holds the sizes of the out= arguments of a call. A kernel that finds other ones right would leave results
+// that the program looks for elsewhere.
+class SizesOfOutputs {
+ public:
+  SizesOfOutputs(const OperatorFacts& facts, const torch::jit::Stack& arguments) {
+    if (!facts.writes) return;
+    for (const ArgumentSlot& slot : facts.slots) {
+      if (!slot.out) continue;
+      for_each_tensor(arguments[slot.index], [this](const at::Tensor& tensor) {
+        if (tensor.defined()) outputs_.push_back({tensor, tensor.sizes().vec(), tensor.strides().vec()});
+      });
+    }
+  }
+
+  // Gives the arguments their sizes back, with which later calls find them. Returns what differed, or
+  // nothing.
+  std::string restore() {
+    std::string difference;
+    for (const auto& [tensor, sizes, strides] : outputs_) {
+      if (tensor.sizes().equals(sizes) && tensor.strides().equals(strides)) continue;
+      difference = c10::str("out= of ", tensor.sizes(), " in place of ", at::IntArrayRef(sizes));
+      tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, tensor.storage_offset());
+    }
+    return difference;
+  }
+
+ private:
+  struct Output {
+    at::Tensor tensor;
+    std::vector<std::int64_t> sizes, strides;
+  };
+  c10::SmallVector<Output, 2> outputs_;
+};
+
+// Raises that the task's results are not those that the program was given. From now on, the operator runs at
+// its call.
+[[noreturn]] void raise_misprediction(const OperatorFacts& facts, const std::string& difference) {
+  facts.mispredicted.store(true, std::memory_order_relaxed);
+  TORCH_CHECK(false, facts.name, " gave another result than an equal call before: ", difference,
+              ". Its results are undefined. From now on this operator runs at its call in this process, so a "
+              "repetition of the call is right. Please report the operator.");
+}
+
+std::string text_of(const at::Tensor& tensor) {
+  return tensor.defined() ? c10::str(tensor.scalar_type(), " ", tensor.sizes()) : "none";
+}
+
+std::string text_of(const ResultLayout& layout) {
+  return layout.defined ? c10::str(layout.type, " ", at::IntArrayRef(layout.sizes)) : "none";
 }
 
 }  // namespace
@@ -123,7 +175,10 @@ void DeferredCall::attempt(bool lend) const {
   const bool any_spoiled = SpoiledMemory::any();
   if (any_spoiled && spoil_results_if_arguments_are(stack)) return;
   const auto overwritten = any_spoiled ? check_arguments(op_, stack) : std::vector<at::Tensor>();
+  SizesOfOutputs outputs(facts_of(op_), arguments_);
   op_.redispatchBoxed(c10::DispatchKeySet(kernel_), &stack);
+  if (const std::string difference = outputs.restore(); !difference.empty()) [[unlikely]]
+    raise_misprediction(facts_of(op_), difference);
   put_in_place(stack, loans);
   for (const auto& tensor : overwritten) renew(tensor);
   stack.clear();
@@ -142,21 +197,23 @@ void DeferredCall::put_in_place(const torch::jit::Stack& results, const Loans& l
   const auto lies_in_loan = [&](const at::Tensor& tensor) {
     return std::ranges::any_of(loans, [&](const Loan& loan) { return loan.data == tensor.storage().data(); });
   };
+  std::size_t count = 0;
   for_each_new_result(facts_of(op_), results, [&](std::size_t i, const at::Tensor& result) {
+    ++count;
+    if (i >= known_->results.size()) return;
     const ResultLayout& layout = known_->results[i];
     const bool same =
         result.defined() == layout.defined &&
         (!result.defined() || (result.sizes().equals(layout.sizes) && result.scalar_type() == layout.type));
-    TORCH_CHECK(same, op_.operator_name(), " gave another result than an equal call before: ",
-                result.defined() ? c10::str(result.scalar_type(), " ", result.sizes()) : "none",
-                " in place of ",
-                layout.defined ? c10::str(layout.type, " ", at::IntArrayRef(layout.sizes)) : "none",
-                ". Set VDEV_LAUNCH=blocking to go on, and report this operator.");
+    if (!same) [[unlikely]]
+      raise_misprediction(facts_of(op_), c10::str(text_of(result), " in place of ", text_of(layout)));
     if (!result.defined() || result.numel() == 0) return;
     if (SpoiledMemory::any()) spoiled_memory().renew(places_[i], layout.bytes);
     if (result.const_data_ptr() == places_[i] && result.strides().equals(layout.strides)) return;
     misplaced.emplace_back(i, lies_in_loan(result) ? result.clone() : result);
   });
+  if (count != known_->results.size()) [[unlikely]]
+    raise_misprediction(facts_of(op_), c10::str(count, " tensors in place of ", known_->results.size()));
   for (const auto& [number, result] : misplaced) {
     at::Tensor place = place_of(number);
     at::native::copy_(place, result, /*non_blocking=*/false);

@@ -27,8 +27,7 @@ bool finds_elements(const OperatorFacts& facts, c10::ArrayRef<c10::IValue> argum
 }  // namespace
 
 bool waits_for_elements(const OperatorFacts& facts, c10::ArrayRef<c10::IValue> arguments) {
-  if (facts.name.name == "aten::repeat_interleave" && !arguments.back().isNone())
-    return false;  // output_size
+  if (facts.is_sized(arguments)) return false;
   if (facts.waits_everywhere || finds_elements(facts, arguments)) return true;
   if (fills_by_mask(facts, arguments)) return false;
   return std::ranges::any_of(facts.slots, [&](const ArgumentSlot& slot) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/cores.hpp"
+#include "csrc_device/runtime/capture.hpp"
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/runtime/queue.hpp"
@@ -14,6 +15,7 @@
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
 #include "csrc_device/torch/operators/activity_labels.hpp"
 #include "csrc_device/torch/operators/kernel_scope.hpp"
+#include "csrc_device/torch/operators/operator_facts.hpp"
 #include "csrc_device/torch/operators/spoiled_tensors.hpp"
 #include "csrc_device/torch/poisoned_cards.hpp"
 
@@ -37,6 +39,20 @@ bool has_spare_core() {
   const int threads = at::get_num_threads();
   if (threads != std::exchange(told, threads)) set_kernel_threads(threads);
   return cores > ranks * threads;
+}
+
+// A graph holds tasks only. Without this, the wait for the stream would be refused, and the error would not
+// say who has waited.
+void refuse_in_capture(int card, const c10::OperatorHandle& op) {
+  const auto stream = current_stream(card);
+  if (!stream->queue()->capture()) [[likely]] {
+    return;
+  }
+  const char* const why = facts_of(op).why_now;
+  const std::string what = c10::str(op.operator_name(), ", which runs at its call",
+                                    why != nullptr ? c10::str(" because it ", why) : " with these arguments",
+                                    " and so waits for the stream (docs/operators.md)");
+  refuse_captured(*stream, what.c_str());
 }
 
 /// Waits like wait_for_current_stream(), and lets streams of high priority go first, as before a task.
@@ -74,6 +90,7 @@ void launch_and_wait(int card, TensorRefs reads, TensorRefs overwrites, c10::fun
 void launch(int card, const c10::OperatorHandle& op, torch::jit::Stack& stack, c10::DispatchKey key,
             KernelMemory& memory) {
   const ActivityScope activity([&] { return label_of(op); });
+  refuse_in_capture(card, op);
   const auto kernel = [&] { op.redispatchBoxed(c10::DispatchKeySet(key), &stack); };
   wait_for_turn(card);
   if (!SpoiledMemory::any()) [[likely]] {

@@ -1,9 +1,11 @@
 // Runs operators without a kernel for vdev: torch's CPU kernel works on the card's memory.
 #include "csrc_device/torch/operators/op_fallback.hpp"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <ATen/native/Resize.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -41,6 +43,8 @@ using Facts = OperatorFacts;
 
 // Pairs the caller's tensor of a written argument with the tensor that the kernel sees.
 struct Written {
+  std::size_t index;
+  bool of_list;
   at::Tensor original;
   at::Tensor shown;
 };
@@ -99,10 +103,16 @@ class Call {
     }
   }
 
-  // Returns whether the kernel has changed nothing of the written arguments but elements.
-  bool arguments_unchanged() const {
-    return std::ranges::all_of(
-        written_, [](const Written& pair) { return CpuView::unchanged(pair.original, pair.shown); });
+  // Returns what the kernel has changed of the written arguments besides elements. Call this before finish().
+  ArgumentChanges changes() const {
+    ArgumentChanges all;
+    for (const Written& pair : written_) {
+      if (pair.of_list)
+        all.add_of_list(pair.original, pair.shown);
+      else
+        all.add(pair.index, pair.original, pair.shown);
+    }
+    return all;
   }
 
   const IValue& original(int index) const {
@@ -113,7 +123,7 @@ class Call {
   }
 
  private:
-  at::Tensor show(const at::Tensor& tensor, const Slot& slot) {
+  at::Tensor show(const at::Tensor& tensor, const Slot& slot, bool of_list = false) {
     at::Tensor shown = view_.show(tensor, slot.allow_cpu);
     if (!tensor.defined()) {
       return shown;
@@ -123,7 +133,7 @@ class Call {
       TORCH_CHECK(is_card(tensor.device()),
                   "Expected all tensors to be on the same device, but found at least two devices, ",
                   device_of(view_.card()), " and ", tensor.device(), "!");
-      written_.push_back({tensor, shown});
+      written_.push_back({slot.index, of_list, tensor, shown});
     }
     return shown;
   }
@@ -132,7 +142,7 @@ class Call {
     c10::List<at::Tensor> shown;
     shown.reserve(tensors.size());
     for (const at::Tensor& tensor : tensors) {
-      shown.push_back(show(tensor, slot));
+      shown.push_back(show(tensor, slot, true));
     }
     return shown;
   }
@@ -142,7 +152,7 @@ class Call {
     c10::List<std::optional<at::Tensor>> shown;
     shown.reserve(tensors.size());
     for (std::optional<at::Tensor> tensor : tensors) {
-      shown.push_back(tensor.has_value() ? std::optional(show(*tensor, slot)) : std::nullopt);
+      shown.push_back(tensor.has_value() ? std::optional(show(*tensor, slot, true)) : std::nullopt);
     }
     return shown;
   }
@@ -172,12 +182,13 @@ class Call {
 void run_now(const c10::OperatorHandle& op, const Facts& facts, int card, c10::DispatchKey key, Stack& stack,
              const CallSignature* signature) {
   IValue* arguments = stack.data() + (stack.size() - facts.arguments);
+  std::vector<IValue> given, shown;
+  if (signature != nullptr) given.assign(arguments, arguments + facts.arguments);
   Call call(facts, card, CpuView::Memory::kept);
   ArgumentDraw draw;
   call.show_arguments(arguments, draw);
   if (draw) arguments[draw->first] = draw->second.generator();
   KernelMemory memory(card);
-  std::vector<IValue> shown;
   if (signature != nullptr) {
     memory.keep_log();
     shown.assign(arguments, arguments + facts.arguments);
@@ -185,11 +196,25 @@ void run_now(const c10::OperatorHandle& op, const Facts& facts, int card, c10::D
   facts.now.fetch_add(1, std::memory_order_relaxed);
   launch(card, op, stack, key, memory);
   const std::size_t first = stack.size() - facts.returned_argument.size();
-  if (signature != nullptr) {
-    const c10::ArrayRef<IValue> results(stack.data() + first, facts.returned_argument.size());
-    learn_call(*signature, facts, shown, results, memory, call.arguments_unchanged());
-  }
+  const c10::ArrayRef<IValue> results(stack.data() + first, facts.returned_argument.size());
+  KnownCallPtr known;
+  if (signature != nullptr) known = learn_call(*signature, facts, shown, results, memory, call.changes());
   call.finish(stack.data() + first);
+  // An equal call has its arguments resized first, and then does what this one has done.
+  if (known && !known->resized.empty())
+    learn_call(CallSignature(op, facts, key, given), facts, shown, results, memory, {});
+}
+
+// Gives the arguments the sizes that the kernel gave those of an equal call before.
+void resize_arguments(const KnownCall& known, c10::ArrayRef<IValue> arguments) {
+  const at::AutoDispatchBelowAutograd no_autograd;
+  for (const ResizedArgument& resized : known.resized) {
+    const at::Tensor& tensor = arguments[resized.index].toTensor();
+    at::native::resize_output(tensor, resized.sizes);  // warns where the kernel does
+    if (!tensor.strides().equals(resized.strides))
+      tensor.unsafeGetTensorImpl()->set_sizes_and_strides(resized.sizes, resized.strides,
+                                                          tensor.storage_offset());
+  }
 }
 
 // Makes `shown`, which a CPU tensor of an equal call before was, show `tensor`. Returns false if it cannot,
@@ -283,19 +308,25 @@ void run_later(const c10::OperatorHandle& op, const Facts& facts, int card, c10:
   stack.insert(stack.end(), std::make_move_iterator(results.begin()), std::make_move_iterator(results.end()));
 }
 
-void run_on_card_memory(const c10::OperatorHandle& op, c10::DispatchKey key, Stack& stack) {
+// `resizes` says whether arguments may be resized for the kernel.
+void run_on_card_memory(const c10::OperatorHandle& op, c10::DispatchKey key, Stack& stack,
+                        bool resizes = true) {
   const Facts& facts = facts_of(op);
   const c10::ArrayRef<IValue> arguments(stack.data() + (stack.size() - facts.arguments), facts.arguments);
   const int card = find_card(facts, arguments);
   const When when = when_to_launch(card);
   if (reports_waiting_calls() && waits_for_elements(facts, arguments)) [[unlikely]]
     report_waiting_call(card);
-  if (when == When::now || !facts.regular()) return run_now(op, facts, card, key, stack, nullptr);
+  if (when == When::now || !facts.is_regular(arguments)) return run_now(op, facts, card, key, stack, nullptr);
   const CallSignature signature(op, facts, key, arguments);
   if (!signature.valid()) return run_now(op, facts, card, key, stack, nullptr);
   KnownCallPtr known = find_known_call(signature);
   if (!known && when == When::later_if_at_all) known = rehearse(op, facts, key, arguments, signature);
   if (known && known->predictable) return run_later(op, facts, card, key, stack, std::move(known));
+  if (known && resizes && !known->resized.empty()) {
+    resize_arguments(*known, arguments);
+    return run_on_card_memory(op, key, stack, /*resizes=*/false);
+  }
   run_now(op, facts, card, key, stack, known ? nullptr : &signature);
 }
 

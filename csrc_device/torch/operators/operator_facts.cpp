@@ -72,12 +72,25 @@ bool is_dynamic(const c10::OperatorHandle& op) {
   return dynamic && op.operator_name().name != "aten::index";
 }
 
+// Returns the number of the argument that says how large a result is whose shape would otherwise depend on
+// elements, or -1.
+int size_argument_of(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  const char* const size = name == "aten::repeat_interleave"                 ? "output_size"
+                           : name == "aten::_padded_dense_to_jagged_forward" ? "total_L"
+                                                                             : nullptr;
+  if (size == nullptr) return -1;
+  return op.schema().argumentIndexWithName(size).value_or(-1);
+}
+
 // Returns why the results of equal calls may look different, or null if they do not. torch tags most
-// operators whose results depend on elements.
+// operators whose results depend on elements. tests/device/test_predictions.py looks for others in all of
+// torch's operators.
 const char* irregularity(const c10::OperatorHandle& op) {
   // The kernels of these read elements to shape a result, but are not tagged.
   static const std::unordered_set<std::string> untagged{
       "aten::_pack_padded_sequence",
+      "aten::_padded_dense_to_jagged_forward",
       "aten::_embedding_bag",
       "aten::_embedding_bag_forward_only",
       "aten::segment_reduce",
@@ -113,7 +126,8 @@ std::unique_ptr<OperatorFacts> read_schema(const c10::OperatorHandle& op) {
     const c10::Argument& argument = schema.arguments()[i];
     if (auto kind = kind_of(argument.type())) {
       const bool written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-      facts->slots.push_back({i, *kind, written, may_be_cpu(facts->name, argument.name())});
+      facts->slots.push_back(
+          {i, *kind, written, may_be_cpu(facts->name, argument.name()), argument.is_out()});
       facts->writes |= written;
     }
     facts->value_matters.push_back(is_range || !is_number(argument.type()));
@@ -131,7 +145,8 @@ std::unique_ptr<OperatorFacts> read_schema(const c10::OperatorHandle& op) {
     facts->returned_argument.push_back(found);
   }
   facts->why_now = irregularity(op);
-  facts->waits_everywhere = is_dynamic(op);
+  facts->size_argument = size_argument_of(op);
+  facts->waits_everywhere = is_dynamic(op) || facts->size_argument >= 0;
   return facts;
 }
 

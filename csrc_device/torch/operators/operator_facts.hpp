@@ -21,6 +21,7 @@ struct ArgumentSlot {
   ArgumentKind kind;
   bool written;    // the schema marks the argument as written: (a!)
   bool allow_cpu;  // as with CUDA, the argument may be a CPU tensor of any size
+  bool out;        // an out= argument, which the kernel may resize
 };
 
 /// Holds what the schema says about an operator, computed once.
@@ -37,8 +38,22 @@ struct OperatorFacts {
   /// Null if equal calls (CallSignature) give results that look alike, so that calls can be tasks. Otherwise
   /// the reason why every call runs at once, as docs/operators.md writes it.
   const char* why_now = nullptr;
-  bool regular() const { return why_now == nullptr; }
+  /// The number of the argument that says how large a result is whose shape would otherwise depend on
+  /// elements, or -1. Calls that give it can be tasks in spite of `why_now`.
+  int size_argument = -1;
   bool waits_everywhere = false;  // the host has to wait for the elements of arguments on a GPU, too
+  /// Set when a task has given other results than an equal call before. Every later call then runs at once.
+  /// Relaxed, because a call that meets the old value finds the same out again.
+  mutable std::atomic<bool> mispredicted{false};
+
+  /// Returns whether the call says how large the result is.
+  bool is_sized(c10::ArrayRef<c10::IValue> call) const {
+    return size_argument >= 0 && !call[static_cast<std::size_t>(size_argument)].isNone();
+  }
+  /// Returns whether the call can be a task, as far as the operator decides that.
+  bool is_regular(c10::ArrayRef<c10::IValue> call) const {
+    return (why_now == nullptr || is_sized(call)) && !mispredicted.load(std::memory_order_relaxed);
+  }
 
   /// How many calls have become tasks, and how many have run at once. Relaxed.
   mutable std::atomic<std::uint64_t> later{0}, now{0};

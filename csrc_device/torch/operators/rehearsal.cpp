@@ -38,38 +38,42 @@ class Props {
         // Such a call is an error, and a rehearsal must not write to the program's tensor.
         if (slot.written && argument.toTensor().defined() && !is_card(argument.toTensor().device()))
           return false;
-        argument = prop(argument.toTensor(), slot.written);
+        argument = prop(argument.toTensor(), slot, false);
       } else if (argument.isTensorList()) {
         c10::List<at::Tensor> list;
         for (const at::Tensor& tensor : argument.toTensorList()) {
           if (slot.written && tensor.defined() && !is_card(tensor.device())) return false;
-          list.push_back(prop(tensor, slot.written));
+          list.push_back(prop(tensor, slot, true));
         }
         argument = std::move(list);
       } else if (argument.isOptionalTensorList()) {
         c10::List<std::optional<at::Tensor>> list;
         for (const std::optional<at::Tensor>& tensor : argument.toOptionalTensorList())
-          list.push_back(tensor ? std::optional(prop(*tensor, slot.written)) : std::nullopt);
+          list.push_back(tensor ? std::optional(prop(*tensor, slot, true)) : std::nullopt);
         argument = std::move(list);
       }
     }
     return bytes_ <= kMostBytes;
   }
 
-  bool written_are_unchanged() const {
-    for (const auto& [now, before] : written_) {
-      if (!CpuView::unchanged(before, now)) return false;
+  ArgumentChanges changes() const {
+    ArgumentChanges all;
+    for (const auto& [index, of_list, before, now] : written_) {
+      if (of_list)
+        all.add_of_list(before, now);
+      else
+        all.add(index, before, now);
     }
-    return true;
+    return all;
   }
 
  private:
-  at::Tensor prop(const at::Tensor& tensor, bool written) {
+  at::Tensor prop(const at::Tensor& tensor, const ArgumentSlot& slot, bool of_list) {
     if (!tensor.defined() || !is_card(tensor.device()) || bytes_ > kMostBytes) return tensor;
     const c10::Storage& memory = storage(tensor.storage());
     const auto make = [&] { return tensor_like(memory, c10::DispatchKey::CPU, tensor); };
     at::Tensor zeros = make();
-    if (written) written_.emplace_back(zeros, make());
+    if (slot.written) written_.push_back({slot.index, of_list, make(), zeros});
     return zeros;
   }
 
@@ -90,7 +94,12 @@ class Props {
   const OperatorFacts& facts_;
   std::size_t bytes_ = 0;
   std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> written_;
+  struct Written {
+    std::size_t index;
+    bool of_list;
+    at::Tensor before, now;
+  };
+  std::vector<Written> written_;
 };
 
 }  // namespace
@@ -110,7 +119,7 @@ KnownCallPtr rehearse(const c10::OperatorHandle& op, const OperatorFacts& facts,
   } catch (const std::exception&) {
     return nullptr;
   }
-  return learn_call(signature, facts, shown, stack, memory, props.written_are_unchanged());
+  return learn_call(signature, facts, shown, stack, memory, props.changes());
 }
 
 }  // namespace vdev

@@ -220,6 +220,9 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
     if (!request.async) profile_launch(rank_, request.type, request.name, request.inputs, request.outputs);
 
     const bool on_card = !request.device.is_cpu();
+    std::shared_ptr<HeldMemory> memory;
+    if (on_card && request.async) memory = std::make_shared<HeldMemory>();
+    if (on_card) plan.hold_memory_in(memory);
     std::vector<CollectivePlan> plans;
     plans.push_back(std::move(plan));
     auto task = std::make_shared<CollectiveTask>(where->communicator(), request.name, std::move(plans),
@@ -242,7 +245,8 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
     return c10::make_intrusive<WorkVccl>(
         WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
                               std::move(request.outputs), sequence,
-                              request.blocks_host || options_->blocking_wait, group_for_profiler()},
+                              request.blocks_host || options_->blocking_wait, group_for_profiler(),
+                              std::move(memory)},
         WorkVccl::Place(*where, failures_), end, outcome);
   });
 }
@@ -256,6 +260,11 @@ bool ProcessGroupVccl::is_captured(c10::Device device) {
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::capture(Request request, DeviceCommunicator& where,
                                                     std::vector<CollectivePlan> plans) {
   const auto sequence = ++sequence_;
+  auto memory = request.async ? std::make_shared<HeldMemory>() : nullptr;
+  for (auto& plan : plans) {
+    plan.hold_memory_in(memory);
+    plan.leave_memory_to_stream();  // the graph outlives the Work, and must not keep the memory
+  }
   auto task = std::make_shared<const CapturedCollective>(where.communicator(), request.name, std::move(plans),
                                                          request.timeout, failures_on(request.device));
   const vdev::ActivityScope activity(
@@ -269,9 +278,9 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::capture(Request request, DeviceCommu
   auto outcome = std::make_shared<Outcome>();
   outcome->finish(nullptr);
   return c10::make_intrusive<WorkVccl>(
-      WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
-                            std::move(request.outputs), sequence,
-                            request.blocks_host || options_->blocking_wait, group_for_profiler()},
+      WorkVccl::Description{
+          rank_, request.type, request.name, std::move(request.inputs), std::move(request.outputs), sequence,
+          request.blocks_host || options_->blocking_wait, group_for_profiler(), std::move(memory)},
       WorkVccl::Place(where, failures_), end, std::move(outcome));
 }
 

@@ -45,10 +45,20 @@ void profile_launch(int rank, c10d::OpType type, const char* name, const std::ve
     c10::make_intrusive<ProfiledLaunch>(rank, type, title_of(name), *shown);
 }
 
+namespace {
+
+// Only the profiler needs the inputs. Kept longer, their memory could not be reused.
+WorkVccl::Description without_inputs(WorkVccl::Description description) {
+  description.inputs.clear();
+  return description;
+}
+
+}  // namespace
+
 WorkVccl::WorkVccl(Description description, Place place, vdev::Event end, std::shared_ptr<Outcome> outcome)
     : Work(description.rank, description.type, title_of(description.name).c_str(),
            profiled(description.inputs, description.outputs)),
-      description_(std::move(description)),
+      description_(without_inputs(std::move(description))),
       place_(std::move(place)),
       end_(std::move(end)),
       outcome_(std::move(outcome)) {
@@ -61,7 +71,9 @@ WorkVccl::WorkVccl(Description description, Place place, vdev::Event end, std::s
 }
 
 bool WorkVccl::isCompleted() {
-  return end_.reached();
+  const bool reached = end_.reached();
+  if (reached) let_go_of_memory();
+  return reached;
 }
 
 bool WorkVccl::isSuccess() const {
@@ -105,6 +117,11 @@ void WorkVccl::raise_known_error() const {
 
 void WorkVccl::wait_on_stream() const {
   vdev::current_stream(place_.device.index())->wait(end_);
+  let_go_of_memory();  // only now: later tasks of the stream come after the operation
+}
+
+void WorkVccl::let_go_of_memory() const {
+  if (description_.memory) description_.memory->let_go();
 }
 
 void WorkVccl::wait_on_host(std::chrono::milliseconds timeout) const {

@@ -12,6 +12,7 @@
 
 #include "csrc_device/runtime/failure.hpp"
 #include "csrc_pg/communicators/communicators.hpp"
+#include "csrc_pg/tasks/held_memory.hpp"
 #include "csrc_pg/tasks/outcome.hpp"
 
 namespace vccl {
@@ -46,6 +47,7 @@ class WorkVccl final : public c10d::Work {
     std::uint64_t sequence = 0;
     bool blocks_host = false;
     std::shared_ptr<const Group> group = nullptr;  // set under a profiler, which then records the waits, too
+    std::shared_ptr<HeldMemory> memory = nullptr;  // on a card: of the tensors, until somebody waits
   };
 
   /// Says where the operation runs.
@@ -98,6 +100,7 @@ class WorkVccl final : public c10d::Work {
   void leave_registry();
   void wait_on_host(std::chrono::milliseconds timeout) const;
   void wait_on_stream() const;
+  void let_go_of_memory() const;
   void raise_known_error() const;
   c10::intrusive_ptr<c10::ivalue::Future> make_card_future() const;
   c10::intrusive_ptr<c10::ivalue::Future> make_host_future() const;

@@ -118,14 +118,16 @@ WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
     const auto lane = communicators_.lane(request.device, request.timeout);
     const auto [sequence, outcome, record] = begin_operation(request.type, {&request, 1}, message_sequence_);
     if (vdev::is_recording()) label_message(call, *lane, request, labelled(sequence), record);
+    const auto memory = request.device.is_cpu() ? nullptr : std::make_shared<HeldMemory>();
+    if (memory) call.plan.hold_memory_in(memory);
     std::vector<MessageCall> calls;
     calls.push_back(std::move(call));
     const auto end =
         begin_messages(*lane, request.name, std::move(calls), 0, request.timeout, outcome)->event();
     return c10::make_intrusive<WorkVccl>(
-        WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
-                              std::move(request.outputs), sequence,
-                              request.blocks_host || wait_blocks_host(*options_, true), group_for_profiler()},
+        WorkVccl::Description{
+            rank_, request.type, request.name, std::move(request.inputs), std::move(request.outputs),
+            sequence, request.blocks_host || wait_blocks_host(*options_, true), group_for_profiler(), memory},
         WorkVccl::Place(*lane, failures_), end, outcome);
   });
 }
@@ -190,6 +192,11 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
       after.insert(after.end(), request.after.begin(), request.after.end());
     const char* const name = batch.requests.size() == 1 ? batch.requests.front().name : "coalesced";
 
+    const auto memory = device.is_cpu() ? nullptr : std::make_shared<HeldMemory>();
+    if (memory) {
+      for (auto& plan : batch.plans) plan.hold_memory_in(memory);
+      for (auto& call : batch.messages) call.plan.hold_memory_in(memory);
+    }
     vdev::Event end;
     std::shared_ptr<JointEnd> joint;
     if (has_messages && vdev::is_recording()) {
@@ -218,7 +225,8 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
         WorkVccl::Description{rank_, c10d::OpType::COALESCED, name,
                               all_of(batch.requests, [](const Request& request) { return request.inputs; }),
                               all_of(batch.requests, [](const Request& request) { return request.outputs; }),
-                              sequence, wait_blocks_host(*options_, has_messages), group_for_profiler()},
+                              sequence, wait_blocks_host(*options_, has_messages), group_for_profiler(),
+                              memory},
         has_messages ? WorkVccl::Place(*lane, failures_) : WorkVccl::Place(*where, failures_), end, outcome);
   });
 }

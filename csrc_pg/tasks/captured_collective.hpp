@@ -12,8 +12,8 @@ namespace vccl {
 
 /// Runs the plans whenever the graph is replayed. Each run is a call of its own for the communicator, with
 /// its own number and its own comparison with the peers, so all ranks have to replay the same graph. A
-/// failure spoils the outputs and is reported to the stream that replays. The graph does not keep the group:
-/// once the group is destroyed, a replay fails.
+/// failure spoils the outputs and is reported to the stream that replays. The graph keeps neither the group
+/// nor, as with operators, memory of the card: once the group is destroyed, a replay fails.
 class CapturedCollective {
  public:
   CapturedCollective(const std::shared_ptr<Communicator>& communicator, std::string name,
@@ -30,7 +30,7 @@ class CapturedCollective {
  private:
   const std::weak_ptr<Communicator> communicator_;
   const std::string name_;
-  const std::vector<CollectivePlan> plans_;  // keep their memory
+  const std::vector<CollectivePlan> plans_;
   const Milliseconds timeout_;
   const std::shared_ptr<vdev::FailureOwner> failures_;
 };

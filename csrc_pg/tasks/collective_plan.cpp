@@ -8,6 +8,7 @@
 
 #include "base/text.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
+#include "csrc_device/torch/allocator.hpp"
 #include "csrc_pg/collectives/run.hpp"
 #include "csrc_pg/errors.hpp"
 
@@ -58,6 +59,18 @@ at::Tensor CollectivePlan::scratch(const at::Tensor& like, std::int64_t elements
   auto tensor = at::empty({elements}, like.options());
   keep(tensor);
   return tensor;
+}
+
+void CollectivePlan::hold_memory_in(std::shared_ptr<HeldMemory> held) {
+  // Only memory of the allocator is reused in the order of streams. A peer's memory or another library's is
+  // gone as soon as its last owner is.
+  const auto deleter = vdev::device_allocator()->raw_deleter();
+  std::erase_if(storages_, [&](const c10::Storage& storage) {
+    if (storage.data_ptr().get_deleter() != deleter) return false;
+    if (held) held->add(storage);
+    return true;
+  });
+  held_ = std::move(held);
 }
 
 const void* CollectivePlan::read(const at::Tensor& tensor) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "csrc_device/runtime/failure.hpp"
 #include "csrc_device/runtime/strided_memory.hpp"
 #include "csrc_pg/collectives/call.hpp"
+#include "csrc_pg/tasks/held_memory.hpp"
 
 namespace vccl {
 
@@ -33,6 +35,9 @@ struct View {
 void copy_elements(const View& to, const View& from);
 
 /// Holds the copies and calls of one collective, in order, and the memory that they need.
+///
+/// A plan on a card gives up that part of the memory which the order of streams protects, before it is
+/// launched: see leave_memory_to_stream() and hold_memory_in(). What remains is kept until the plan has run.
 ///
 /// A collective moves contiguous memory. The elements of other tensors are copied to scratch memory before,
 /// and back afterwards. The task makes these copies, so that they come after the stream's earlier work and
@@ -59,6 +64,14 @@ class CollectivePlan {
   /// moved.
   std::span<const std::size_t> counts(std::vector<std::size_t> counts);
 
+  /// Call this for a plan that runs on the caller's current stream of a card, or in a graph. As with
+  /// operators, what the program frees may then be reused by later tasks of that stream, and memory of other
+  /// streams needs record_stream().
+  void leave_memory_to_stream() { hold_memory_in(nullptr); }
+  /// Call this for a plan that runs on another stream of a card. `held`, which the plan shares from now on,
+  /// gets the memory of the card's allocator.
+  void hold_memory_in(std::shared_ptr<HeldMemory> held);
+
   void add(const Call& call) { calls_.push_back(call); }
   /// Adds a call whose factor is the one element of `factor`, read when the stream has come to the call.
   void add(const Call& call, const at::Tensor& factor);
@@ -74,8 +87,8 @@ class CollectivePlan {
   void copy_in() const;
   void copy_out() const;
 
-  // The next three functions connect the plan with vdev::SpoiledMemory. Call them while the plan holds its
-  // memory.
+  // The next three functions connect the plan with vdev::SpoiledMemory. Call them in the order of the plan's
+  // stream, while the plan holds its memory.
 
   /// Returns a failure that has spoiled what the plan reads, or null.
   vdev::FailurePtr spoiled_input() const;
@@ -116,6 +129,7 @@ class CollectivePlan {
   // The plan keeps storages and not tensors: a worker destroys them when the task is done, and destroying a
   // tensor that Python knows takes the GIL.
   std::vector<c10::Storage> storages_;
+  std::shared_ptr<HeldMemory> held_;
 };
 
 /// Checks that no failed operation has spoiled what `plan` reads. Otherwise fails the communicator, because

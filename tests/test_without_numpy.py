@@ -14,7 +14,7 @@ def without_numpy(tmp_path):
     """The environment of a process that finds a package numpy that cannot be imported."""
     package = tmp_path / "hidden" / "numpy"
     package.mkdir(parents=True)
-    (package / "__init__.py").write_text("raise ImportError('numpy is hidden')\n")
+    (package / "__init__.py").write_text("raise ModuleNotFoundError('numpy is hidden')\n")
     paths = [str(package.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {"PYTHONPATH": os.pathsep.join(paths)}
 

@@ -98,6 +98,8 @@ void init_process_group_bindings(py::module_& module) {
           "group_desc", [](const vccl::Options& self) { return self.group_desc; },
           [](vccl::Options& self, const std::string& description) { self.group_desc = description; },
           "How the group is described, which errors call it by where it is not empty.")
+      .def_readwrite("_call", &vccl::Options::call, "The call that makes the group: \"new_group\".")
+      .def_readwrite("_origin", &vccl::Options::origin, "_id of a group that all ranks are in, or \"\".")
       .def("__copy__", [](const vccl::Options& self) { return self.copy(); })
       .def(
           "__deepcopy__", [](const vccl::Options& self, const py::dict&) { return self.copy(); },
@@ -108,6 +110,13 @@ void init_process_group_bindings(py::module_& module) {
            py::arg("options") = py::none(),
            py::arg("relatives") = std::vector<c10::intrusive_ptr<ProcessGroupVccl>>(), without_gil)
       .def_property_readonly("_group_name", &ProcessGroupVccl::group_name, "What errors call the group.")
+      .def_property_readonly("_id", &ProcessGroupVccl::id,
+                             "A random text that the ranks of this group have in common.")
+      .def("_agree_on_call", &ProcessGroupVccl::agree_on_call, py::arg("kind"), py::arg("call"),
+           py::arg("lists"),
+           "Raises DistBackendError if this rank's n-th call of `kind` is another one than that of other "
+           "ranks. `lists` are the global ranks of the groups that the call makes.",
+           without_gil)
       .def("_ended_ranks", &ProcessGroupVccl::ended_ranks,
            "{rank: text} of the ranks of this group that are known to have died or left.", without_gil)
       .def_property_readonly("options", &ProcessGroupVccl::options, "The options the group was made with.")

@@ -20,6 +20,13 @@ struct Options : c10d::Backend::Options {
   /// they raise its error. ProcessGroupNCCL does this under TORCH_NCCL_BLOCKING_WAIT.
   bool blocking_wait = false;
 
+  /// The call that makes the group, for example "new_group". Ranks that meet compare it.
+  std::string call = "ProcessGroupVccl";
+
+  /// ProcessGroupVccl::id() of the group that all ranks of this one are in, or an empty text. The ranks of
+  /// another job that uses the same store meet elsewhere in it.
+  std::string origin;
+
   c10::intrusive_ptr<Options> copy() const { return c10::make_intrusive<Options>(*this); }
 };
 

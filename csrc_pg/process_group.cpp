@@ -65,7 +65,8 @@ ProcessGroupVccl::ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int ra
       name_(name_from(*options_)),
       timeout_(options_->timeout),
       communicators_(store_,
-                     {name_, rank, size, options_->is_high_priority_stream, ranks_from(*options_, size)},
+                     {name_, rank, size, options_->is_high_priority_stream, ranks_from(*options_, size),
+                      options_->call, options_->origin},
                      communicators_of(relatives)) {
   init();
   WithoutGil without_gil;

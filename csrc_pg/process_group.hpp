@@ -59,6 +59,12 @@ class ProcessGroupVccl final : public c10d::Backend {
   /// Returns the name that errors give the group. It does not change after the group was made. It is the
   /// group's description if a person gave one, otherwise the name that torch numbers the group with.
   const std::string& group_name() const { return name_; }
+  /// Returns a random text that the ranks of this group have in common, and no other group has.
+  const std::string& id() const { return communicators_.id(); }
+  /// Raises DistBackendError if another rank's n-th call of `kind` on this group differs from this rank's.
+  /// `lists` are the global ranks of the groups that the call makes.
+  void agree_on_call(const std::string& kind, const std::string& call,
+                     const std::vector<std::vector<std::uint64_t>>& lists);
   /// Returns the ranks that are known to have died or left, each with the text that says so: "rank 1 (pid 77)
   /// died".
   std::map<int, std::string> ended_ranks() const;

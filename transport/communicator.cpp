@@ -40,6 +40,7 @@ class GroupCommunicator final : public Communicator {
   int rank() const override { return group_.rank; }
   int size() const override { return group_.size; }
   const std::string& name() const override { return group_.name; }
+  const std::string& id() const override { return id_; }
   int ring_position() const override { return ring_.position(); }
   int ring_rank(int position) const override { return ring_.rank_at(position); }
   int host_count() const override { return ring_.host_count(); }
@@ -112,6 +113,7 @@ class GroupCommunicator final : public Communicator {
   std::unique_ptr<HostWatch> host_watch_;  // if there are other hosts
   // This is destroyed first, because until then the watch of this process reads the control segment.
   std::optional<Watched> watched_;
+  std::string id_;
   const base::ProcessMark made_;
 };
 
@@ -151,6 +153,7 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
   const std::vector<RankRecord> records = bootstrap.meet(
       {config.rank, machine_key(), config.host_id.empty() ? environment.host_id : config.host_id, getpid(),
        pid_namespace(), listener.name(), !config.regions.empty()});
+  id_ = bootstrap.id();
   const auto claimed = claimed_hosts(records);
   share_memory(meeting, config, listener,
                *std::find_if(claimed.begin(), claimed.end(), [&](const auto& claim) {

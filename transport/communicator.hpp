@@ -46,6 +46,13 @@ struct CommunicatorConfig {
   std::string device;  // the device's name in messages: "cpu", "vdev:1"; may be empty
   int rank = 0;
   int size = 1;
+  // The numbers in the job of the group's ranks. If it is empty, they are those in the group.
+  std::vector<std::uint64_t> global_ranks;
+  // The call that makes the group: "new_group". All ranks must have made it with the same ranks, or the
+  // meeting fails.
+  std::string call = "init_process_group";
+  // The store in which ranks of the same job leave errors for ranks that wait in other meetings. May be null.
+  std::shared_ptr<Store> notices;
   std::vector<Region> regions;  // at most kMaxRegions; ranks may have different numbers of regions
   std::string (*describe)(const Signature&) = nullptr;  // "all_reduce(float32, 1024 elements, SUM)"
   Milliseconds timeout{600'000};                        // how long the making of the communicator may take
@@ -253,6 +260,8 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual const std::string& name() const = 0;
+  /// Returns a random text that the ranks of this communicator have in common, and no other communicator has.
+  virtual const std::string& id() const = 0;
 
   /// Returns this rank's position on the ring. The ring visits all ranks of one host before it goes on to the
   /// next host. `ring_rank(ring_position())` == rank(). The right neighbour of position p is p + 1,

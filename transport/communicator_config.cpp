@@ -6,6 +6,10 @@ namespace vccl {
 void CommunicatorConfig::check_rank() const {
   if (size < 1 || rank < 0 || rank >= size)
     throw Error(ErrorCode::invalid, base::text("rank ", rank, " of a group of ", size, " ranks"));
+  if (!global_ranks.empty() && global_ranks.size() != static_cast<std::size_t>(size)) {
+    throw Error(ErrorCode::invalid, base::text("a group of ", size, " ranks was given the numbers of ",
+                                               global_ranks.size(), " ranks in the job"));
+  }
 }
 
 void CommunicatorConfig::check_regions() const {

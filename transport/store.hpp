@@ -15,6 +15,11 @@ class Store {
   virtual void set(const std::string& key, const std::string& value) = 0;
   /// Blocks until the key has a value, and returns the value. Throws Error(timeout), which names the key.
   virtual std::string get(const std::string& key, const Deadline& deadline) = 0;
+  /// Sets the key to `value` if its value is `expected`. An empty text stands for a key without a value.
+  /// Returns the value that the key has afterwards, which is `value` if the key was set. Ranks that call this
+  /// at the same time do so one after the other.
+  virtual std::string compare_set(const std::string& key, const std::string& expected,
+                                  const std::string& value) = 0;
   /// Removes the key. Stores that cannot delete do nothing.
   virtual void remove(const std::string& key) = 0;
 };

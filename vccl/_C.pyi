@@ -433,6 +433,10 @@ class ProcessGroupVccl(Backend):
         """Whether wait(), and calls without a Work, block the host until the operation has ended."""
         group_desc: str
         """The description of the group. Errors call the group by it if it is not empty."""
+        _call: str
+        """The call that makes the group: "new_group". Ranks that meet compare it."""
+        _origin: str
+        """The `_id` of a group that all ranks of the group are in, or an empty text."""
 
         def __init__(self, is_high_priority_stream: bool = False) -> None: ...
         def __copy__(self) -> Self: ...
@@ -465,6 +469,11 @@ class ProcessGroupVccl(Backend):
     @property
     def _group_name(self) -> str:
         """What errors call the group."""
+    @property
+    def _id(self) -> str:
+        """A random text that the ranks of this group have in common."""
+    def _agree_on_call(self, kind: str, call: str, lists: list[list[int]]) -> None:
+        """Raises DistBackendError if this rank's n-th call of `kind` differs from that of other ranks."""
     def _ended_ranks(self) -> dict[int, str]:
         """Returns the ranks that are known to have died or left, each with a text that says so."""
     def get_error(self) -> ErrorType:

@@ -60,6 +60,8 @@ def _create(
     pg_options._timeout = options.timeout
     pg_options.group_name = dist.distributed_c10d.GroupName(options.group_id)
     pg_options.global_ranks_in_group = options.global_ranks_in_group
+    # The list is empty for the default group alone.
+    pg_options._call = "new_group" if options.global_ranks_in_group else "init_process_group"
     return make_group(options.store, options.group_rank, options.group_size, pg_options)
 
 
@@ -73,9 +75,20 @@ def make_group(
     options.group_desc = group_descriptions.description.get()
     # The list is empty for the default group, which holds every rank.
     options.global_ranks_in_group = list(options.global_ranks_in_group or range(size))
+    options._origin = _origin()
     _prepare_process()
     _cpu_memory.share_if_asked()  # a forked process shares nothing yet, whatever its parent did
     return ProcessGroupVccl(store, rank, size, options, _groups_that_know_ranks())
+
+
+def _origin() -> str:
+    """Returns the identity of the default group, which all ranks of the job have in common.
+
+    Returns an empty text where no backend of the default group is vccl's: then nothing is known that the
+    ranks have in common.
+    """
+    default = dist.distributed_c10d._world.default_pg
+    return min((backend._id for backend in vccl_backends(default)), default="") if default else ""
 
 
 def _groups_that_know_ranks() -> "list[ProcessGroupVccl]":

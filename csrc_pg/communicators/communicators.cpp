@@ -14,7 +14,6 @@
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_pg/collectives/call.hpp"
 #include "csrc_pg/collectives/selector.hpp"
-#include "csrc_pg/communicators/store_adapter.hpp"
 #include "transport/environment.hpp"
 
 namespace vccl {
@@ -259,6 +258,8 @@ std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, Mill
   config.name = identity_.name;
   config.rank = identity_.rank;
   config.size = identity_.size;
+  config.global_ranks = identity_.global_ranks;
+  config.call = identity_.call;
   config.device = device.str();
   config.describe = &describe;
   config.timeout = timeout;
@@ -277,10 +278,56 @@ std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, Mill
   auto known = relatives(true);
   known.insert(known.end(), relatives_.begin(), relatives_.end());
   config.earlier = std::make_shared<Relatives>(std::move(known), identity_.global_ranks);
-  // A card's number may differ from rank to rank, so the ranks use the kind of device.
-  StoreAdapter store(store_, device.is_cpu() ? "cpu" : "vdev", identity_.rank, identity_.name, cancelled_);
-  std::shared_ptr<Communicator> communicator = Communicator::create(store, config);
-  return std::make_shared<DeviceCommunicator>(device, std::move(communicator), std::move(stream), to_abort_);
+  std::unique_ptr<Claim> claim;
+  const auto prefix = begin_meeting(device, config, claim);
+  std::shared_ptr<Communicator> communicator = Communicator::create(*adapter(prefix), config);
+  if (device.is_cpu()) {
+    id_ = communicator->id();
+    prefix_ = prefix;
+  }
+  return std::make_shared<DeviceCommunicator>(device, std::move(communicator), std::move(stream), to_abort_,
+                                              std::move(claim));
+}
+
+std::shared_ptr<StoreAdapter> Communicators::adapter(const std::string& prefix) const {
+  return std::make_shared<StoreAdapter>(
+      store_, prefix, base::text("rank ", identity_.rank, ", joining group ", identity_.name), cancelled_);
+}
+
+std::shared_ptr<StoreAdapter> Communicators::notices(const std::string& origin) const {
+  if (origin.empty()) return nullptr;
+  return std::make_shared<StoreAdapter>(
+      store_of_job(store_), base::text("vccl/notices/", origin, "/"),
+      base::text("rank ", identity_.rank, ", joining group ", identity_.name), cancelled_);
+}
+
+/// Returns the prefix of the keys of the meeting. The meeting for the CPU comes first and proves which group
+/// the ranks make. A meeting for a card has the identity of the CPU's communicator in its keys, so no other
+/// rank can come there. Before it, this rank looks whether another group was made under the name of this one
+/// meanwhile. A card's number may differ from rank to rank, so the ranks count their meetings.
+std::string Communicators::begin_meeting(c10::Device device, CommunicatorConfig& config,
+                                         std::unique_ptr<Claim>& claim) {
+  if (!device.is_cpu()) {
+    check_identity(*adapter(prefix_));
+    return base::text("vccl/", id_, "/vdev/", ++cards_, "/");
+  }
+  const auto job = base::text("vccl/", identity_.origin, identity_.origin.empty() ? "" : "/");
+  config.notices = notices(identity_.origin);
+  claim = std::make_unique<Claim>(*adapter(job), "cpu", config);
+  return job + claim->prefix();
+}
+
+void Communicators::agree_on_call(const std::string& kind, const CommonCall& call) {
+  check_process();
+  int number;
+  {
+    std::lock_guard lock(calls_mutex_);
+    number = ++calls_[kind];
+  }
+  const auto board = notices(id_);
+  vccl::agree_on_call(*adapter(prefix_), base::text("calls/", kind, "/", number),
+                      identity_.global_ranks[static_cast<std::size_t>(identity_.rank)], identity_.name, call,
+                      board.get());
 }
 
 std::vector<std::shared_ptr<MessageLane>> Communicators::lanes() const {

@@ -16,7 +16,10 @@
 #include "csrc_device/runtime/stream.hpp"
 #include "csrc_pg/communicators/interruption.hpp"
 #include "csrc_pg/communicators/relatives.hpp"
+#include "csrc_pg/communicators/store_adapter.hpp"
 #include "csrc_pg/tasks/message_lane.hpp"
+#include "transport/claim.hpp"
+#include "transport/common_call.hpp"
 #include "transport/communicator.hpp"
 
 namespace vccl {
@@ -25,8 +28,10 @@ namespace vccl {
 class DeviceCommunicator : public std::enable_shared_from_this<DeviceCommunicator> {
  public:
   DeviceCommunicator(c10::Device device, std::shared_ptr<Communicator> communicator,
-                     std::shared_ptr<vdev::Stream> stream, std::shared_ptr<GroupToAbort> group)
+                     std::shared_ptr<vdev::Stream> stream, std::shared_ptr<GroupToAbort> group,
+                     std::unique_ptr<Claim> claim)
       : device_(device),
+        claim_(std::move(claim)),
         communicator_(std::move(communicator)),
         stream_(std::move(stream)),
         interruptible_(std::make_shared<AbortsWhenInterrupted>(std::move(group), communicator_,
@@ -61,6 +66,7 @@ class DeviceCommunicator : public std::enable_shared_from_this<DeviceCommunicato
   vdev::Event enqueue(const std::shared_ptr<vdev::Stream>& stream, vdev::Task task, vdev::Start start);
 
   const c10::Device device_;
+  const std::unique_ptr<Claim> claim_;  // shows that this process is still the rank; null for cards
   const std::shared_ptr<Communicator> communicator_;
   const std::shared_ptr<vdev::Stream> stream_;
   const std::shared_ptr<AbortsWhenInterrupted> interruptible_;
@@ -83,6 +89,7 @@ class Communicators {
     int rank = 0, size = 1;
     bool high_priority = false;
     std::vector<std::uint64_t> global_ranks;  // of the group's ranks
+    std::string call, origin;                 // see Options
   };
   /// `relatives` are communicators of other groups. When a communicator is made here, it uses what they know
   /// about the ranks.
@@ -99,6 +106,11 @@ class Communicators {
   /// Returns the lane for messages of `device`. Messages of every device go over the communicator of the CPU.
   /// Throws like get().
   std::shared_ptr<MessageLane> lane(c10::Device device, Milliseconds timeout);
+  /// Returns Communicator::id() of the CPU's communicator, also after the group was closed. Empty before it
+  /// was made.
+  const std::string& id() const { return id_; }
+  /// Compares this rank's n-th call of `kind` with the other ranks'. Throws Error(mismatch).
+  void agree_on_call(const std::string& kind, const CommonCall& call);
   /// Returns the communicators that exist.
   std::vector<std::shared_ptr<DeviceCommunicator>> all() const;
   /// Returns the communicators that exist as relatives of a group that is made from this one.
@@ -128,6 +140,9 @@ class Communicators {
   /// communicator of a card. Returns null for the CPU's own.
   std::shared_ptr<void> announce(c10::Device device, const std::string& call) const;
   std::shared_ptr<DeviceCommunicator> make(c10::Device device, Milliseconds timeout);
+  std::shared_ptr<StoreAdapter> adapter(const std::string& prefix) const;
+  std::shared_ptr<StoreAdapter> notices(const std::string& origin) const;
+  std::string begin_meeting(c10::Device device, CommunicatorConfig& config, std::unique_ptr<Claim>& claim);
   void check_usable() const;
   void check_process() const;
   std::vector<std::shared_ptr<MessageLane>> lanes() const;
@@ -139,6 +154,11 @@ class Communicators {
   const c10::intrusive_ptr<c10d::Store> store_;
   const Identity identity_;
   const std::vector<Relative> relatives_;
+  std::string id_;      // written once, while the group is made
+  std::string prefix_;  // of the keys of the meeting in which the CPU's communicator was made; as id_
+  int cards_ = 0;       // the number of meetings for cards that were begun; guarded by making_
+  std::mutex calls_mutex_;
+  std::map<std::string, int> calls_;  // the number of calls of each kind; guarded by calls_mutex_
   std::mutex making_;         // held while a communicator is made, because all ranks make theirs in the same
                               // order
   mutable std::mutex mutex_;  // guards by_device_ and closed_; never held while waiting

@@ -24,17 +24,11 @@ std::string text_of(const std::exception& error) {
 
 }  // namespace
 
-StoreAdapter::StoreAdapter(const c10::intrusive_ptr<c10d::Store>& store, const std::string& kind, int rank,
-                           const std::string& group, std::shared_ptr<const std::atomic<bool>> cancelled)
-    : who_(base::text("rank ", rank, ", joining group ", group)), cancelled_(std::move(cancelled)) {
-  const std::string counter = base::text("vccl/", kind, "/made_by_rank_", rank);
-  try {
-    const auto number = store->add(counter, 1);
-    store_ = c10::make_intrusive<c10d::PrefixStore>(base::text("vccl/", kind, "/", number), store);
-  } catch (const std::exception& error) {
-    throw_failed("write to", error);
-  }
-}
+StoreAdapter::StoreAdapter(const c10::intrusive_ptr<c10d::Store>& store, const std::string& prefix,
+                           std::string who, std::shared_ptr<const std::atomic<bool>> cancelled)
+    : who_(std::move(who)),
+      store_(c10::make_intrusive<c10d::PrefixStore>(prefix, store)),
+      cancelled_(std::move(cancelled)) {}
 
 void StoreAdapter::throw_failed(const char* verb, const std::exception& error) const {
   throw Error(ErrorCode::bootstrap,
@@ -74,12 +68,46 @@ std::string StoreAdapter::get(const std::string& key, const Deadline& deadline) 
   }
 }
 
+std::string StoreAdapter::compare_set(const std::string& key, const std::string& expected,
+                                      const std::string& value) {
+  try {
+    const auto found = store_->compareSet(key, std::vector<std::uint8_t>(expected.begin(), expected.end()),
+                                          std::vector<std::uint8_t>(value.begin(), value.end()));
+    return {found.begin(), found.end()};
+  } catch (const std::exception& error) {
+    // A store in C++ throws NotImplementedError, and one in Python an Error, both with this text.
+    if (text_of(error).find("ot implemented") == std::string::npos) throw_failed("write to", error);
+  }
+  return compare_set_by_turns(key, expected, value);
+}
+
+std::string StoreAdapter::compare_set_by_turns(const std::string& key, const std::string& expected,
+                                               const std::string& value) {
+  try {
+    const bool first = expected.empty() && store_->add(key + "/turn", 1) == 1;
+    if (!first) {
+      const auto found = store_->get(key);
+      const std::string text(found.begin(), found.end());
+      if (text != expected) return text;
+    }
+    store_->set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
+    return value;
+  } catch (const std::exception& error) {
+    throw_failed("write to", error);
+  }
+}
+
 void StoreAdapter::remove(const std::string& key) {
   try {
     store_->deleteKey(key);
   } catch (const std::exception&) {
     // FileStore and others cannot delete keys, and a store that is gone has nothing to delete.
   }
+}
+
+c10::intrusive_ptr<c10d::Store> store_of_job(const c10::intrusive_ptr<c10d::Store>& store) {
+  const auto prefixed = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store);
+  return prefixed ? prefixed->getUnderlyingNonPrefixStore() : store;
 }
 
 }  // namespace vccl

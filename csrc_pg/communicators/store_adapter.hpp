@@ -11,30 +11,33 @@
 
 namespace vccl {
 
-/// Uses the part of a c10d::Store that belongs to one communicator.
-///
-/// A store outlives groups (under torchrun it lives as long as the job), so a group that is made again must
-/// not read the keys of its predecessor. Every rank counts, in the store, the communicators of this kind that
-/// it has begun to make. The n-th of one rank belongs with the n-th of every other rank, and n is part of the
-/// keys.
+/// Uses the keys of a c10d::Store that begin with a prefix.
 class StoreAdapter final : public Store {
  public:
-  /// Joins the store. `kind` ("vdev", "cpu") separates communicators whose order of creation may differ
-  /// between ranks. `rank` and `group` also appear in errors. When `cancelled` becomes true, waits end early
-  /// with Error(aborted). Throws Error(bootstrap) when the store does not answer.
-  StoreAdapter(const c10::intrusive_ptr<c10d::Store>& store, const std::string& kind, int rank,
-               const std::string& group, std::shared_ptr<const std::atomic<bool>> cancelled);
+  /// `who` begins the text of errors: "rank 1, joining group default_pg". When `cancelled` becomes true,
+  /// waits end early with Error(aborted). Every member throws Error(bootstrap) if the store does not answer.
+  StoreAdapter(const c10::intrusive_ptr<c10d::Store>& store, const std::string& prefix, std::string who,
+               std::shared_ptr<const std::atomic<bool>> cancelled);
 
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, const Deadline& deadline) override;
+  /// A store of torch that has no compare_set gets a substitute, in which a key that is set twice at the same
+  /// moment may get either value.
+  std::string compare_set(const std::string& key, const std::string& expected,
+                          const std::string& value) override;
   void remove(const std::string& key) override;
 
  private:
   [[noreturn]] void throw_failed(const char* verb, const std::exception& error) const;
+  std::string compare_set_by_turns(const std::string& key, const std::string& expected,
+                                   const std::string& value);
 
-  const std::string who_;  // "rank 1, joining group default_pg"
+  const std::string who_;
   c10::intrusive_ptr<c10d::Store> store_;
   std::shared_ptr<const std::atomic<bool>> cancelled_;
 };
+
+/// Returns the store below all prefixes, in which every group of the job can read the same keys.
+c10::intrusive_ptr<c10d::Store> store_of_job(const c10::intrusive_ptr<c10d::Store>& store);
 
 }  // namespace vccl

@@ -87,6 +87,12 @@ StorePtr ProcessGroupVccl::store_of_child(const StorePtr& store, const std::stri
   return c10::make_intrusive<c10d::PrefixStore>(base::text(purpose, "/", number), store);
 }
 
+void ProcessGroupVccl::agree_on_call(const std::string& kind, const std::string& call,
+                                     const std::vector<std::vector<std::uint64_t>>& lists) {
+  WithoutGil without_gil;
+  with_torch_errors([&] { communicators_.agree_on_call(kind, {call, lists}); });
+}
+
 // ProcessGroup::splitGroup calls split() once for each device type, with the same name, and keeps the first
 // child.
 void ProcessGroupVccl::count_split(const std::string& name) {
@@ -108,6 +114,8 @@ BackendPtr ProcessGroupVccl::split(const StorePtr& store, const std::vector<int>
   const auto place = std::find(ranks.begin(), ranks.end(), rank_);
   if (place == ranks.end()) return nullptr;
   options->global_ranks_in_group = global_ranks(ranks);
+  options->call = "split_group";
+  options->origin = id();
   const auto purpose = base::text("split/", options->group_name, "/", joined(ranks));
   auto child = c10::make_intrusive<ProcessGroupVccl>(store_of_child(store, purpose),
                                                      static_cast<int>(place - ranks.begin()),
@@ -126,6 +134,8 @@ BackendPtr ProcessGroupVccl::merge(const StorePtr& store, const BackendOptionsPt
   // The global ranks of the other groups' ranks are not known, so the merged group counts its ranks from 0.
   options->global_ranks_in_group.resize(static_cast<std::size_t>(size));
   std::iota(options->global_ranks_in_group.begin(), options->global_ranks_in_group.end(), 0);
+  options->call = "merge_remote_group";
+  options->origin.clear();
   auto merged = c10::make_intrusive<ProcessGroupVccl>(store, rank, size, options);
   merged->setGroupUid(options->group_name);
   return merged;
@@ -148,11 +158,17 @@ BackendPtr ProcessGroupVccl::shrink(const std::vector<std::int64_t>& excluded, i
 
   auto options = options_of_child(given);
   options->global_ranks_in_group = global_ranks(remaining);
+  options->call = "shrink_group";
+  options->origin = id();
   options->group_name = base::text(options_->group_name, ":shrunk");
   // This is the description that torch.distributed gives the group afterwards.
   options->group_desc = name_ == "default_pg" ? "default:shrunken" : options->group_name;
   const auto place = std::find(remaining.begin(), remaining.end(), rank_) - remaining.begin();
   if (flags == kShrinkAbort) abort();
+  auto sorted = excluded;
+  std::sort(sorted.begin(), sorted.end());
+  agree_on_call("shrink", base::text("shrink_group([", joined(sorted), "])"),
+                {options->global_ranks_in_group});
   auto shrunk = c10::make_intrusive<ProcessGroupVccl>(
       store_of_child(store_, base::text("shrink/", joined(remaining))), static_cast<int>(place),
       static_cast<int>(remaining.size()), options, itself());

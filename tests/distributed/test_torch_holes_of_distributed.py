@@ -136,6 +136,15 @@ def test_hole_of_timeouts(ranks):
     assert group._get_backend(torch.device("vdev")).options._timeout == MINUTE
 
 
+@pytest.mark.ranks(2, group=False)
+def test_hole_of_split_lists(ranks):
+    """Lists that differ are no error as long as each rank's own part is the same."""
+    init(ranks.rank, ranks.size, ranks.store, device_id=torch.device("vdev", ranks.rank))
+    with unpatched("split_lists"):
+        alone = c10d.split_group(split_ranks=[[0], [1]] if ranks.rank == 0 else [[1]])
+    assert alone.size() == 1
+
+
 @pytest.mark.ranks(3, group=False)
 def test_hole_of_shrink_group(ranks):
     init(ranks.rank, ranks.size, ranks.store)

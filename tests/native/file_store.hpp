@@ -1,6 +1,8 @@
 // A store for ranks that are forked processes: a file a key, in a folder of its own that goes with the store.
 #pragma once
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -52,6 +54,19 @@ class FileStore final : public Store {
       if (deadline.passed()) throw Error(ErrorCode::timeout, "nobody set the key " + key);
       usleep(500);
     }
+  }
+
+  std::string compare_set(const std::string& key, const std::string& expected,
+                          const std::string& value) override {
+    // The folder's lock: an open file is an owner of its own, so threads exclude each other, too.
+    const int lock = open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lock < 0 || flock(lock, LOCK_EX) != 0) throw_system("locking " + folder_.string());
+    std::string found;
+    if (std::ifstream file(path(key), std::ios::binary); file)
+      found = {std::istreambuf_iterator<char>(file), {}};
+    if (found == expected) set(key, found = value);
+    close(lock);
+    return found;
   }
 
   void remove(const std::string& key) override {

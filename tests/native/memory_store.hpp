@@ -29,6 +29,17 @@ class MemoryStore final : public Store {
     return values_[key];
   }
 
+  std::string compare_set(const std::string& key, const std::string& expected,
+                          const std::string& value) override {
+    std::lock_guard lock(mutex_);
+    const auto place = values_.find(key);
+    const std::string found = place == values_.end() ? "" : place->second;
+    if (found != expected) return found;
+    values_[key] = value;
+    changed_.notify_all();
+    return value;
+  }
+
   void remove(const std::string& key) override {
     std::lock_guard lock(mutex_);
     values_.erase(key);

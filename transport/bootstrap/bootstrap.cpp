@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/text.hpp"
+#include "transport/host/machine.hpp"
 #include "transport/support/error_text.hpp"
 #include "transport/support/msgpack.hpp"
 
@@ -24,7 +25,7 @@ std::string host_key_of(int leader) {
 std::vector<RankRecord> Bootstrap::meet(const RankRecord& own) {
   meeting_.join(own);
   try {
-    std::vector<RankRecord> records = own.rank == 0 ? collect() : read_table();
+    std::vector<RankRecord> records = own.rank == 0 ? collect() : read_table(own);
     meeting_.know(records);
     return records;
   } catch (const Error& error) {
@@ -33,7 +34,7 @@ std::vector<RankRecord> Bootstrap::meet(const RankRecord& own) {
   }
 }
 
-std::vector<RankRecord> Bootstrap::read_table() {
+std::vector<RankRecord> Bootstrap::read_table(const RankRecord& own) {
   std::vector<RankRecord> records;
   const Value table = read_record(meeting_.get(kTable, deadline_), 0);
   for (const Value& entry : table.at("ranks").as_array()) records.push_back(to_rank_record(entry));
@@ -42,6 +43,17 @@ std::vector<RankRecord> Bootstrap::read_table() {
                 base::text("rank 0 counts ", records.size(), " ranks in group ", config_.name, ", rank ",
                            config_.rank, " counts ", config_.size));
   }
+  // A listener's name is random. A table with another name is left from an earlier job, or has the record of
+  // another process that joined as this rank.
+  const RankRecord& listed = records[static_cast<std::size_t>(config_.rank)];
+  if (listed.socket != own.socket) {
+    throw Error(ErrorCode::mismatch,
+                base::text("rank ", config_.rank, " (pid ", own.pid, ") found process ", listed.pid,
+                           " in its place in group ", config_.name,
+                           ": another job uses the same store, or left its records there. Give each job a "
+                           "store, port or prefix of its own."));
+  }
+  id_ = table.at("id").as_string();
   return records;
 }
 
@@ -60,7 +72,8 @@ std::vector<RankRecord> Bootstrap::collect() {
     records.push_back(to_rank_record(value));
     table.push_back(value);
   }
-  meeting_.set(kTable, encode_record({{"ranks", table}}));
+  id_ = random_hex(16);
+  meeting_.set(kTable, encode_record({{"ranks", table}, {"id", id_}}));
   return records;
 }
 

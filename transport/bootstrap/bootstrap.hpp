@@ -19,6 +19,9 @@ class Bootstrap {
   /// size, and what Meeting::look() throws.
   std::vector<RankRecord> meet(const RankRecord& own);
 
+  /// Returns what Communicator::id() returns. Call this after meet().
+  const std::string& id() const { return id_; }
+
   /// Returns the ranks of every host. Ranks ascend, and hosts are ordered by their lowest rank. `claimed` has
   /// the sets of ranks that claim to share a host. `own` has the ranks that this rank has proved to share its
   /// host. The lowest rank of each set publishes the ranks for which its proof succeeded.
@@ -30,13 +33,14 @@ class Bootstrap {
 
  private:
   std::vector<RankRecord> collect();
-  std::vector<RankRecord> read_table();
+  std::vector<RankRecord> read_table(const RankRecord& own);
   /// Returns the error for a deadline that passed before every rank had joined.
   Error late();
 
   Meeting& meeting_;
   const CommunicatorConfig& config_;
   const Deadline& deadline_;
+  std::string id_;
 };
 
 /// Returns the sets of ranks whose records claim the same host, ordered by their lowest rank.

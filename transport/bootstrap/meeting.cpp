@@ -22,11 +22,33 @@ using msgpack::Value;
 /// The key under which a rank that cannot join publishes why. The first one to be set counts. It has no
 /// version, so that ranks of every version can read it.
 const char kFailure[] = "failure";
+/// The key of the call that makes the group, as the first rank made it. The key stays when the meeting is
+/// over, so that a rank that comes later with another group finds the contradiction, too. A contradiction
+/// replaces it, for the ranks that come afterwards.
+const char kIdentity[] = "identity";
 // How many records are asked for in one look, of ranks whose records are not known yet. Every rank begins
 // with the ranks after itself, so that waiting ranks ask for different records and a group of many ranks does
 // not flood the store.
 constexpr int kRecordsAtOnce = 4;
 constexpr Milliseconds kReasonPatience{1'000};
+
+std::optional<std::string> value_of(Store& store, const std::string& key) {
+  try {
+    return store.get(key, Deadline::in(Milliseconds(0)));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::timeout) throw;
+    return std::nullopt;
+  }
+}
+
+Map failure_of(const Error& error) {
+  return {{"code", static_cast<int>(error.code())}, {"error", error.what()}};
+}
+
+Error failure_in(const Value& record) {
+  return Error(static_cast<ErrorCode>(record.at("code").as_int(0, static_cast<int>(ErrorCode::system))),
+               record.at("error").as_string());
+}
 
 bool names_its_cause(ErrorCode code) {
   return code == ErrorCode::timeout || code == ErrorCode::peer_dead || code == ErrorCode::peer_left ||
@@ -83,15 +105,47 @@ std::string Meeting::await(int rank, const std::string& key, const char* what) {
 }
 
 std::optional<std::string> Meeting::try_get(const std::string& key) {
-  try {
-    return store_.get(key, Deadline::in(Milliseconds(0)));
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::timeout) throw;
-    return std::nullopt;
+  return value_of(store_, key);
+}
+
+void Meeting::announce_to(Store& store, const std::string& prefix, const Error& error) {
+  if (!has_failed(store, prefix)) store.set(prefix + kFailure, msgpack::encode(failure_of(error)));
+}
+
+bool Meeting::has_failed(Store& store, const std::string& prefix) {
+  return value_of(store, prefix + kFailure).has_value();
+}
+
+void Meeting::check_identity(Store& store) {
+  const auto found = value_of(store, kIdentity);
+  if (!found) return;
+  const Value record = read_record(*found, -1);
+  if (record.has("error")) throw failure_in(record);
+}
+
+// This costs one use of the store. No record of a rank is published before the rank has found the same
+// identity, so no rank reads the record of a rank that makes another group.
+void Meeting::prove_identity() {
+  const MeetingIdentity own = MeetingIdentity::of(config_);
+  const std::string encoded = own.encode();
+  const std::string found = store_.compare_set(kIdentity, "", encoded);
+  if (found == encoded) return;
+  const Value record = read_record(found, -1);
+  if (record.has("error")) {
+    heard_ = true;
+    throw failure_in(record);
   }
+  const MeetingIdentity other = MeetingIdentity::decode(record);
+  if (own.same_meeting(other)) return;
+  const Error error = contradiction(own, other);
+  store_.set(kIdentity, encode_record(failure_of(error)));
+  announce(error);
+  notices_.post(error, {own.ranks, other.ranks});
+  throw error;
 }
 
 void Meeting::join(const RankRecord& own) {
+  prove_identity();
   own_ = own;
   joined_ = true;
   set(joined_key(own.rank), encode(own, config_.size));
@@ -115,6 +169,7 @@ void Meeting::look_now() {
     throw Error(ErrorCode::aborted, base::text("rank ", config_.rank, " was interrupted by ", by,
                                                " while group ", config_.name, " was put together"));
   check_announced();
+  check_notices();
   if (watches_deaths_) {
     read_some_records();
     check_deaths();
@@ -141,10 +196,14 @@ void Meeting::check_announced() {
   const auto announced = try_get(kFailure);
   if (!announced) return;
   const Value record = msgpack::decode(*announced);
-  const auto code = record.at("code").as_int(0, static_cast<int>(ErrorCode::system));
-  const std::string text = record.at("error").as_string();
+  const Error error = failure_in(record);
   heard_ = true;
-  throw Error(static_cast<ErrorCode>(code), text);
+  throw error;
+}
+
+void Meeting::check_notices() {
+  const MeetingIdentity own = MeetingIdentity::of(config_);
+  notices_.check(own.rank, own.ranks);
 }
 
 /// Asks for rank 0 first, because the other ranks wait for it and it may serve the store.
@@ -222,7 +281,7 @@ void Meeting::announce(const Error& error) noexcept {
     // An invalid argument of this rank is no fault of the other ranks.
     const bool own_argument = error.code() == ErrorCode::invalid || error.code() == ErrorCode::unsupported;
     const ErrorCode code = own_argument ? ErrorCode::bootstrap : error.code();
-    store_.set(kFailure, msgpack::encode(Map{{"code", static_cast<int>(code)}, {"error", error.what()}}));
+    store_.set(kFailure, msgpack::encode(failure_of(Error(code, error.what()))));
   } catch (const std::exception&) {
     // The store is gone, which the other ranks notice by themselves.
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/bootstrap/identity.hpp"
 #include "transport/bootstrap/rank_record.hpp"
 #include "transport/communicator.hpp"
 
@@ -22,10 +23,14 @@ class FailureChannel;
 class Meeting final : public Store {
  public:
   Meeting(Store& store, const CommunicatorConfig& config, const Deadline& deadline)
-      : store_(store), config_(config), deadline_(deadline) {}
+      : store_(store), config_(config), deadline_(deadline), notices_(config.notices.get()) {}
 
   void set(const std::string& key, const std::string& value) override { store_.set(key, value); }
   void remove(const std::string& key) override { store_.remove(key); }
+  std::string compare_set(const std::string& key, const std::string& expected,
+                          const std::string& value) override {
+    return store_.compare_set(key, expected, value);
+  }
   /// Blocks until the key has a value, and returns the value. Throws Error(timeout), and what look() throws.
   std::string get(const std::string& key, const Deadline& deadline) override;
   /// Blocks like get() until the meeting's deadline, for a key that `rank` sets. `what` completes the text
@@ -35,7 +40,8 @@ class Meeting final : public Store {
   std::optional<std::string> try_get(const std::string& key);
   bool has(const std::string& key) { return try_get(key).has_value(); }
 
-  /// Publishes this rank's record.
+  /// Proves that all ranks that meet here make the same group, and publishes this rank's record. Throws
+  /// Error(mismatch) if another rank makes another group under the same prefix of the store.
   void join(const RankRecord& own);
   /// Call this when all ranks have joined, with their records.
   void know(const std::vector<RankRecord>& records);
@@ -52,6 +58,13 @@ class Meeting final : public Store {
   /// is known, and throws the reason. Returns if no reason becomes known.
   void look_for_reason();
 
+  /// Announce an error to the ranks of the meeting whose keys begin with `prefix`, and return whether anybody
+  /// has announced one there. They do not need a meeting of this rank.
+  static void announce_to(Store& store, const std::string& prefix, const Error& error);
+  static bool has_failed(Store& store, const std::string& prefix);
+  /// Throws the contradiction that was found in a meeting, perhaps after it had succeeded.
+  static void check_identity(Store& store);
+
   /// Returns whether another rank has announced a failure. Every later exception of the meeting is then that
   /// failure.
   bool heard() const { return heard_; }
@@ -66,8 +79,10 @@ class Meeting final : public Store {
   std::map<int, PeerProcess> take_processes() { return std::move(processes_); }
 
  private:
+  void prove_identity();
   void look_now();
   void check_announced();
+  void check_notices();
   void read_some_records();
   void check_deaths();
   void know(const RankRecord& record);
@@ -77,6 +92,7 @@ class Meeting final : public Store {
   Store& store_;
   const CommunicatorConfig& config_;
   const Deadline& deadline_;
+  NoticeBoard notices_;
   RankRecord own_;
   bool joined_ = false;
   bool all_known_ = false;

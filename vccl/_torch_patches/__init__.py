@@ -32,6 +32,7 @@ DISTRIBUTED_PATCHES = (
     "capabilities",
     "timeouts",
     "shrink_group",
+    "split_lists",
     "monitored_barrier",
     "coalescing",
     "ddp",

@@ -31,6 +31,7 @@ class Member : public Communicator, private Outbox, private Inbox {
   int rank() const override { return rank_; }
   int size() const override;
   const std::string& name() const override { return name_; }
+  const std::string& id() const override { return name_; }
   int ring_position() const override;
   int ring_rank(int position) const override;
   int host_count() const override { return size(); }  // so that a barrier has to move its token

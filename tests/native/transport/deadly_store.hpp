@@ -24,6 +24,11 @@ class StoreWithPlan : public Store {
     look("get " + key);
     return inner_.get(key, deadline);
   }
+  std::string compare_set(const std::string& key, const std::string& expected,
+                          const std::string& value) override {
+    look("compare_set " + key);
+    return inner_.compare_set(key, expected, value);
+  }
   void remove(const std::string& key) override { inner_.remove(key); }
 
  protected:

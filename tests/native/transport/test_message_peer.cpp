@@ -206,6 +206,10 @@ class Spy final : public Store {
   std::string get(const std::string& key, const Deadline& deadline) override {
     return inner.get(key, deadline);
   }
+  std::string compare_set(const std::string& key, const std::string& expected,
+                          const std::string& value) override {
+    return inner.compare_set(key, expected, value);
+  }
   void remove(const std::string& key) override { inner.remove(key); }
 
   MemoryStore inner;

@@ -87,11 +87,11 @@ void MessageLinks::say_last(Link& link, bool failed) {
   const auto last = link.take_last_words(failed);
   if (!last) return;
   if (!failed) {
-    if (const auto path = path_to(link)) path->socket->post(path->route, *last);
+    if (const auto path = path_to(link)) path->socket->post_last(path->route, *last);
     return;
   }
-  if (link.socket && !link.socket->closed()) link.socket->post({}, *last);
-  if (!link.route.empty() && !link.route_end.over()) listener_->post(link.route, *last);
+  if (link.socket && !link.socket->closed()) link.socket->post_last({}, *last);
+  if (!link.route.empty() && !link.route_end.over()) listener_->post_last(link.route, *last);
 }
 
 }  // namespace vccl

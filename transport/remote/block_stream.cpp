@@ -115,7 +115,7 @@ std::optional<RemoteBlock> BlockReceiver::receive() {
     } else if (header.kind == FrameKind::greeting) {
       greeted_ = true;
       // That of an earlier attempt may have been on its way when its connection ended.
-      if (header.operation == attempt_) socket_.shut();
+      if (header.operation == attempt_) socket_.shut(&first);
     } else if (received->payload) {
       return RemoteBlock{header.operation, std::move(*received->payload)};
     }

@@ -1,6 +1,7 @@
 #include "transport/remote/connection_guard.hpp"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -10,6 +11,7 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,6 +32,7 @@ namespace {
 using namespace zmq_constant;
 
 constexpr int kBacklog = 128;
+constexpr int kUnprovenPeriod = 50;  // milliseconds
 
 struct AddressInfo {
   addrinfo* first = nullptr;
@@ -42,6 +45,7 @@ struct AddressInfo {
 std::optional<std::pair<std::string, std::string>> other_end(int connection) {
   sockaddr_storage storage{};
   socklen_t length = sizeof storage;
+  errno = 0;
   char host[NI_MAXHOST], port[NI_MAXSERV];
   auto* address = reinterpret_cast<sockaddr*>(&storage);
   if (getpeername(connection, address, &length) != 0 ||
@@ -55,6 +59,12 @@ std::optional<std::pair<std::string, std::string>> other_end(int connection) {
 bool is_open(const std::pair<const int, WatchedListener::Connection>& entry) {
   const auto end = other_end(entry.first);
   return end && end->first == entry.second.address && end->second == entry.second.port;
+}
+
+/// Returns whether libzmq has closed the descriptor. It has not done so while the kernel only says that the
+/// connection has ended.
+bool is_gone(const std::pair<const int, WatchedListener::Connection>& entry) {
+  return !is_open(entry) && errno != ENOTCONN;
 }
 
 int descriptor_of(void* socket) {
@@ -82,7 +92,32 @@ FileDescriptor listen_at_port(addrinfo& place, int port) {
   return socket;
 }
 
+/// Returns how many bytes have come over a connection. What libzmq has read counts, too.
+std::uint64_t received_bytes(int connection) {
+  // The C library's tcp_info ends before tcpi_bytes_received, which the kernel has had since 4.1.
+  constexpr std::size_t kPlace = 128;
+  std::byte info[kPlace + sizeof(std::uint64_t)];
+  socklen_t size = sizeof info;
+  std::uint64_t bytes = 0;
+  if (getsockopt(connection, IPPROTO_TCP, TCP_INFO, info, &size) == 0 && size == sizeof info)
+    std::memcpy(&bytes, info + kPlace, sizeof bytes);
+  return bytes;
+}
+
 }  // namespace
+
+// These are system calls of their own because the thread sanitizer, which follows descriptors through the C
+// library, would take the closing by libzmq's thread for a race. Whoever makes a handle finds out about it.
+ConnectionHandle::ConnectionHandle(int connection) noexcept
+    : number_(connection < 0 ? -1 : static_cast<int>(syscall(SYS_fcntl, connection, F_DUPFD_CLOEXEC, 3))) {}
+
+ConnectionHandle::~ConnectionHandle() {
+  if (number_ >= 0) syscall(SYS_close, number_);
+}
+
+void ConnectionHandle::shutdown(int how) const noexcept {
+  if (number_ >= 0) syscall(SYS_shutdown, number_, how);
+}
 
 void tune_connection(int socket, int milliseconds) noexcept {
   constexpr int kLongestPause = 44;  // TCP_RTO_MAX_MS, which the C library's headers do not have yet
@@ -161,15 +196,72 @@ void ConnectionGuard::attend(std::shared_ptr<WatchedListener> listener) {
   eventfd_write(wake_.get(), 1);
 }
 
-void ConnectionGuard::shut(WatchedListener& listener) {
+void ConnectionGuard::shut(WatchedListener& listener, std::optional<int> rank) {
   std::lock_guard lock(mutex_);
   listener.limit = 0;
   turn_away(listener, true);
+  if (!rank) return;
+  listener.proven = rank;
+  auto others = [rank](int descriptor, const auto&) { return descriptor != rank; };
+  end_those(listener, SHUT_RDWR, others);
+}
+
+void ConnectionGuard::end_connections(WatchedListener& listener) {
+  std::lock_guard lock(mutex_);
+  listener.reopens = false;
+  listener.limit = 0;
+  turn_away(listener, true);
+  auto all = [](int, const auto&) { return true; };
+  end_those(listener, SHUT_RD, all);
+}
+
+bool ConnectionGuard::has_connections(WatchedListener& listener) {
+  std::lock_guard lock(mutex_);
+  read_events(listener);
+  std::erase_if(listener.connections, is_gone);
+  return !listener.connections.empty();
+}
+
+/// Ends the connections of which chosen(descriptor, connection) is true.
+void ConnectionGuard::end_those(WatchedListener& listener, int how, Choice chosen) {
+  struct One {
+    std::uint64_t number;
+    std::unique_ptr<ConnectionHandle> handle;
+  };
+  read_events(listener);
+  std::map<int, One> all;
+  for (const auto& [descriptor, connection] : listener.connections) {
+    if (chosen(descriptor, connection))
+      all[descriptor] = {connection.number, std::make_unique<ConnectionHandle>(descriptor)};
+  }
+  read_events(listener);
+  for (const auto& [descriptor, one] : all) {
+    const auto found = listener.connections.find(descriptor);
+    if (found != listener.connections.end() && found->second.number == one.number && is_open(*found))
+      one.handle->shutdown(how);
+  }
+}
+
+/// Ends connections to a pull over which too much has come from somebody who may be a stranger. Returns
+/// whether there is any such connection, which is to be looked at again.
+bool ConnectionGuard::bound_unproven(WatchedListener& listener) {
+  if (!listener.makes_room) return false;
+  bool any = false;
+  auto floods = [&](int descriptor, const auto&) {
+    const bool unproven = descriptor != listener.proven;
+    any |= unproven;
+    return unproven && received_bytes(descriptor) > kMostUnproven;
+  };
+  if (std::ranges::any_of(listener.connections,
+                          [&](const auto& entry) { return floods(entry.first, entry.second); }))
+    end_those(listener, SHUT_RDWR, floods);
+  return any;
 }
 
 void ConnectionGuard::reopen(WatchedListener& listener) {
   std::lock_guard lock(mutex_);
   listener.limit = listener.places;
+  listener.proven.reset();
   std::erase_if(listener.connections, [](const auto& entry) { return !is_open(entry); });
   turn_away(listener, listener.connections.size() >= listener.limit);
 }
@@ -183,6 +275,7 @@ void ConnectionGuard::dismiss(const std::shared_ptr<WatchedListener>& listener) 
 void ConnectionGuard::run() {
   std::vector<pollfd> items;
   while (true) {
+    bool unproven = false;
     items.assign(1, {wake_.get(), POLLIN, 0});
     {
       std::lock_guard lock(mutex_);
@@ -191,12 +284,13 @@ void ConnectionGuard::run() {
       // time.
       for (const auto& listener : listeners_) {
         read_events(*listener);
+        unproven |= bound_unproven(*listener);
         items.push_back({descriptor_of(listener->monitor), POLLIN, 0});
       }
     }
     // A listener that is dismissed meanwhile wakes this thread. Until then its descriptor's number may belong
     // to another file, which costs at most one idle round.
-    poll(items.data(), items.size(), -1);
+    poll(items.data(), items.size(), unproven ? kUnprovenPeriod : -1);
     eventfd_t count;
     eventfd_read(wake_.get(), &count);
   }

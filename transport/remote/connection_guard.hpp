@@ -9,11 +9,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "transport/environment.hpp"
 #include "transport/host/segment.hpp"
+#include "transport/support/function_ref.hpp"
 #include "transport/support/log.hpp"
 #include "transport/support/rate_limit.hpp"
 
@@ -34,6 +36,25 @@ bool is_refused_at(const std::string& endpoint) noexcept;
 /// is so before Linux 6.15. Connections that a listening socket accepts inherit both.
 void tune_connection(int socket, int milliseconds) noexcept;
 
+/// A descriptor of its own for a connection that belongs to libzmq. libzmq may close its own at any time, and
+/// the number may then be that of another file. So make this, and then make sure that libzmq has not reported
+/// the connection's end: libzmq does that before it closes the descriptor.
+class ConnectionHandle {
+ public:
+  explicit ConnectionHandle(int connection) noexcept;
+  ~ConnectionHandle();
+  ConnectionHandle(const ConnectionHandle&) = delete;
+  ConnectionHandle& operator=(const ConnectionHandle&) = delete;
+
+  int number() const { return number_; }  // negative if there was no descriptor left
+  /// Calls shutdown(). After SHUT_RD libzmq reads what has come and then finds the connection's end, and what
+  /// it is about to write still goes out.
+  void shutdown(int how) const noexcept;
+
+ private:
+  const int number_;
+};
+
 /// One listening socket. The guard's mutex guards all members but `ends` and `endpoint`.
 struct WatchedListener {
   struct Connection {
@@ -52,6 +73,7 @@ struct WatchedListener {
   bool makes_room = false;  // the connection that is open for longest ends where there are too many
   Log log;
   std::map<int, Connection> connections;  // by their descriptors
+  std::optional<int> proven;              // the descriptor of a pull's only rank
   std::uint64_t accepted = 0;             // how many connections there were
   std::size_t greeted = 0;                // how many handshakes have succeeded
   bool failed = false;                    // a handshake has failed, and its connection is about to end
@@ -60,7 +82,7 @@ struct WatchedListener {
 };
 
 /// Reads libzmq's events of all listeners on a thread of its own, which sleeps while no connection begins or
-/// ends. Thread-safe.
+/// ends, unless a connection to a pull is not yet known to be a rank's. Thread-safe.
 class ConnectionGuard {
  public:
   /// Throws Error(system).
@@ -71,11 +93,19 @@ class ConnectionGuard {
 
   /// Watches the listener until dismiss(). All members of `listener` but the counters must be set.
   void attend(std::shared_ptr<WatchedListener> listener);
+  /// How many bytes may come over a connection to a pull that is not yet known to be a rank's. libzmq reads
+  /// them all, whether the process is ready for them or not. A rank sends far less before it is answered.
+  static constexpr std::uint64_t kMostUnproven = 16 << 20;
+
   /// Refuses all further connections, if the listener `reopens` until one of them ends. Existing connections
-  /// stay.
-  void shut(WatchedListener& listener);
+  /// stay. If libzmq's descriptor of a `rank` is given, all others end.
+  void shut(WatchedListener& listener, std::optional<int> rank);
   /// Lets connections in again after shut().
   void reopen(WatchedListener& listener);
+  /// Lets nobody in any more, and all connections end. Blocks for no longer than a call of the system.
+  void end_connections(WatchedListener& listener);
+  /// Returns whether there are connections whose ends libzmq has not reported.
+  bool has_connections(WatchedListener& listener);
   /// Call this before libzmq's socket is closed. Close the monitor after that.
   void dismiss(const std::shared_ptr<WatchedListener>& listener) noexcept;
 
@@ -85,6 +115,9 @@ class ConnectionGuard {
   void understand(WatchedListener& listener, int event, int value);
   void tell_of_stranger(WatchedListener& listener, const WatchedListener::Connection& connection);
   void make_room(WatchedListener& listener);
+  using Choice = FunctionRef<bool(int, const WatchedListener::Connection&)>;
+  void end_those(WatchedListener& listener, int how, Choice chosen);
+  bool bound_unproven(WatchedListener& listener);
   void turn_away(WatchedListener& listener, bool everybody);
 
   std::mutex mutex_;

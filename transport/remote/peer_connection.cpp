@@ -165,6 +165,11 @@ std::optional<std::string> PeerConnection::take_last_words(bool failed) {
 }
 
 void ClosedSockets::close(ZmqSocket& socket, Milliseconds linger) noexcept {
+  if (linger > Milliseconds(0)) {
+    if (!lingering_) lingering_ = Deadline::in(linger);
+    linger =
+        std::clamp(std::chrono::ceil<Milliseconds>(lingering_->at - Clock::now()), Milliseconds(0), linger);
+  }
   socket.close(linger);
   lent_.push_back(socket.borrowed());
 }

@@ -148,15 +148,14 @@ class PeerConnection {
 };
 
 /// How long a rank that leaves, or whose group has failed, waits for the last words of peers that may be
-/// ending too. A socket should not close while a message is about to come in: libzmq (4.3.5) ends the process
-/// if the connection's end and a heartbeat then come before it has dropped the socket ("Assertion failed:
-/// !_io_error").
+/// ending too. If something comes after a connection was closed, the system resets it, and does not repeat
+/// what was lost of this rank's own last words.
 inline constexpr Milliseconds kFarewell{100};
 
-/// Closes sockets. Then libzmq may still read from memory that was lent to it.
+/// Closes sockets. Then libzmq may still read from memory that was lent to it, on streams.
 class ClosedSockets {
  public:
-  /// How long a closed socket goes on sending what was sent on it.
+  /// How long all sockets together go on sending what was sent on them.
   static constexpr Milliseconds kLinger{300};
 
   void close(ZmqSocket& socket, Milliseconds linger = kLinger) noexcept;
@@ -164,6 +163,7 @@ class ClosedSockets {
   void wait(Milliseconds patience, const Log& log) const noexcept;
 
  private:
+  std::optional<Deadline> lingering_;
   std::vector<std::shared_ptr<Borrowed>> lent_;
 };
 

@@ -87,6 +87,9 @@ struct RemoteLink : PeerConnection {
   /// Sends a message that is neither counted nor repeated. Returns false if the connection has ended.
   bool post(const std::string& message, ZmqMessage* payload = nullptr);
 
+  /// Does so with the last message. The connection may end once it has gone out.
+  void post_last(const std::string& message);
+
   /// Returns whether a message comes from a connection that is not the peer's, or not yet.
   bool is_apart(const ZmqSocket::Received& received) const {
     return side == Side::left ? !route_.empty() && received.route != route_ : !in_touch();

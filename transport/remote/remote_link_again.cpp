@@ -79,6 +79,10 @@ bool RemoteLink::post(const std::string& message, ZmqMessage* payload) {
   return !socket->closed() && socket->post(route_, message, payload) == ZmqSocket::Sent::yes;
 }
 
+void RemoteLink::post_last(const std::string& message) {
+  if (!socket->closed()) socket->post_last(route_, message);
+}
+
 /// Some connection to this rank's listener has ended. It may be a stranger's. The peer can connect at once.
 void RemoteLink::suspect() {
   if (route_.empty() || socket->closed()) return;

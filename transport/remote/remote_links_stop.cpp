@@ -25,7 +25,7 @@ void RemoteLinks::say_last(bool failed) noexcept {
   for (RemoteLink* link : {left_.get(), right_.get()}) {
     try {
       if (!link || link->socket->closed() || !link->in_touch()) continue;
-      if (const auto last = link->take_last_words(failed)) link->post(*last);
+      if (const auto last = link->take_last_words(failed)) link->post_last(*last);
     } catch (const std::exception&) {
       // The peer notices the end of the connection instead.
     }

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -188,6 +189,10 @@ std::span<std::byte> ZmqMessage::bytes() {
 std::string ZmqMessage::sender() const {
   const char* address = zmq_api().msg_gets(&raw_, "Peer-Address");
   return address ? address : "an unknown address";
+}
+std::optional<int> ZmqMessage::connection() const {
+  const char* number = zmq_api().msg_gets(&raw_, "__fd");
+  return number ? std::optional(std::atoi(number)) : std::nullopt;
 }
 ZmqMessage ZmqMessage::share() const {
   ZmqMessage copy;

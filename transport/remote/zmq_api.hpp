@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -40,7 +41,8 @@ constexpr int kHeartbeatInterval = 75, kHeartbeatTimeout = 77, kUseDescriptor = 
 constexpr int kContextMaxSockets = 2, kContextBlocky = 70;
 constexpr int kEventConnected = 0x0001, kEventAccepted = 0x0020, kEventClosed = 0x0080,
               kEventDisconnected = 0x0200;
-constexpr int kEventHandshakeFailed = 0x0800 | 0x2000 | 0x4000, kEventHandshakeSucceeded = 0x1000;
+constexpr int kEventHandshakeEnded = 0x0800, kEventHandshakeSucceeded = 0x1000,
+              kEventHandshakeProtocol = 0x2000, kEventHandshakeDenied = 0x4000;
 }  // namespace zmq_constant
 
 struct ZmqApi {
@@ -126,6 +128,8 @@ class ZmqMessage {
   std::size_t size() const;
   /// Returns the address of the other end of the connection that a received frame came over.
   std::string sender() const;
+  /// Returns libzmq's descriptor of that connection.
+  std::optional<int> connection() const;
   /// Returns another frame with the same content, which is shared and not copied unless it is a few bytes.
   ZmqMessage share() const;
   ZmqRawMessage* raw() { return &raw_; }

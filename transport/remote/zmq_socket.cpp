@@ -28,13 +28,12 @@ constexpr int kPings = 20, kPatience = 13;
 // forgetting the connection.
 constexpr int kKeepaliveSeconds = 60;
 constexpr std::int64_t kLargestMessage = Communicator::kBlockBytes + 64 * 1024;
-// How many messages a pull keeps of each connection. A rank has no more blocks under way, and a stranger
-// shall not make memory grow.
-constexpr int kReceiveBound = Communicator::kSlots + 1;
-// The same for messages. The protocol bounds what a peer sends ahead (kMostUnreceived offers, and for each at
-// most one answer and some that give room), and this bound must never be reached: libzmq would then read
-// nothing more from the connection, hear no heartbeat, and take a peer for lost that only waits.
-constexpr int kMessagesBound = 4 * static_cast<int>(kMostUnreceived);
+// libzmq keeps any number of messages that came in. With a bound it stops to read from a connection that has
+// reached it, and then hears no heartbeat and takes a peer for lost that only waits. Worse, libzmq (4.3.5)
+// ends the process if the connection breaks meanwhile: the next heartbeat, or a ping among what it has read
+// already, meets "Assertion failed: !_io_error". The protocols of the links bound what a rank sends ahead,
+// and the guard bounds what others send (connection_guard.hpp).
+constexpr int kNoBound = 0;
 
 // libzmq is not built with the thread sanitizer, so the sanitizer does not see how its threads order their
 // use of frames. These calls tell the sanitizer.
@@ -57,6 +56,11 @@ constexpr int kNever = 3'600'000;  // milliseconds
 
 // A refused connection is reported as the end of an attempt (closed), not as a disconnection.
 constexpr int kConnectionEvents = kEventConnected | kEventDisconnected | kEventClosed;
+// kEventHandshakeProtocol is in neither list. libzmq (4.3.5) reports it also when it cannot decipher what has
+// come, before it looks at errno, and the report itself can leave EAGAIN there. libzmq then does not end the
+// connection but stops to read from it, as if a bound were reached (kNoBound says what comes of that).
+constexpr int kListenerEvents = kEventAccepted | kEventDisconnected | kEventHandshakeSucceeded |
+                                kEventHandshakeEnded | kEventHandshakeDenied;
 
 int type_of(ZmqSocket::Kind kind) {
   switch (kind) {
@@ -76,6 +80,26 @@ constexpr std::size_t kKeyText = 41;  // 40 characters of Z85 and a zero
 
 }  // namespace
 
+/// Keeps the counter, and the memory beside it, until libzmq's thread has given a frame back. That may be
+/// after the link is gone.
+struct ZmqSocket::Loan {
+  std::shared_ptr<Borrowed> borrowed;
+  std::string bytes;  // of a frame that owns what it lends
+
+  /// Returns the frame, which deletes this object when it is given back.
+  ZmqMessage frame(void* data, std::size_t size) {
+    borrowed->count_.fetch_add(1, std::memory_order_relaxed);
+    handed_over(this);
+    const auto give_back = [](void*, void* hint) {
+      taken_over(hint);
+      const std::unique_ptr<Loan> loan(static_cast<Loan*>(hint));
+      // This pairs with count(): a thread that sees the lower count may write where libzmq has read.
+      loan->borrowed->count_.fetch_sub(1, std::memory_order_release);
+    };
+    return ZmqMessage(data, size, +give_back, this);
+  }
+};
+
 template <class T>
 void ZmqSocket::set(int option, T value) {
   if (zmq_api().setsockopt(socket_, option, &value, sizeof value) != 0) throw_zmq("zmq_setsockopt");
@@ -94,7 +118,7 @@ ZmqSocket::ZmqSocket(Kind kind, Milliseconds silence, std::shared_ptr<Borrowed> 
   try {
     set(kLinger, 0);
     set(kMaxMessageSize, kLargestMessage);
-    if (kind == Kind::push || kind == Kind::pull) {
+    if (!has_heartbeats()) {
       set(kKeepalive, 1);
       set(kKeepaliveIdle, kKeepaliveSeconds);
     } else {
@@ -103,8 +127,7 @@ ZmqSocket::ZmqSocket(Kind kind, Milliseconds silence, std::shared_ptr<Borrowed> 
     }
     // Without this, a router drops a message whose route leads nowhere, and reports no error.
     if (has_routes()) set(kRouterMandatory, 1);
-    if (kind == Kind::pull) set(kReceiveMark, kReceiveBound);
-    if (kind == Kind::router || kind == Kind::dealer) set(kReceiveMark, kMessagesBound);
+    set(kReceiveMark, kNoBound);
     // A dealer's owner watches its monitor from the beginning.
     if (kind == Kind::dealer) monitor_ = make_monitor(kConnectionEvents);
   } catch (...) {
@@ -167,8 +190,7 @@ std::string ZmqSocket::bind(const std::string& address, const PortRange& ports, 
   FileDescriptor listening = listen_at(address, ports);
   tune_connection(listening.get(), patience_);
   set(kUseDescriptor, listening.get());
-  listener->monitor =
-      make_monitor(kEventAccepted | kEventDisconnected | kEventHandshakeFailed | kEventHandshakeSucceeded);
+  listener->monitor = make_monitor(kListenerEvents);
   listener_ = listener;
   // The descriptor has the address already. libzmq only checks that this one is well-formed.
   if (api.bind(socket_, base::text("tcp://", address, ":*").c_str()) != 0)
@@ -182,8 +204,9 @@ std::string ZmqSocket::bind(const std::string& address, const PortRange& ports, 
   return bound;
 }
 
-void ZmqSocket::shut() {
-  if (listener_ && !closed()) context_->connection_guard().shut(*listener_);
+void ZmqSocket::shut(const ZmqMessage* rank) {
+  if (listener_ && !closed())
+    context_->connection_guard().shut(*listener_, rank ? rank->connection() : std::nullopt);
 }
 
 void ZmqSocket::reopen() {
@@ -209,8 +232,18 @@ bool ZmqSocket::send(const std::string& control, const std::byte* data, std::siz
 }
 
 ZmqSocket::Sent ZmqSocket::post(const std::string& route, const std::string& control, ZmqMessage* payload) {
-  const ZmqApi& api = zmq_api();
   ZmqMessage frame(control);
+  return post_frames(route, frame, payload);
+}
+
+ZmqSocket::Sent ZmqSocket::post_last(const std::string& route, const std::string& control) {
+  auto* loan = new Loan{borrowed_, control};
+  ZmqMessage frame = loan->frame(loan->bytes.data(), loan->bytes.size());
+  return post_frames(route, frame, nullptr);
+}
+
+ZmqSocket::Sent ZmqSocket::post_frames(const std::string& route, ZmqMessage& frame, ZmqMessage* payload) {
+  const ZmqApi& api = zmq_api();
   std::optional<ZmqMessage> first;
   if (has_routes()) first.emplace(route);
   const int more = payload ? kSendMore : 0;
@@ -229,19 +262,7 @@ ZmqSocket::Sent ZmqSocket::post(const std::string& route, const std::string& con
 
 ZmqMessage ZmqSocket::lend(const std::byte* data, std::size_t size) {
   if (size <= kCopied) return ZmqMessage(std::string(reinterpret_cast<const char*>(data), size));
-  // The hint keeps the counter, and the memory beside it, until libzmq's thread has given this frame back.
-  // That may be after the link is gone.
-  auto* hint = new std::shared_ptr<Borrowed>(borrowed_);
-  borrowed_->count_.fetch_add(1, std::memory_order_relaxed);
-  handed_over(hint);
-  const auto give_back = [](void*, void* owner) {
-    taken_over(owner);
-    auto* borrowed = static_cast<std::shared_ptr<Borrowed>*>(owner);
-    // This pairs with count(): a thread that sees the lower count may write where libzmq has read.
-    (*borrowed)->count_.fetch_sub(1, std::memory_order_release);
-    delete borrowed;
-  };
-  return ZmqMessage(const_cast<std::byte*>(data), size, +give_back, hint);
+  return (new Loan{borrowed_, {}})->frame(const_cast<std::byte*>(data), size);
 }
 
 std::optional<ZmqSocket::Received> ZmqSocket::receive() {
@@ -319,9 +340,11 @@ bool ZmqSocket::read_event(int event, int value) {
   if (event == kEventConnected) {
     connected_ = true;
     refused_ = false;
+    connection_ = value;
     tune_connection(value, patience_);
     return false;
   }
+  if (event == kEventDisconnected) connection_ = -1;
   if (event == kEventClosed && !connected_) refused_ = true;
   return event == kEventDisconnected || kind_ == Kind::dealer;
 }
@@ -332,22 +355,6 @@ bool ZmqSocket::disconnected() {
   // A listening socket also reports strangers that hung up (a port scanner) without having passed the
   // handshake. Only if the peer itself has gone can the socket not send any more.
   return !(events() & kPollOut);
-}
-
-void ZmqSocket::close(Milliseconds linger) noexcept {
-  if (!socket_) return;
-  const ZmqApi& api = zmq_api();
-  const int milliseconds = static_cast<int>(linger.count());
-  api.setsockopt(socket_, kLinger, &milliseconds, sizeof milliseconds);
-  if (listener_) context_->connection_guard().dismiss(listener_);
-  api.socket_monitor(socket_, nullptr, 0);
-  api.close(socket_);
-  const int none = 0;
-  if (void* monitor = listener_ ? listener_->monitor : monitor_) {
-    api.setsockopt(monitor, kLinger, &none, sizeof none);
-    api.close(monitor);
-  }
-  socket_ = monitor_ = nullptr;
 }
 
 }  // namespace vccl

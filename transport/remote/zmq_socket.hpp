@@ -77,8 +77,9 @@ class ZmqSocket {
   /// connections, further ones are refused. A pull, which has no handshake that tells who is
   /// a rank, then also ends the connection that is open for longest.
   std::string bind(const std::string& address, const PortRange& ports, std::size_t ranks, const Log& log);
-  /// Refuses all further connections, in a host until one of them ends. Existing connections stay.
-  void shut();
+  /// Refuses all further connections, in a host until one of them ends. Existing connections stay. A pull
+  /// ends all of them but the one that `rank` came over: others could make memory grow there.
+  void shut(const ZmqMessage* rank = nullptr);
   /// Lets connections in again after shut().
   void reopen();
   const std::string& public_key() const { return public_key_; }
@@ -94,6 +95,8 @@ class ZmqSocket {
   /// Sends the control frame and, if it is not null, the payload. The payload is taken if the message is
   /// under way, and left alone otherwise. `route` is used by routers only.
   Sent post(const std::string& route, const std::string& control, ZmqMessage* payload = nullptr);
+  /// Sends the last message on this connection, or to this route: close() lets it go out before the end.
+  Sent post_last(const std::string& route, const std::string& control);
   /// Returns a frame of `size` bytes at `data`. A few bytes are copied. More bytes must not change for as
   /// long as those of send().
   ZmqMessage lend(const std::byte* data, std::size_t size);
@@ -116,7 +119,9 @@ class ZmqSocket {
   bool connected() const { return connected_; }
   bool refused() const { return refused_; }
 
-  /// Ends the connection. What was sent goes out for at most `linger`. Further calls do nothing.
+  /// Ends the connections. What was lent, and post_last(), goes out for at most `linger`, with everything
+  /// before it. Blocks until then, but for a push and a pull, which end later by themselves. Further calls do
+  /// nothing.
   void close(Milliseconds linger) noexcept;
   bool closed() const { return socket_ == nullptr; }
   const std::shared_ptr<Borrowed>& borrowed() const { return borrowed_; }
@@ -126,11 +131,16 @@ class ZmqSocket {
   int monitor_descriptor() const { return listener_ ? listener_->ends.get() : descriptor(monitor_); }
 
  private:
+  struct Loan;
   bool has_routes() const { return kind_ == Kind::router || kind_ == Kind::host; }
   template <class T>
   void set(int option, T value);
   void set_keys(bool server, const std::string& server_key);
   void* make_monitor(int events);
+  bool has_heartbeats() const { return kind_ != Kind::push && kind_ != Kind::pull; }
+  Sent post_frames(const std::string& route, ZmqMessage& frame, ZmqMessage* payload);
+  bool has_connection();
+  void end_connections(Milliseconds linger);
   bool read_event(int event, int value);
   static int descriptor(void* socket);
   int events();
@@ -144,6 +154,7 @@ class ZmqSocket {
   std::shared_ptr<WatchedListener> listener_;  // set if this socket listens
   bool disconnected_ = false;
   bool connected_ = false, refused_ = false;
+  int connection_ = -1;  // libzmq's descriptor of the connection, if this socket connects and has one
   std::string public_key_;
   std::shared_ptr<Borrowed> borrowed_;
 };

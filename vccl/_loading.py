@@ -34,7 +34,7 @@ def load() -> None:
     _torch_version.check_pose()
     _torch_version.check_device()
     try:
-        # TORCH_CUDA_SANITIZER enables a dispatch mode before the cards are there, and operators that are called
+        # TORCH_CUDA_SANITIZER enables a dispatch mode before the cards are there. Operators that are called
         # while they are put in would ask the mode's torch.cuda for its stream.
         with _disable_current_modes():
             _register()

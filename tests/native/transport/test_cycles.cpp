@@ -75,6 +75,10 @@ void cycle_processes(int cycles, const std::string& hosts) {
         std::string get(const std::string& key, const Deadline& d) override {
           return inner.get(prefix + key, d);
         }
+        std::string compare_set(const std::string& key, const std::string& expected,
+                                const std::string& value) override {
+          return inner.compare_set(prefix + key, expected, value);
+        }
         void remove(const std::string& key) override { inner.remove(prefix + key); }
       } prefixed(store, std::to_string(cycle) + "/");
       CommunicatorConfig config = test_config(rank, size);
@@ -96,7 +100,7 @@ void cycle_processes(int cycles, const std::string& hosts) {
 #endif
     if (grown > 8192) throw check::Failure("resident memory grew by " + std::to_string(grown) + " KiB");
   });
-  CHECK_EQ(store.keys(), 1u);  // the identity
+  CHECK_EQ(store.keys(), static_cast<std::size_t>(cycles) + 1);  // the identities
 }
 
 TEST(processes_on_one_host) {

@@ -226,6 +226,10 @@ struct Tampered final : Store {
     if (misled && key == "table") value[value.find("vccl-") + 5] ^= 1;
     return value;
   }
+  std::string compare_set(const std::string& key, const std::string& expected,
+                          const std::string& value) override {
+    return inner.compare_set(key, expected, value);
+  }
 };
 
 // The same through a whole group.

@@ -199,6 +199,10 @@ class PathStore final : public Store {
   std::string get(const std::string& key, const Deadline& deadline) override {
     return store_.get(key, deadline);
   }
+  std::string compare_set(const std::string& key, const std::string& expected,
+                          const std::string& value) override {
+    return store_.compare_set(key, expected, value);
+  }
   void remove(const std::string& key) override { store_.remove(key); }
 
  private:

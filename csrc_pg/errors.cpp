@@ -23,16 +23,4 @@ std::exception_ptr torch_error(const Error& error) noexcept {
   }
 }
 
-std::string text_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const c10::Error& e) {
-    return e.what_without_backtrace();
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "an unknown error";
-  }
-}
-
 }  // namespace vccl

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "csrc_device/runtime/interruption.hpp"
+#include "csrc_device/torch/errors.hpp"
 #include "transport/error.hpp"
 
 namespace vccl {
@@ -18,8 +19,7 @@ namespace vccl {
 /// later.
 std::exception_ptr torch_error(const Error& error) noexcept;
 
-/// Returns the text of an exception, without a backtrace.
-std::string text_of(const std::exception_ptr& error);
+using vdev::text_of;
 
 /// Runs `call`. Turns an Error that leaves `call` into torch's form, or, if the calling thread was
 /// interrupted during `call`, into the interruption.

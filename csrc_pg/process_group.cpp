@@ -228,7 +228,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
     plans.push_back(std::move(plan));
     auto task = std::make_shared<CollectiveTask>(where->communicator(), request.name, std::move(plans),
                                                  request.timeout, outcome, failures_on(request.device));
-    auto body = [task = std::move(task)] { task->run(); };
+    vdev::Task body(std::move(task));
     if (on_card && !request.async) {
       where->launch_on_current_stream(std::move(body));
       if (options_->blocking_wait) vdev::current_stream(request.device.index())->synchronize();
@@ -238,7 +238,6 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
     const auto end = where->launch(std::move(body), start, request.after);
     if (!request.async) {
       end.wait();
-      if (auto error = end.error()) std::rethrow_exception(error);
       if (auto error = outcome->error()) std::rethrow_exception(error);
       if (request.blocks_host) end.synchronize();  // operations before a barrier may have failed
       return nullptr;
@@ -266,11 +265,11 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::capture(Request request, DeviceCommu
     plan.hold_memory_in(memory);
     plan.leave_memory_to_stream();  // the graph outlives the Work, and must not keep the memory
   }
-  auto task = std::make_shared<const CapturedCollective>(where.communicator(), request.name, std::move(plans),
-                                                         request.timeout, failures_on(request.device));
+  auto task = std::make_shared<CapturedCollective>(where.communicator(), request.name, std::move(plans),
+                                                   request.timeout, failures_on(request.device));
   const vdev::ActivityScope activity(
       [&] { return label_of({&request, 1}, request.name, labelled(sequence)); });
-  vdev::Task body = [task = std::move(task)] { task->run(); };
+  vdev::Task body(std::move(task));
   if (!request.async) {
     where.capture_on_current_stream(std::move(body));
     return nullptr;

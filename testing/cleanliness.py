@@ -230,6 +230,9 @@ def _finish_streams(device: str) -> Iterator[str]:
 
     if device == "cpu" or not _cards().is_initialized():
         return
+    from vccl import _C
+
+    _C.clear_errors()
     # Bounded, as the failure of a group that somebody still holds is raised every time.
     for _ in range(100):
         try:

@@ -113,7 +113,13 @@ def synchronize(index: int, /) -> None:
     """Blocks until the tasks on all streams of a card have run.
 
     Raises:
-        RuntimeError: a task failed. Each failure is raised once.
+        RuntimeError: a task failed, and the failure stands.
+    """
+
+def clear_errors() -> list[str]:
+    """Waits for the program's streams, then forgets the failures that belong to no group.
+
+    Returns their texts. Raises RuntimeError in a forked child of a process that had used a card.
     """
 
 def _card_users(index: int, /) -> list[tuple[int, bool, str, int]]:

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -62,8 +61,6 @@ class ReplayUser {
   virtual ~ReplayUser() = default;
   /// Call this before a replay is enqueued on `stream`. May return null.
   virtual std::unique_ptr<ReplayTurn> begin(Stream& stream) = 0;
-  /// Call this when an enqueued replay does not run, or not to its end.
-  virtual void given_up() noexcept = 0;
 };
 
 /// Says where in a capture an event was recorded.

@@ -62,6 +62,7 @@ struct Card::Impl {
   std::string stream_name(std::int64_t id) const { return base::text("vdev:", index, "/s", id); }
   const std::shared_ptr<Stream>& pooled(int slot);
   std::vector<std::shared_ptr<Stream>> all();
+  std::vector<std::shared_ptr<Stream>> program_streams();
 
   const int index;
   const CardProperties properties;
@@ -173,27 +174,33 @@ void Card::synchronize() {
   const auto streams = impl_->all();
   for (auto& stream : streams) refuse_captured(*stream, "a synchronisation of the host with the card");
   for (auto& stream : streams) stream->drain();
-  // As on a device that has one error, the first error is raised and the others are cleared.
-  std::exception_ptr first;
+  std::vector<FailurePtr> failures;
   for (auto& stream : streams) {
-    auto error = stream->queue()->take_error();
-    if (!first) first = std::move(error);
+    for (auto& failure : stream->queue()->failures()) failures.push_back(std::move(failure));
   }
-  if (first) std::rethrow_exception(first);
-  for (auto& stream : streams) stream->queue()->raise(epoch);
+  raise_one_for_all(failures, epoch);
+}
+
+std::vector<std::shared_ptr<Stream>> Card::Impl::program_streams() {
+  std::vector<std::shared_ptr<Stream>> streams{default_stream};
+  std::lock_guard lock(mutex);
+  std::ranges::copy_if(pool, std::back_inserter(streams),
+                       [](const auto& stream) { return stream != nullptr; });
+  sort_by_priority(streams);
+  return streams;
 }
 
 void Card::drain_program_streams(Captured captured) {
-  std::vector<std::shared_ptr<Stream>> streams{impl_->default_stream};
-  {
-    std::lock_guard lock(impl_->mutex);
-    std::copy_if(impl_->pool.begin(), impl_->pool.end(), std::back_inserter(streams),
-                 [](const auto& stream) { return stream != nullptr; });
-  }
-  sort_by_priority(streams);
-  for (auto& stream : streams) {
+  for (auto& stream : impl_->program_streams()) {
     if (captured == Captured::refuses || !stream->queue()->capture()) stream->drain();
   }
+}
+
+void Card::synchronize_before_reading() {
+  const std::uint64_t epoch = error_epoch();
+  const auto streams = impl_->program_streams();
+  for (auto& stream : streams) stream->drain();
+  for (auto& stream : streams) stream->queue()->raise_before_reading(epoch);
 }
 
 /// Holds the cards made so far. It is never destroyed, because streams and tensors of static objects outlive

@@ -51,14 +51,16 @@ class Card {
   std::shared_ptr<Stream> stream(std::int64_t id);
   /// Returns the stream at that address. Throws InvalidArgument if no stream of the card is there.
   std::shared_ptr<Stream> stream_at(std::uintptr_t address);
-  /// Drains the card's streams, those of high priority first. Then raises their first error, once, or else a
-  /// failure that stands.
+  /// Drains the card's streams, those of high priority first. Then raises the first failure that stands.
   void synchronize();
   /// Drains the default stream and the pool's (in the same order), to which a program gives its work, and
   /// raises nothing. Streams of new_stream() go on: their tasks, such as collectives, may wait for what the
   /// caller is about to do, and what the program waits for there is in its own streams, too. A stream that is
   /// captured refuses, or is left out.
   void drain_program_streams(Captured captured = Captured::refuses);
+  /// Drains the same streams, and raises what Stream::synchronize_before_reading() raises. Call this when the
+  /// caller then asks spoiled_memory() about memory that tasks of any of them may have written.
+  void synchronize_before_reading();
 
  private:
   friend class Cards;

@@ -34,6 +34,12 @@ bool Event::reached() const {
   return false;
 }
 
+bool Event::query() const {
+  if (!reached()) return false;
+  if (completion_) raise_failure(*completion_, error_epoch());
+  return true;
+}
+
 void Event::wait() const {
   refuse_captured_point(completion_, "a wait of the host");
   if (completion_ && !completion_->reached()) completion_->queue->help_until(completion_->sequence);
@@ -42,13 +48,7 @@ void Event::wait() const {
 void Event::synchronize() const {
   const std::uint64_t epoch = error_epoch();
   wait();
-  raise_error();
   if (completion_) raise_failure(*completion_, epoch);
-}
-
-void Event::raise_error() const {
-  if (completion_ && completion_->reached() && completion_->error && completion_->error->claim())
-    std::rethrow_exception(completion_->error->error);
 }
 
 bool Event::wait_for(std::int64_t nanoseconds) const {
@@ -57,9 +57,9 @@ bool Event::wait_for(std::int64_t nanoseconds) const {
          completion_->queue->wait_until(completion_->sequence, nanoseconds);
 }
 
-std::exception_ptr Event::error() const {
-  if (!completion_ || !completion_->reached() || !completion_->error) return nullptr;
-  return completion_->error->error;
+FailurePtr Event::failure() const {
+  if (!completion_ || !completion_->reached()) return nullptr;
+  return standing_failure(completion_->failures, error_epoch());
 }
 
 std::int64_t Event::time_ns() const {

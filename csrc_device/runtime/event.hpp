@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
 #include <memory>
 
 namespace vdev {
 
+class Failure;
 class Stream;
 struct Completion;  // the shared state of one recorded point (queue.hpp)
 
@@ -24,22 +24,21 @@ class Event {
   bool captured() const;
   /// Returns true once every task before the point has run. Never blocks.
   bool reached() const;
+  /// Returns reached(), but raises the first failure of the stream before a reached point that stands.
+  bool query() const;
   /// Blocks until the point is reached. If no worker runs the stream's queued tasks, the caller runs them
-  /// itself. Does not raise what went wrong on the stream; error() returns that. Throws Error inside a task
+  /// itself. Does not raise what went wrong on the stream. Throws Error inside a task
   /// of the same stream. Raises the interruption of the calling thread (interruption.hpp).
   void wait() const;
-  /// Does what wait() does, then raises what went wrong on the stream before the point. An error is raised if
-  /// nobody has raised it yet, a failure for as long as it stands.
+  /// Does what wait() does, then raises the first failure of the stream before the point that stands.
   void synchronize() const;
-  /// Raises the error, but no failure, if the point is reached and nobody has raised the error yet.
-  void raise_error() const;
   /// Blocks until the point is reached, and returns true then. Returns false after `nanoseconds`, or when the
   /// calling thread is interrupted; the interruption is not raised and stays pending. Runs no queued tasks,
   /// because a task could take longer than `nanoseconds`.
   bool wait_for(std::int64_t nanoseconds) const;
-  /// Returns the error of the stream before this point, whether or not it was raised, or null. The result is
-  /// valid once the point is reached.
-  std::exception_ptr error() const;
+  /// Returns the first failure of the stream before this point that stands, or null. The result is valid once
+  /// the point is reached.
+  std::shared_ptr<Failure> failure() const;
   /// Returns the time of the monotonic clock, in nanoseconds, at which the point was reached, or 0 before
   /// that.
   std::int64_t time_ns() const;

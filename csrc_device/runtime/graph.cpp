@@ -8,20 +8,20 @@
 
 namespace vdev {
 
-/// One replay as a task. Its users are told if it is destroyed before it has run to its end: the stream had
-/// an error before, or was abandoned, or a task of the graph threw.
-struct Graph::Replay {
-  Replay(std::shared_ptr<const Graph> g, Task b) : graph(std::move(g)), begin(std::move(b)) {}
-  ~Replay() {
-    if (done) return;
-    for (const auto& user : graph->users_) user->given_up();
+/// One replay as a task.
+class Graph::Replay final : public TaskBody {
+ public:
+  Replay(std::shared_ptr<const Graph> graph, Task begin)
+      : graph_(std::move(graph)), begin_(std::move(begin)) {}
+  void run() override {
+    if (begin_) begin_->run();
+    graph_->run();
   }
-  Replay(const Replay&) = delete;
-  Replay& operator=(const Replay&) = delete;
+  void give_up(const FailurePtr& failure) override { graph_->give_up(failure); }
 
-  const std::shared_ptr<const Graph> graph;
-  const Task begin;
-  bool done = false;
+ private:
+  const std::shared_ptr<const Graph> graph_;
+  const Task begin_;
 };
 
 Graph::Graph(std::vector<CapturedTask> tasks, std::vector<std::shared_ptr<ReplayUser>> users,
@@ -38,15 +38,19 @@ void Graph::run() const {
   for (const auto& captured : tasks_) {
     queue->give_way();
     const auto activity = ActivityRun::part([&] { return captured.label; });
-    captured.task();
+    run_part(*captured.task);
   }
+}
+
+void Graph::give_up(const FailurePtr& failure) const {
+  for (const auto& captured : tasks_) give_up_part(*captured.task, failure);
 }
 
 void Graph::replay(Stream& stream, Task begin) {
   if (stream.queue()->capture()) {
     refuse_captured(stream, "the replay of a graph");
   }
-  auto replay = std::make_shared<Replay>(shared_from_this(), std::move(begin));
+  const auto replay = std::make_shared<Replay>(shared_from_this(), std::move(begin));
   std::lock_guard lock(order_);
   for (const auto& use : pools_) use->allocator().use_pool(use->pool(), stream.queue());
   stream.wait(last_);
@@ -55,11 +59,7 @@ void Graph::replay(Stream& stream, Task begin) {
     if (auto turn = user->begin(stream)) turns.push_back(std::move(turn));
   }
   const ActivityScope activity([] { return ActivityLabel{ActivityKind::kGraph, "graph replay"}; });
-  stream.enqueue([replay = std::move(replay)] {
-    if (replay->begin) replay->begin();
-    replay->graph->run();
-    replay->done = true;
-  });
+  stream.enqueue(Task(replay));
   last_ = stream.record();
   for (const auto& turn : turns) turn->enqueued(last_);
 }

@@ -1,7 +1,6 @@
 // Captured work, which is replayed with one call.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,8 +20,8 @@ class Graph : public std::enable_shared_from_this<Graph> {
         std::vector<std::unique_ptr<PoolUse>> pools);
 
   /// Enqueues the graph on `stream`, behind earlier replays of the same graph, and returns without waiting.
-  /// `begin`, if not null, runs at the start of the replay, as a part of it. A task that throws ends the
-  /// replay, and its error is the stream's. Throws Error if the stream is captured.
+  /// `begin`, if not null, runs at the start of the replay, as a part of it. Each task of the graph runs,
+  /// fails or is given up as if it were the stream's own. Throws Error if the stream is captured.
   void replay(Stream& stream, Task begin);
 
   /// Returns the number of captured tasks.
@@ -31,8 +30,9 @@ class Graph : public std::enable_shared_from_this<Graph> {
   std::string as_dot() const;
 
  private:
-  struct Replay;
+  class Replay;
   void run() const;
+  void give_up(const FailurePtr& failure) const;
 
   const std::vector<CapturedTask> tasks_;
   const std::vector<std::shared_ptr<ReplayUser>> users_;

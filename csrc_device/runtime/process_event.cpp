@@ -89,13 +89,13 @@ struct ProcessEvent::Content {
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "processes share the numbers");
 
-/// Is held by the task that says that a record is reached. If the task is dropped, because the stream has an
-/// error or is abandoned, the record has failed.
-class ProcessEvent::Signal {
+/// Is the task that says that a record is reached. Behind a failure that stands, the record has failed, as
+/// other processes would read what was not written. So it has if the task is given up or dropped.
+class ProcessEvent::Signal final : public TaskBody {
  public:
   Signal(std::shared_ptr<ProcessEvent> event, std::uint64_t number)
       : event_(std::move(event)), number_(number) {}
-  ~Signal() {
+  ~Signal() override {
     if (made_.inherited()) return;
     if (!reached_) raise_to(event_->content_->failed, number_);
     wake_all(event_->content_->wakes);
@@ -103,10 +103,12 @@ class ProcessEvent::Signal {
   Signal(const Signal&) = delete;
   Signal& operator=(const Signal&) = delete;
 
-  void reach() {
+  void run() override {
+    if (failure_before_this_task()) return;
     raise_to(event_->content_->reached, number_);
     reached_ = true;
   }
+  void give_up(const FailurePtr&) override {}
 
  private:
   const std::shared_ptr<ProcessEvent> event_;
@@ -184,8 +186,7 @@ std::uint64_t ProcessEvent::record(Stream& stream) {
   do {
     number = number_of(last) + 1;
   } while (!content_->last.compare_exchange_weak(last, number << kParticipantBits | own_));
-  auto signal = std::make_shared<Signal>(shared_from_this(), number);
-  stream.enqueue([signal] { signal->reach(); });
+  stream.enqueue(Task(std::make_shared<Signal>(shared_from_this(), number)));
   return number;
 }
 
@@ -223,7 +224,7 @@ void ProcessEvent::watch(std::uint64_t record, Promise& promise) {
     const std::uint32_t seen = content_->wakes.load();
     if (content_->reached.load() >= record) return promise.fulfil(nullptr);
     if (const std::string why = why_never(record); !why.empty())
-      return promise.fulfil(std::make_exception_ptr(Error(why)));
+      return promise.fulfil(program_errors().fail_unknown(std::make_exception_ptr(Error(why))));
     {
       const std::lock_guard lock(mutex_);
       const auto& point = promise.event().completion();
@@ -241,7 +242,7 @@ Event ProcessEvent::point() {
   const std::lock_guard lock(mutex_);
   const std::uint64_t record = last_record();
   if (content_->reached.load() >= record) return {};
-  // A point that carries an error raises it once, so a later caller gets a new one.
+  // The failure of a reached point may have been dealt with, so a later caller gets a new one.
   if (auto pending = pending_.lock(); pending && pending_record_ == record && !pending->reached())
     return Event(std::move(pending));
   auto promise = std::make_shared<Promise>("the record of an interprocess event by another process");

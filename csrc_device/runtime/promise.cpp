@@ -17,17 +17,13 @@ std::shared_ptr<Completion> Queue::hold() {
   return point;
 }
 
-void Queue::release(std::exception_ptr error, FailurePtr failure) {
+void Queue::release(FailurePtr failure) {
   if (inherited()) return;
-  const auto record = error ? std::make_shared<ErrorRecord>(std::move(error)) : nullptr;
-  Trash trash;
   Lock lock(mutex_);
   if (!running_.load(std::memory_order_relaxed)) return;  // released before
-  error_ = record;
   if (failure) failures_.push_back(std::move(failure));
-  const bool wake = reach_points(trash);
-  // The point keeps them. They are not kept for ~Queue, which runs wherever the last Event is destroyed.
-  error_ = nullptr;
+  const bool wake = reach_points();
+  // The point keeps it. It is not kept for ~Queue, which runs wherever the last Event is destroyed.
   failures_.clear();
   running_.store(false, std::memory_order_relaxed);
   lock.unlock();
@@ -44,16 +40,16 @@ Promise::~Promise() {
     return;
   }
   if (!event_.reached())
-    fulfil(std::make_exception_ptr(
-        Error(base::text("'", queue_->name(), "' was given up and will never be complete"))));
+    fulfil(program_errors().fail_unknown(std::make_exception_ptr(
+        Error(base::text("'", queue_->name(), "' was given up and will never be complete")))));
 }
 
 void Promise::add_interruptible(const std::shared_ptr<Interruptible>& user) {
   queue_->add_interruptible(user);
 }
 
-void Promise::fulfil(std::exception_ptr error, FailurePtr failure) noexcept {
-  queue_->release(std::move(error), std::move(failure));
+void Promise::fulfil(FailurePtr failure) noexcept {
+  queue_->release(std::move(failure));
 }
 
 }  // namespace vdev

@@ -1,7 +1,6 @@
 // A point that is reached when a caller fulfils it, and not when a stream has come to it.
 #pragma once
 
-#include <exception>
 #include <memory>
 #include <string>
 
@@ -15,12 +14,12 @@ class Queue;
 
 /// Represents what completes outside of any stream, such as a message from another process. Event::wait(),
 /// Event::wait_for() and Stream::wait() work on event() as on a point of a stream, and a stream that waits
-/// for it inherits its error. A promise has no thread. Thread-safe.
+/// for it inherits its failure. A promise has no thread. Thread-safe.
 class Promise {
  public:
   /// `name` is for messages.
   explicit Promise(std::string name);
-  /// Reaches event() with an Error if the promise was not fulfilled, so that nobody waits for ever.
+  /// Reaches event() with a failure if the promise was not fulfilled, so that nobody waits for ever.
   ~Promise();
   Promise(const Promise&) = delete;
   Promise& operator=(const Promise&) = delete;
@@ -29,11 +28,10 @@ class Promise {
   void add_interruptible(const std::shared_ptr<Interruptible>& user);
 
   const Event& event() const { return event_; }
-  /// Reaches event() with an error, which is raised once, and a failure, which is raised until it is dealt
-  /// with; both may be null. Only the first call counts. What the caller has written before is visible to
-  /// every thread that sees the event reached. Does nothing in a forked child of the process that made the
-  /// promise.
-  void fulfil(std::exception_ptr error, FailurePtr failure = nullptr) noexcept;
+  /// Reaches event() with a failure, which may be null. Only the first call counts. What the caller has
+  /// written before is visible to every thread that sees the event reached. Does nothing in a forked child of
+  /// the process that made the promise.
+  void fulfil(FailurePtr failure) noexcept;
 
  private:
   // The promise holds the queue's run token from the start, so that no thread ever runs the queue. fulfil()

@@ -7,6 +7,7 @@
 #include "base/clock.hpp"
 #include "csrc_device/runtime/capture.hpp"
 #include "csrc_device/runtime/error.hpp"
+#include "csrc_device/runtime/memory_clock.hpp"
 #include "csrc_device/runtime/streams/deferred_task_timer.hpp"
 #include "csrc_device/runtime/streams/stream_order.hpp"
 
@@ -20,6 +21,7 @@ struct Frame {
   const Queue* queue;
   Frame* below;
   std::uint64_t epoch = 0;           // epoch of the item that runs now
+  std::uint64_t enqueued = 0;        // MemoryClock when that item was enqueued
   std::vector<FailurePtr> failures;  // failures that the item has reported
 };
 thread_local Frame* frames = nullptr;
@@ -27,18 +29,6 @@ thread_local Frame* frames = nullptr;
 Frame::Frame(const Queue* q) : queue(q), below(std::exchange(frames, this)) {}
 Frame::~Frame() {
   frames = below;
-}
-
-/// Returns whether `record` makes an item of that epoch skip. An item that was enqueued before the error was
-/// raised is skipped. An item that was enqueued after is not, because the host knew of the error.
-bool is_live(const std::shared_ptr<ErrorRecord>& record, std::uint64_t epoch) {
-  if (!record) return false;
-  const std::uint64_t reported = record->reported.load(std::memory_order_acquire);
-  return reported == 0 || epoch < reported;
-}
-
-std::shared_ptr<ErrorRecord> record_of_current_exception() {
-  return std::make_shared<ErrorRecord>(std::current_exception());
 }
 
 template <class Matches>
@@ -64,18 +54,33 @@ FailurePtr failure_before_this_task() {
   return first_standing(frames->queue->failures_, frames->epoch);
 }
 
-void raise_failure(const Completion& point, std::uint64_t epoch) {
-  if (const auto failure = first_standing(point.failures, epoch)) {
-    failure->raised_for_stream();
-    std::rethrow_exception(failure->error());
+/// Returns the failure for which the running thread's next task is to be given up, or null.
+FailurePtr failure_that_stops(const TaskBody& task) {
+  if (!task.knows_its_memory()) return failure_before_this_task();
+  if (frames->failures.empty() && frames->queue->failures_.empty()) [[likely]] {
+    return nullptr;
   }
+  // What was dealt with stops no task: the task could spoil nothing in its name any more.
+  const std::uint64_t now = error_epoch();
+  const auto stops = [=](const auto& failure) { return failure->blocks() && failure->stands(now); };
+  if (auto failure = first_of(frames->failures, stops)) return failure;
+  return first_of(frames->queue->failures_, stops);
 }
 
-bool ErrorRecord::claim() {
-  // The epoch moves before `reported` is set, so an item enqueued after the raise has at least the new epoch.
-  const std::uint64_t epoch = next_error_epoch();
-  std::uint64_t unreported = 0;
-  return reported.compare_exchange_strong(unreported, epoch, std::memory_order_acq_rel);
+bool run_part(TaskBody& part) {
+  if (const auto failure = failure_that_stops(part)) {
+    give_up_part(part, failure);
+    return false;
+  }
+  try {
+    part.run();
+    return true;
+  } catch (...) {
+    auto error = std::current_exception();
+    give_up_part(part, part.knows_its_memory() ? program_errors().fail(std::move(error))
+                                               : program_errors().fail_unknown(std::move(error)));
+    return false;
+  }
 }
 
 Queue::Queue(std::string name, bool blocking, int card, std::int64_t stream, int priority)
@@ -104,13 +109,17 @@ bool Queue::inside_task() noexcept {
   return frames != nullptr;
 }
 
+std::optional<std::uint64_t> Queue::running_since() noexcept {
+  return frames == nullptr ? std::nullopt : std::optional(frames->enqueued);
+}
+
 std::shared_ptr<Queue> Queue::running() {
   return std::const_pointer_cast<Queue>(frames->queue->shared_from_this());
 }
 
 // --- adding items ---
 
-void Queue::enqueue(std::function<void()> task, Start start, Waits waiting) {
+void Queue::enqueue(Task task, Start start, Waits waiting) {
   check_fork();
   if (const auto capturing = capture(); capturing && capturing->add(*this, task)) return;
   const bool inside = running_here();  // a wait inside the queue's own task would never end
@@ -122,9 +131,8 @@ void Queue::enqueue(std::function<void()> task, Start start, Waits waiting) {
   if (start == Start::kSoon) wake_worker_if_tasks_pile_up(sequence);
   if (!waits) return;
   help_until(sequence);
-  if (auto error = take_error()) std::rethrow_exception(error);
   // Only the failure of this task is raised. Failures of earlier tasks may have nothing to do with it.
-  if (reported) std::rethrow_exception(reported->error());
+  if (reported) reported->raise();
 }
 
 std::shared_ptr<Completion> Queue::record() {
@@ -145,7 +153,6 @@ std::shared_ptr<Completion> Queue::record_uncaptured() {
   auto point =
       std::make_shared<Completion>(shared_from_this(), pushed_.load(std::memory_order_relaxed) + !idle_now);
   if (idle_now) {
-    if (is_live(error_, error_epoch())) point->error = error_;
     point->failures = failures_;
     point->reached_at.store(base::monotonic_ns(), std::memory_order_release);
     return point;
@@ -165,16 +172,15 @@ void Queue::wait(const std::shared_ptr<Completion>& point) {
     if (wait_in_capture(*point)) return;
   }
   const bool reached = point->reached();
-  const std::uint64_t epoch = error_epoch();
-  if (reached && !is_live(point->error, epoch) && !first_standing(point->failures, epoch)) return;
+  if (reached && !first_standing(point->failures, error_epoch())) return;
   // An unreached point of this queue comes before everything that is enqueued from now on, so no item is
-  // needed. A reached point with an error still needs an item, which passes the error on.
+  // needed. A reached point with a failure still needs an item, which passes the failure on.
   if (point->queue.get() == this && !reached) return;
   push(Kind::kWait, false, nullptr, point);
 }
 
-std::uint64_t Queue::push(Kind kind, bool urgent, std::function<void()> task,
-                          std::shared_ptr<Completion> point, FailurePtr* reported, Waits waits) {
+std::uint64_t Queue::push(Kind kind, bool urgent, Task task, std::shared_ptr<Completion> point,
+                          FailurePtr* reported, Waits waits) {
   Lock lock(mutex_);
   append(kind, urgent, std::move(task), std::move(point), reported, waits);
   const std::uint64_t sequence = pushed_.load(std::memory_order_relaxed);
@@ -186,13 +192,13 @@ std::uint64_t Queue::push(Kind kind, bool urgent, std::function<void()> task,
 }
 
 /// The caller holds the lock.
-void Queue::append(Kind kind, bool urgent, std::function<void()> task, std::shared_ptr<Completion> point,
-                   FailurePtr* reported, Waits waits) {
+void Queue::append(Kind kind, bool urgent, Task task, std::shared_ptr<Completion> point, FailurePtr* reported,
+                   Waits waits) {
   const std::uint64_t sequence = pushed_.load(std::memory_order_relaxed) + 1;
   // Made first, so that a lack of memory leaves the queue as it was.
   auto launch = kind == Kind::kTask && is_recording() ? make_launch(lane_) : nullptr;
-  items_.push_back({kind, urgent, sequence, error_epoch(), std::move(task), std::move(point), reported,
-                    std::move(launch), waits});
+  items_.push_back({kind, urgent, sequence, error_epoch(), MemoryClock::now(), std::move(task),
+                    std::move(point), reported, std::move(launch), waits});
   pushed_.store(sequence, std::memory_order_release);
   urgent_ += urgent;
   count_blocker(items_.back(), 1);
@@ -230,7 +236,7 @@ void Queue::count_deferred(int change) {
 /// The caller holds the lock.
 bool Queue::may_run(std::uint64_t last, Runner runner) const {
   if (items_.empty() || items_.front().sequence > last) return false;
-  if (runner == Runner::kWorker) return !stopped_;
+  if (runner == Runner::kWorker) return !stopped_ || items_.front().abandoned;
   return runner != Runner::kBystander || runs_without_waiting(items_.front());
 }
 
@@ -251,9 +257,9 @@ void Queue::run(Lock& lock, std::uint64_t last, Runner runner) {
   Trash trash;
   running_.store(true, std::memory_order_relaxed);
   runner_ = pthread_self();
-  bool wake_waiters = reach_points(trash);
+  bool wake_waiters = reach_points();
   while (may_run(last, runner)) {
-    if (is_outranked() && items_.front().kind == Kind::kTask) {
+    if (is_outranked() && items_.front().kind == Kind::kTask && !items_.front().abandoned) {
       lock.unlock();
       if (std::exchange(wake_waiters, false)) progress_.notify_all();
       trash.clear();
@@ -261,16 +267,15 @@ void Queue::run(Lock& lock, std::uint64_t last, Runner runner) {
       lock.lock();
       if (!may_run(last, runner)) break;  // abandon() or request_stop() came in between
     }
-    Item item = take(trash);
-    const bool skip = error_ != nullptr;
+    Item item = take();
     computes_.store(item.kind == Kind::kTask && item.waits == Waits::kNever, std::memory_order_relaxed);
     if (item.kind == Kind::kWait) awaited_ = item.point;
     lock.unlock();
     if (std::exchange(wake_waiters, false)) progress_.notify_all();
     trash.clear();
     frame.epoch = item.epoch;
-    std::shared_ptr<ErrorRecord> failure;
-    const bool executed = execute(item, skip, runner, failure);
+    frame.enqueued = item.enqueued;
+    const bool executed = execute(item, runner);
     lock.lock();
     computes_.store(false, std::memory_order_relaxed);
     if (awaited_) trash.push_back(std::exchange(awaited_, nullptr));
@@ -279,12 +284,10 @@ void Queue::run(Lock& lock, std::uint64_t last, Runner runner) {
       show_length();
       break;
     }
-    if (failure && !error_) error_ = failure;
-    if (failure) trash.push_back(std::move(failure));
     if (!frame.failures.empty()) add_failures(std::exchange(frame.failures, {}), item, trash);
     count_blocker(item, -1);
     wake_waiters = finish(item.sequence);
-    wake_waiters |= reach_points(trash);
+    wake_waiters |= reach_points();
   }
   running_.store(false, std::memory_order_relaxed);
   // The worker runs what is left, or sleeping waiters do if there can be no worker.
@@ -295,46 +298,50 @@ void Queue::run(Lock& lock, std::uint64_t last, Runner runner) {
   if (wake_worker) work_.notify_one();
 }
 
-/// Takes the front item out, and drops an error that no longer concerns the item. The caller holds the lock.
-Queue::Item Queue::take(Trash& trash) {
+/// Takes the front item out. The caller holds the lock.
+Queue::Item Queue::take() {
   Item item = std::move(items_.front());
   items_.pop_front();
   show_length();
   if (onlookers_ > 0) progress_.notify_all();
   urgent_ -= item.urgent;
   if (item.kind == Kind::kTask && !item.urgent) count_deferred(-1);
-  if (error_ && !is_live(error_, item.epoch)) trash.push_back(std::exchange(error_, nullptr));
   return item;
 }
 
 /// Executes an item. The caller does not hold the lock. When it returns true, the task's captures are
 /// destroyed, on which a thread that sees the item finished may rely. It returns false for a helper that was
 /// interrupted in a wait; the item is then unchanged.
-bool Queue::execute(Item& item, bool skip, Runner runner, std::shared_ptr<ErrorRecord>& failure) {
-  try {
-    if (item.kind == Kind::kTask) {
-      const ActivityRun activity(skip ? nullptr : std::move(item.launch));
-      if (!skip) item.task();
+bool Queue::execute(Item& item, Runner runner) {
+  if (item.kind == Kind::kTask) {
+    if (item.abandoned) {
+      give_up_part(*item.task, item.abandoned);
     } else {
-      // A wait is not skipped on an error. An item that is enqueued after the error was raised and cleared
-      // must still come after the point.
+      const ActivityRun activity(std::move(item.launch));
+      run_part(*item.task);
+    }
+  } else {
+    // A wait is never given up: what comes behind it must still come after the point.
+    try {
       if (!item.point->reached() && !item.point->queue->help(item.point->sequence, runner == Runner::kHelper))
         return false;
-      if (is_live(item.point->error, item.epoch)) failure = item.point->error;
+    } catch (...) {
+      report_failure(program_errors().fail_unknown(std::current_exception()));
+    }
+    if (item.point->reached()) {
       for (const auto& inherited : item.point->failures) {
         if (inherited->stands(item.epoch)) report_failure(inherited);
       }
     }
-  } catch (...) {
-    failure = record_of_current_exception();
   }
   item.task = nullptr;
   item.point.reset();
   return true;
 }
 
-/// Adds the failures that the item has reported to the queue's, one for each owner, and removes those that
-/// were dealt with. The caller holds the lock.
+/// Adds the failures that the item has reported to the queue's, and removes those that do not stand any more.
+/// Of the failures that stand until they are dealt with, one for each owner is enough. The caller holds the
+/// lock.
 void Queue::add_failures(std::vector<FailurePtr> reported, const Item& item, Trash& trash) {
   if (item.reported != nullptr) *item.reported = reported.front();
   const std::uint64_t now = error_epoch();
@@ -343,8 +350,9 @@ void Queue::add_failures(std::vector<FailurePtr> reported, const Item& item, Tra
   }
   std::erase(failures_, nullptr);
   for (auto& failure : reported) {
-    const auto same_owner = [&](const auto& other) { return other->owner() == failure->owner(); };
-    if (std::ranges::any_of(failures_, same_owner))
+    const bool known =
+        std::ranges::any_of(failures_, [&](const auto& other) { return failure->adds_nothing_to(*other); });
+    if (known)
       trash.push_back(std::move(failure));
     else
       failures_.push_back(std::move(failure));
@@ -353,15 +361,13 @@ void Queue::add_failures(std::vector<FailurePtr> reported, const Item& item, Tra
 
 /// Reaches the points at the front of the queue. Returns true when a sleeping waiter must wake up. The caller
 /// holds the lock, and no item before the points is running.
-bool Queue::reach_points(Trash& trash) {
+bool Queue::reach_points() {
   bool wake = false;
   while (!items_.empty() && items_.front().kind == Kind::kPoint) {
-    Item item = take(trash);
+    Item item = take();
     if (item.point) {
-      if (!item.point->error) item.point->error = error_;
       item.point->failures = failures_;
       item.point->reached_at.store(base::monotonic_ns(), std::memory_order_release);
-      if (item.point->error) trash.push_back(std::move(item.point));
     }
     wake |= finish(item.sequence);
   }
@@ -374,68 +380,6 @@ bool Queue::finish(std::uint64_t sequence) {
   if (sequence < wake_at_) return false;
   wake_at_ = kNever;
   return true;
-}
-
-// --- errors ---
-
-std::exception_ptr Queue::take_error() {
-  check_fork();
-  std::shared_ptr<ErrorRecord> record;
-  {
-    Lock lock(mutex_);
-    record = std::exchange(error_, nullptr);
-  }
-  return record && record->claim() ? record->error : nullptr;
-}
-
-FailurePtr Queue::standing_failure(std::uint64_t epoch) {
-  Lock lock(mutex_);
-  return first_standing(failures_, epoch);
-}
-
-void Queue::raise(std::uint64_t epoch) {
-  if (auto error = take_error()) std::rethrow_exception(error);
-  if (const auto failure = standing_failure(epoch)) {
-    failure->raised_for_stream();
-    std::rethrow_exception(failure->error());
-  }
-}
-
-void Queue::raise_before_reading(std::uint64_t epoch) {
-  FailurePtr settled;
-  std::shared_ptr<ErrorRecord> record;
-  {
-    Lock lock(mutex_);
-    record = std::exchange(error_, nullptr);
-    settled = first_of(failures_, [=](const auto& failure) { return failure->settled_since(epoch); });
-  }
-  if (record && record->claim()) std::rethrow_exception(record->error);
-  if (settled) std::rethrow_exception(settled->error());
-}
-
-void Queue::abandon(std::exception_ptr error) {
-  if (inherited()) return;
-  const auto record = error ? std::make_shared<ErrorRecord>(std::move(error)) : nullptr;
-  std::vector<Item> dropped;
-  Trash trash;
-  Lock lock(mutex_);
-  for (Item& item : items_) {
-    if (item.kind == Kind::kPoint) {
-      if (item.point && !item.point->error) item.point->error = record;
-      continue;
-    }
-    // An empty point keeps the numbering, so that a thread that waits for this item still sees it finish, in
-    // order.
-    auto& gone = dropped.emplace_back(std::move(item));
-    count_blocker(gone, -1);
-    if (gone.kind == Kind::kTask && !gone.urgent) count_deferred(-1);
-    item = {Kind::kPoint, gone.urgent, gone.sequence, gone.epoch, nullptr, nullptr};
-  }
-  if (!dropped.empty() && record && !error_) error_ = record;
-  // If a task is running, it reaches the points when it returns, because it may use its memory until then.
-  const bool wake = (!running_.load(std::memory_order_relaxed) && reach_points(trash)) || onlookers_ > 0;
-  lock.unlock();
-  if (wake) progress_.notify_all();
 }
 
 }  // namespace vdev

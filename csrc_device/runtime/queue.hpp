@@ -10,11 +10,12 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/fork.hpp"
@@ -31,39 +32,51 @@ class StreamOrder;
 struct CapturedPoint;
 class Queue;
 
-/// Holds one error, which every stream that inherits it shares, so that the process raises it once.
-struct ErrorRecord {
-  explicit ErrorRecord(std::exception_ptr e) : error(std::move(e)) {}
-  const std::exception_ptr error;
-  /// 0 until the error is raised; then the error epoch at which it was raised (see is_live() in queue.cpp).
-  std::atomic<std::uint64_t> reported{0};
-
-  /// Returns true to the one caller that is to raise the error.
-  bool claim();
-};
-
 /// Holds the state of one recorded point of a queue.
 struct Completion {
   Completion(std::shared_ptr<Queue> q, std::uint64_t s) : queue(std::move(q)), sequence(s) {}
   const std::shared_ptr<Queue> queue;
   const std::uint64_t sequence;
-  /// Written before reached_at. Only threads that have seen reached_at set may read it.
-  std::shared_ptr<ErrorRecord> error;
-  std::vector<FailurePtr> failures;  // the queue's failures; read and written as `error` is
+  /// The queue's failures. Written before reached_at. Only threads that have seen reached_at set may read
+  /// them.
+  std::vector<FailurePtr> failures;
   /// Set if the point was recorded in a capture. Such a point is never reached. Written before the Completion
   /// is shared.
   std::shared_ptr<const CapturedPoint> captured;
   /// The time at which the point was reached, in monotonic nanoseconds, 0 before. The release store pairs
-  /// with the acquire load in reached(). It publishes `error`, `failures` and everything that the tasks
-  /// before the point have written.
+  /// with the acquire load in reached(). It publishes `failures` and everything that the tasks before
+  /// the point have written.
   std::atomic<std::int64_t> reached_at{0};
 
   bool reached() const { return reached_at.load(std::memory_order_acquire) != 0; }
 };
 
-/// Raises the first failure of a reached point that stands for a call that began at `epoch`. Returns if there
-/// is none.
+/// Returns the failure to raise for a call that began at `epoch`, or null: the first one that stands and that
+/// nobody has raised yet, or else the first one that stands.
+FailurePtr standing_failure(const std::vector<FailurePtr>& failures, std::uint64_t epoch);
+/// Raises the standing_failure() of `failures`, and counts all of them as raised: a synchronisation raises
+/// one failure for all. Returns if there is none.
+void raise_one_for_all(const std::vector<FailurePtr>& failures, std::uint64_t epoch);
+/// Does the same for the failures of a reached point.
 void raise_failure(const Completion& point, std::uint64_t epoch);
+
+/// Runs a task, as a part of the task that the calling thread runs: a graph consists of such parts. Gives the
+/// part up if a failure before it demands that, and reports what it throws as a failure of the stream.
+/// Returns false if the part did not run to its end.
+bool run_part(TaskBody& part);
+/// Gives a part of the running task up, and reports the failure to the stream.
+void give_up_part(TaskBody& part, const FailurePtr& failure);
+
+/// Says how far each queue of the process had been filled when the object was made. Thread-safe.
+class QueuePoints {
+ public:
+  QueuePoints();
+  /// Returns whether every queue has come that far, or is gone.
+  bool passed() const;
+
+ private:
+  std::vector<std::pair<std::weak_ptr<Queue>, std::uint64_t>> points_;
+};
 
 /// Runs items one at a time and in order. The thread that holds the queue's single run token runs them: the
 /// worker, or a helper, which is a thread that waits for the queue. A queue is always held by a shared_ptr,
@@ -85,7 +98,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   /// Throws BadFork when inherited() is true.
   void check_fork() const;
 
-  void enqueue(std::function<void()> task, Start start, Waits waits = Waits::kPerhaps);
+  void enqueue(Task task, Start start, Waits waits = Waits::kPerhaps);
   std::shared_ptr<Completion> record();
   /// Does what record() does, but behind the tasks that really are queued if the queue is captured.
   std::shared_ptr<Completion> record_uncaptured();
@@ -140,6 +153,9 @@ class Queue : public std::enable_shared_from_this<Queue> {
   static bool on_worker() noexcept;
   /// Call this inside a task. Returns the queue that runs the task.
   static std::shared_ptr<Queue> running();
+  /// Returns when the task that the calling thread runs was enqueued (MemoryClock), or nothing outside of a
+  /// task.
+  static std::optional<std::uint64_t> running_since() noexcept;
 
   /// Blocks until item `sequence` is finished. If no other thread runs the items up to it, the caller runs
   /// them. Throws Error inside a task of this queue, because the wait could never end. Raises the
@@ -159,25 +175,23 @@ class Queue : public std::enable_shared_from_this<Queue> {
   /// of every object that was named for that task's queue.
   void interrupt(const std::string& reason);
 
-  /// Raises the sticky error if nobody has raised it yet, and clears it. Otherwise raises the first failure
-  /// that stands for a call that began at `epoch`.
+  /// Raises a failure that stands for a call that began at `epoch`, as raise_one_for_all() does.
   void raise(std::uint64_t epoch);
-  /// Does what raise() does, but of the failures raises only one that was dealt with while the caller waited.
-  /// Call this when the caller asks spoiled_memory() next, which no longer knows such a failure.
+  /// Raises a failure of which a caller that began at `epoch`, and asks spoiled_memory() next, would not
+  /// learn: one that blocks the stream, one that was dealt with while the caller waited, or, once, one that
+  /// nobody has raised yet.
   void raise_before_reading(std::uint64_t epoch);
-  /// Returns the failure that raise() would raise, or null. The caller must raise it.
-  FailurePtr standing_failure(std::uint64_t epoch);
-  /// Clears the sticky error. Returns it if nobody has raised it yet, and counts it as raised.
-  std::exception_ptr take_error();
-  /// Drops the items that have not begun. With an error, their points are reached with it, and the error
-  /// becomes the queue's. Null drops them without an error, for the exit of the process.
+  /// Returns the queue's failures.
+  std::vector<FailurePtr> failures() const;
+  /// Gives up the items that have not begun, because of `error`. Their points are reached with a failure,
+  /// which becomes the queue's.
   void abandon(std::exception_ptr error);
 
   /// Call this from Promise, on a queue that has run nothing. Takes the run token, so that no thread ever
   /// gets it, and records a point.
   std::shared_ptr<Completion> hold();
   /// Reaches the point that hold() recorded, and gives the token back. Only the first call counts.
-  void release(std::exception_ptr error, FailurePtr failure);
+  void release(FailurePtr failure);
 
   /// Call this when the Stream is destroyed, after which nobody enqueues. Runs what is queued and joins the
   /// worker. Inside a task of this queue it leaves both to the worker.
@@ -192,14 +206,16 @@ class Queue : public std::enable_shared_from_this<Queue> {
     Kind kind;
     bool urgent;  // the worker must run it, even if nobody waits
     std::uint64_t sequence;
-    std::uint64_t epoch;  // error epoch at the enqueue
-    std::function<void()> task;
+    std::uint64_t epoch;     // error epoch at the enqueue
+    std::uint64_t enqueued;  // MemoryClock at the enqueue
+    Task task;
     std::shared_ptr<Completion> point;  // the point to wait for, or to reach; a kPoint may have none
     // Where the task leaves the first failure that it reports, if its enqueuer waits for the task; otherwise
     // null. Written under the lock, before the item counts as finished.
     FailurePtr* reported = nullptr;
     std::unique_ptr<Launch> launch = nullptr;  // of a task, while activity is recorded
     Waits waits = Waits::kPerhaps;             // of a task
+    FailurePtr abandoned = nullptr;            // why the task is not to run
   };
   using Lock = std::unique_lock<std::mutex>;
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
@@ -209,9 +225,9 @@ class Queue : public std::enable_shared_from_this<Queue> {
   using Trash = std::vector<std::shared_ptr<void>>;
 
   bool wait_in_capture(const Completion& point);
-  std::uint64_t push(Kind kind, bool urgent, std::function<void()> task, std::shared_ptr<Completion> point,
+  std::uint64_t push(Kind kind, bool urgent, Task task, std::shared_ptr<Completion> point,
                      FailurePtr* reported = nullptr, Waits waits = Waits::kPerhaps);
-  void append(Kind kind, bool urgent, std::function<void()> task, std::shared_ptr<Completion> point,
+  void append(Kind kind, bool urgent, Task task, std::shared_ptr<Completion> point,
               FailurePtr* reported = nullptr, Waits waits = Waits::kPerhaps);
   void show_length();
   void count_deferred(int change);
@@ -231,14 +247,15 @@ class Queue : public std::enable_shared_from_this<Queue> {
   bool help(std::uint64_t sequence, bool gives_up);
   std::cv_status sleep(Lock& lock, std::uint64_t sequence, std::chrono::steady_clock::time_point end);
   std::shared_ptr<Queue> blocked_on() const;
-  Item take(Trash& trash);
-  static bool execute(Item& item, bool skip, Runner runner, std::shared_ptr<ErrorRecord>& failure);
-  bool reach_points(Trash& trash);
+  Item take();
+  static bool execute(Item& item, Runner runner);
+  bool reach_points();
   void add_failures(std::vector<FailurePtr> reported, const Item& item, Trash& trash);
   bool finish(std::uint64_t sequence);
   void spin(std::uint64_t sequence) const;
   friend void stop_all_queues(std::int64_t nanoseconds) noexcept;
   friend FailurePtr failure_before_this_task();
+  friend FailurePtr failure_that_stops(const TaskBody& task);
 
   const std::string name_;
   const std::shared_ptr<const Lane> lane_;
@@ -261,14 +278,13 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::int64_t deferred_at_ = 0;  // when deferred_ last became positive, in monotonic nanoseconds
   std::atomic<std::uint64_t> pushed_{0};
   std::atomic<std::uint64_t> finished_{0};
-  std::atomic<bool> running_{false};   // a thread, or a Promise, holds the run token
-  std::atomic<bool> computes_{false};  // the item that runs never waits; written under the lock
-  pthread_t runner_{};                 // the thread that holds the token; not for a Promise (see hold())
-  std::shared_ptr<ErrorRecord> error_;
+  std::atomic<bool> running_{false};     // a thread, or a Promise, holds the run token
+  std::atomic<bool> computes_{false};    // the item that runs never waits; written under the lock
+  pthread_t runner_{};                   // the thread that holds the token; not for a Promise (see hold())
   std::shared_ptr<Completion> awaited_;  // the point that the item under way waits for
   std::vector<std::weak_ptr<Interruptible>> interruptibles_;
-  // At most one for each owner. Only the thread that holds the run token writes them, under the lock, so that
-  // this thread may read them without the lock.
+  // At most one for each owner, of those that stand until they are dealt with. Only the thread that holds the
+  // run token writes them, under the lock, so that this thread may read them without the lock.
   std::vector<FailurePtr> failures_;
 
   std::condition_variable progress_;  // Waiters sleep on it. It is signalled when wake_at_ is passed, or when
@@ -291,13 +307,17 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::atomic<bool> captured_{false};
 };
 
+/// Returns the queues alive.
+std::vector<std::shared_ptr<Queue>> queues_alive();
+
 /// Returns the number of queues alive that compute.
 int queues_computing();
 
 /// Calls Queue::prompt() for every queue alive. Returns whether any call returned true.
 bool prompt_all_queues(std::int64_t nanoseconds);
 
-/// Drops the items of every queue alive, then calls Queue::stop() for each, within `nanoseconds` altogether.
+/// Gives up the items of every queue alive, then calls Queue::stop() for each, within `nanoseconds`
+/// altogether.
 void stop_all_queues(std::int64_t nanoseconds) noexcept;
 
 }  // namespace vdev

@@ -5,8 +5,22 @@
 #include <utility>
 
 #include "base/fork.hpp"
+#include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/memory/caching_allocator.hpp"
+#include "csrc_device/runtime/memory_clock.hpp"
+#include "csrc_device/runtime/queue.hpp"
 
 namespace vdev {
+
+void SpoiledMark::free_at(std::uint64_t when, std::shared_ptr<const QueuePoints> tasks) {
+  freed_ = when;
+  tasks_ = std::move(tasks);
+  failure_->spoils_.fetch_sub(1);
+}
+
+bool SpoiledMark::is_forgotten() const {
+  return is_freed() && tasks_->passed();
+}
 
 SpoiledMemory& spoiled_memory() {
   static base::OnePerProcess<SpoiledMemory> one;
@@ -49,44 +63,84 @@ void SpoiledMemory::update_any() {
   any_.store(!pieces_.empty(), std::memory_order_relaxed);
 }
 
-/// The caller holds the lock.
-void SpoiledMemory::spoil_locked(Address begin, Address end, const FailurePtr& failure) {
+/// Adds the mark to the range, but not where a mark of the same owner has the same effect. The caller holds
+/// the lock.
+void SpoiledMemory::mark(Address begin, Address end, const SpoiledMark& mark) {
   cut(end);
   auto it = cut(begin);
   for (Address at = begin; at < end;) {
     if (it == pieces_.end() || it->first > at) {
       const Address stop = it == pieces_.end() ? end : std::min(end, it->first);
-      pieces_.emplace_hint(it, at, Piece{stop, {failure}});
+      pieces_.emplace_hint(it, at, Piece{stop, {mark}});
       at = stop;
       continue;
     }
-    auto& failures = it->second.failures;
-    const bool known =
-        std::ranges::any_of(failures, [&](const auto& other) { return other->owner() == failure->owner(); });
-    if (!known) failures.push_back(failure);
+    auto& marks = it->second.marks;
+    const bool known = std::ranges::any_of(marks, [&](const SpoiledMark& other) {
+      return !other.is_freed() && other.failure()->owner() == mark.failure()->owner();
+    });
+    if (!known) marks.push_back(mark);
     at = it->second.end;
     ++it;
   }
+  any_freed_ |= mark.is_freed();
+}
+
+/// Spoils the range for those who may read what the running task writes. The caller holds the lock, and
+/// any() is true already, so that a free() that does not find the marks is found by the look at the blocks.
+void SpoiledMemory::spoil_locked(Address begin, Address end, const FailurePtr& failure) {
+  const auto task = Queue::running_since();
+  const SpoiledMark plain(failure, task.value_or(MemoryClock::now()));
+  const int index = task ? card_of(begin) : -1;
+  if (index < 0) return mark(begin, end, plain);
+  const auto blocks = card(index).allocator().live_blocks(begin, end);
+  std::shared_ptr<const QueuePoints> tasks;
+  const auto freed = [&](Address from, Address to, std::uint64_t when) {
+    if (from >= to) return;
+    if (!tasks) tasks = std::make_shared<const QueuePoints>();
+    SpoiledMark gone = plain;
+    gone.free_at(when, tasks);
+    mark(from, to, gone);
+  };
+  Address at = begin;
+  for (const auto& block : blocks) {
+    freed(at, block.begin, MemoryClock::next());  // nobody owns what lies between two blocks
+    if (block.born > *task)
+      freed(block.begin, block.end, block.born);
+    else
+      mark(block.begin, block.end, plain);
+    at = block.end;
+  }
+  freed(at, end, MemoryClock::next());
 }
 
 void SpoiledMemory::spoil(const void* begin, std::size_t bytes, const FailurePtr& failure) {
   if (bytes == 0) return;
   const auto* first = static_cast<Address>(begin);
+  std::vector<SpoiledMark> gone;
   std::lock_guard lock(mutex_);
   // Checked under the lock that forget_dealt_with() takes, so that no range of the failure is added after
   // that call.
   if (failure->dealt_with()) return;
+  any_.store(true, std::memory_order_relaxed);
+  forget_freed(gone);
   spoil_locked(first, first + bytes, failure);
   update_any();
 }
 
-FailurePtr SpoiledMemory::find(const void* begin, std::size_t bytes) const {
+FailurePtr SpoiledMemory::find(const void* begin, std::size_t bytes) {
   if (bytes == 0) return nullptr;
   const auto* first = static_cast<Address>(begin);
+  const std::uint64_t enqueued = Queue::running_since().value_or(SpoiledMark::kNever);
+  std::vector<SpoiledMark> gone;
   std::lock_guard lock(mutex_);
-  const auto found = first_after(first);
-  if (found == pieces_.end() || found->first >= first + bytes) return nullptr;
-  return found->second.failures.front();
+  forget_freed(gone);
+  for (auto it = first_after(first); it != pieces_.end() && it->first < first + bytes; ++it) {
+    for (const SpoiledMark& mark : it->second.marks) {
+      if (mark.visible_at(enqueued)) return mark.failure();
+    }
+  }
+  return nullptr;
 }
 
 void SpoiledMemory::renew(const void* begin, std::size_t bytes) {
@@ -99,12 +153,62 @@ void SpoiledMemory::renew(const void* begin, std::size_t bytes) {
   update_any();
 }
 
+void SpoiledMemory::freed(const void* begin, std::size_t bytes, std::uint64_t when) {
+  if (bytes == 0) return;
+  const auto* first = static_cast<Address>(begin);
+  std::shared_ptr<const QueuePoints> tasks;
+  std::vector<SpoiledMark> gone;
+  std::lock_guard lock(mutex_);
+  const auto found = first_after(first);
+  if (found == pieces_.end() || found->first >= first + bytes) return;
+  cut(first + bytes);
+  for (auto it = cut(first); it != pieces_.end() && it->first < first + bytes; ++it) {
+    for (SpoiledMark& mark : it->second.marks) {
+      if (mark.is_freed() || mark.made() >= when) continue;  // of an earlier owner, or of a later one
+      if (!tasks) tasks = std::make_shared<const QueuePoints>();
+      mark.free_at(when, tasks);
+      any_freed_ = true;
+    }
+  }
+  forget_freed(gone);
+  update_any();
+}
+
+/// Removes the marks that `forgets` names. They are destroyed by the caller, without the lock. The caller
+/// holds the lock.
+template <class Forgets>
+void SpoiledMemory::forget_marks(const Forgets& forgets, std::vector<SpoiledMark>& gone) {
+  for (auto it = pieces_.begin(); it != pieces_.end();) {
+    auto& marks = it->second.marks;
+    const auto left =
+        std::ranges::stable_partition(marks, [&](const SpoiledMark& mark) { return !forgets(mark); });
+    std::ranges::move(left, std::back_inserter(gone));
+    marks.erase(left.begin(), left.end());
+    it = marks.empty() ? pieces_.erase(it) : std::next(it);
+  }
+  update_any();
+}
+
+/// Forgets marks of freed memory that no task can see any more. The caller holds the lock.
+void SpoiledMemory::forget_freed(std::vector<SpoiledMark>& gone) {
+  if (!any_freed_) return;
+  bool left = false;
+  forget_marks(
+      [&](const SpoiledMark& mark) {
+        if (mark.is_forgotten()) return true;
+        left |= mark.is_freed();
+        return false;
+      },
+      gone);
+  any_freed_ = left;
+}
+
 void SpoiledMemory::spoil(const StridedMemory& memory, const FailurePtr& failure) {
   const auto each = [&](const std::byte* begin, std::size_t bytes) { spoil(begin, bytes, failure); };
   if (!for_each_run(memory, kMostRuns, each)) spoil(memory.data, span_of(memory), failure);
 }
 
-FailurePtr SpoiledMemory::find(const StridedMemory& memory) const {
+FailurePtr SpoiledMemory::find(const StridedMemory& memory) {
   auto found = find(memory.data, span_of(memory));
   if (!found) return nullptr;
   FailurePtr in_a_run;
@@ -123,32 +227,31 @@ void SpoiledMemory::copied(const void* to, const void* from, std::size_t bytes) 
   if (bytes == 0) return;
   const auto* target = static_cast<Address>(to);
   const auto* source = static_cast<Address>(from);
+  const std::uint64_t enqueued = Queue::running_since().value_or(SpoiledMark::kNever);
   std::vector<Pieces::node_type> gone;
   std::lock_guard lock(mutex_);
-  std::vector<std::pair<Address, Piece>> found;
-  for (auto it = first_after(source); it != pieces_.end() && it->first < source + bytes; ++it)
-    found.emplace_back(std::max(it->first, source),
-                       Piece{std::min(it->second.end, source + bytes), it->second.failures});
-  gone = take_out(target, target + bytes);
-  for (const auto& [begin, piece] : found) {
-    for (const auto& failure : piece.failures)
-      spoil_locked(target + (begin - source), target + (piece.end - source), failure);
+  struct Found {
+    Address begin, end;
+    FailurePtr failure;
+  };
+  std::vector<Found> found;
+  for (auto it = first_after(source); it != pieces_.end() && it->first < source + bytes; ++it) {
+    for (const SpoiledMark& mark : it->second.marks) {
+      if (!mark.visible_at(enqueued)) continue;
+      found.push_back(
+          {std::max(it->first, source), std::min(it->second.end, source + bytes), mark.failure()});
+    }
   }
+  gone = take_out(target, target + bytes);
+  for (const auto& [begin, end, failure] : found)
+    spoil_locked(target + (begin - source), target + (end - source), failure);
   update_any();
 }
 
 void SpoiledMemory::forget_dealt_with() {
-  std::vector<FailurePtr> gone;
+  std::vector<SpoiledMark> gone;
   std::lock_guard lock(mutex_);
-  for (auto it = pieces_.begin(); it != pieces_.end();) {
-    auto& failures = it->second.failures;
-    const auto left =
-        std::ranges::stable_partition(failures, [](const auto& failure) { return !failure->dealt_with(); });
-    std::ranges::move(left, std::back_inserter(gone));
-    failures.erase(left.begin(), left.end());
-    it = failures.empty() ? pieces_.erase(it) : std::next(it);
-  }
-  update_any();
+  forget_marks([](const SpoiledMark& mark) { return mark.failure()->dealt_with(); }, gone);
 }
 
 }  // namespace vdev

@@ -45,6 +45,12 @@ bool Stream::idle() const {
   return queue_->idle();
 }
 
+bool Stream::query() const {
+  const bool is_idle = idle();
+  queue_->raise(error_epoch());
+  return is_idle;
+}
+
 void Stream::synchronize() {
   const std::uint64_t epoch = error_epoch();
   wait_for_all();

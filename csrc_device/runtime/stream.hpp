@@ -2,19 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "csrc_device/runtime/event.hpp"
+#include "csrc_device/runtime/task.hpp"
 
 namespace vdev {
 
 class Queue;  // the shared state of a stream; Events, the worker and helpers keep it, so that it outlives the
               // Stream (queue.hpp)
-
-/// A task is what a stream runs. An exception that leaves a task becomes the stream's error.
-using Task = std::function<void()>;
 
 /// Names the thread that is to run a task. Waking a sleeping worker costs the enqueuer about 5 us (a system
 /// call and an interrupt to another core). A caller that soon waits anyway saves this by running the task
@@ -35,14 +32,10 @@ enum class Waits : std::uint8_t { kPerhaps, kNever };
 /// is not running one ("helping"), which saves two thread switches. Tasks therefore run one at a time and in
 /// order, but on any thread.
 ///
-/// Errors: a task that throws sets the stream's error. Later tasks are skipped; their points are reached and
-/// carry the error, and a stream that waits for such a point inherits the error. A synchronisation raises the
-/// error, once, and clears it. If another stream has already raised the error, it is cleared without being
-/// raised.
-///
-/// Failures: a task that calls report_failure() (failure.hpp) fails without an error, and later tasks run.
-/// synchronize() raises the failure every time until it is dealt with. Streams and events behind the task do
-/// the same.
+/// Failures: a task that throws, or that calls report_failure() (failure.hpp), has failed. What it should
+/// have written is spoiled (spoiled_memory.hpp), and the tasks behind it run, except those that read spoiled
+/// memory and those of which nobody knows what they read (task.hpp). Every synchronisation with the stream
+/// raises the failure for as long as it stands. Streams and events behind the task do the same.
 ///
 /// Priorities: before a task of a stream of priority 0 begins, the streams of the same card that have
 /// priority -1 begin what they can (streams/stream_order.hpp).
@@ -66,32 +59,36 @@ class Stream {
   const std::string& name() const;
 
   /// Appends a task. Never blocks, except with VDEV_LAUNCH_BLOCKING=1: then it waits for the task and raises
-  /// its error.
+  /// its failure.
   void enqueue(Task task, Start start = Start::kAtOnce, Waits waits = Waits::kPerhaps);
   /// Returns the present end of the queue as an event. On an idle stream the event is reached at once, and no
   /// thread starts.
   Event record();
   /// Makes everything enqueued from now on wait for `event`. Does nothing if `event` is already reached
-  /// without an error or failure.
+  /// without a failure.
   void wait(const Event& event);
 
   /// Returns true when nothing is queued or running.
   bool idle() const;
-  /// Blocks, helping, until everything enqueued before the call has run. Then raises the stream's error, if
-  /// any, or the first failure that stands. Throws Error inside a task of the stream itself. Like every wait
+  /// Returns idle(), but raises the first failure that stands.
+  bool query() const;
+  /// Blocks, helping, until everything enqueued before the call has run. Then raises the first failure that
+  /// stands. Throws Error inside a task of the stream itself. Like every wait
   /// here, it raises the interruption of the calling thread (interruption.hpp); the stream goes on.
   void synchronize();
-  /// Does what synchronize() does, but raises of the failures only one that was dealt with while the caller
-  /// waited. Call this when the caller then asks spoiled_memory() about the memory that it reads.
+  /// Does what synchronize() does, but raises only failures that the caller cannot find out about otherwise:
+  /// those that concern unknown memory, those that were dealt with while the caller waited, and, once, those
+  /// that nobody has raised yet. Call this when the caller then asks spoiled_memory() about the memory that
+  /// it reads.
   void synchronize_before_reading();
-  /// Does what synchronize() does, but does not raise the stream's error or failures; tasks of other streams
+  /// Does what synchronize() does, but raises no failures; tasks of other streams
   /// may call it. Inside a task of the stream itself it returns at once, because everything before the task
-  /// has run.
+  /// has run. A caller that goes on to use what the tasks have written has to call raise_before_reading().
   void drain();
 
-  /// Drops what is queued. A running task goes on, and the points are reached once it has returned. The
-  /// points carry `error`. If a task was dropped and `error` is not null, `error` also becomes the stream's
-  /// error. The stream remains usable.
+  /// Gives up the tasks that are queued, because of `error`, which becomes a failure of the stream if there
+  /// are any. A running task goes on, and the points are reached once it has returned. The stream remains
+  /// usable.
   void abandon(std::exception_ptr error);
 
   const std::shared_ptr<Queue>& queue() const { return queue_; }

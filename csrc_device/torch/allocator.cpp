@@ -255,6 +255,28 @@ c10::DataPtr allocate_for(int index, std::size_t bytes, const std::shared_ptr<Qu
   });
 }
 
+namespace {
+
+/// Copies what a storage keeps when it gets other memory. The task owns the old memory, whoever allocated it
+/// and for whichever stream.
+class MoveTask final : public TaskBody {
+ public:
+  MoveTask(std::shared_ptr<c10::DataPtr> from, void* to, std::size_t bytes)
+      : from_(std::move(from)), to_(to), bytes_(bytes) {}
+  void run() override {
+    std::memcpy(to_, from_->get(), bytes_);
+    if (SpoiledMemory::any()) spoiled_memory().copied(to_, from_->get(), bytes_);
+  }
+  void give_up(const FailurePtr& failure) override { spoiled_memory().spoil(to_, bytes_, failure); }
+
+ private:
+  const std::shared_ptr<c10::DataPtr> from_;
+  void* const to_;
+  const std::size_t bytes_;
+};
+
+}  // namespace
+
 void resize_storage(const c10::Storage& storage, std::size_t bytes) {
   TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
   const int index = card_index(storage.device());
@@ -264,14 +286,10 @@ void resize_storage(const c10::Storage& storage, std::size_t bytes) {
   auto old = std::make_shared<c10::DataPtr>(storage.set_data_ptr(std::move(memory)));
   storage.set_nbytes(bytes);
   if (kept != 0 && old->get() != nullptr) {
-    // The task owns the old memory, whoever allocated it and for whichever stream. The new memory is the
-    // current stream's. If it is freed before the task has run, only later tasks of the same stream can get
-    // it.
+    // The new memory is the current stream's. If it is freed before the task has run, only later tasks of the
+    // same stream can get it.
     WithoutGil no_gil;  // with VDEV_LAUNCH_BLOCKING=1 this waits
-    current_stream(index)->enqueue([old, target, kept] {
-      std::memcpy(target, old->get(), kept);
-      if (SpoiledMemory::any()) spoiled_memory().copied(target, old->get(), kept);
-    });
+    current_stream(index)->enqueue(Task(std::make_shared<MoveTask>(std::move(old), target, kept)));
   }
 }
 

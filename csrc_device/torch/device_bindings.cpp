@@ -1,6 +1,7 @@
 // The device part of vccl._C: what torch.vdev needs and torch.accelerator does not offer.
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -64,6 +65,17 @@ py::dict profile_of(const CardProperties& properties) {
   return result;
 }
 
+// The failures of groups stay, because the program deals with them through the groups.
+std::vector<std::string> clear_errors() {
+  if (in_bad_fork()) throw BadFork();
+  py::gil_scoped_release no_gil;
+  with_torch_errors(&drain_used_cards);
+  std::vector<std::string> texts;
+  for (const auto& failure : program_errors().standing()) texts.push_back(text_of(failure->error()));
+  program_errors().settle();
+  return texts;
+}
+
 void bind_cards(py::module_& m) {
   m.def("device_count", &card_count);
   m.def("hide_cards", &hide_cards);
@@ -97,6 +109,9 @@ void bind_cards(py::module_& m) {
     py::gil_scoped_release no_gil;
     with_torch_errors(&drain_used_cards);
   });
+
+  m.def("clear_errors", &clear_errors,
+        "Waits for the streams of the cards, then forgets the failures of their tasks. Returns their texts.");
 
   py::class_<CardProperties>(m, "DeviceProperties")
       .def_readonly("name", &CardProperties::name)
@@ -210,7 +225,7 @@ void call_on_stream(const py::function& function) {
 }
 
 // Returns a function of Python as one that any thread may call, copy and destroy.
-Task shared_task(py::function function) {
+std::function<void()> shared_function(py::function function) {
   // The last owner may be the stream's worker, which does not hold the GIL.
   auto shared = std::shared_ptr<py::function>(new py::function(std::move(function)), [](py::function* last) {
     py::gil_scoped_acquire gil;
@@ -224,20 +239,18 @@ void bind_streams(py::module_& m) {
   m.def("sleep", [](std::int64_t cycles) {
     auto stream = current_stream(current_card());
     py::gil_scoped_release no_gil;
-    stream->enqueue([cycles] { std::this_thread::sleep_for(std::chrono::nanoseconds(cycles)); });
+    stream->enqueue(
+        task_without_memory([cycles] { std::this_thread::sleep_for(std::chrono::nanoseconds(cycles)); }));
   });
   m.def("launch_host_func", [](py::function function) {
     auto stream = current_stream(current_card());
-    auto task = shared_task(std::move(function));
+    auto task = shared_function(std::move(function));
     py::gil_scoped_release no_gil;
-    stream->enqueue([task = std::move(task)] {
-      // Nobody knows what the function reads, and a failed task may have been meant to write it.
-      if (!failure_before_this_task()) task();
-    });
+    stream->enqueue(std::move(task));
   });
   m.def("launch_kernel", [](std::string name, const std::vector<at::Tensor>& reads,
                             const std::vector<at::Tensor>& writes, py::function function) {
-    auto kernel = shared_task(std::move(function));
+    auto kernel = shared_function(std::move(function));
     py::gil_scoped_release no_gil;
     launch_kernel(std::move(name), reads, writes, std::move(kernel));
   });

@@ -1,6 +1,8 @@
 // Turns the runtime's exceptions into torch's.
 #pragma once
 
+#include <exception>
+#include <string>
 #include <utility>
 
 #include <c10/util/Exception.h>
@@ -18,6 +20,19 @@ decltype(auto) with_torch_errors(Call&& call) {
     return std::forward<Call>(call)();
   } catch (const OutOfMemory& error) {
     TORCH_CHECK_WITH(OutOfMemoryError, false, error.what());
+  }
+}
+
+/// Returns the text of an exception, without the backtrace of torch's.
+inline std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::Error& e) {
+    return e.what_without_backtrace();
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an unknown error";
   }
 }
 

@@ -22,12 +22,13 @@ class EventState {
     const std::lock_guard lock(mutex_);
     return recorded_elsewhere() ? shared_->point() : event_;
   }
-  bool reached() {
+  /// Returns whether the point is reached. Raises what has failed before a point that is reached.
+  bool query() {
     std::unique_lock lock(mutex_);
     if (recorded_elsewhere()) return shared_->reached();
     const Event event = event_;
     lock.unlock();
-    return event.reached();
+    return event.query();
   }
   void record(Stream& stream) {
     Event point = stream.record();

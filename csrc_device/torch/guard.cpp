@@ -117,7 +117,9 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   // The pointer stays valid: streams of the pool and default streams live as long as their card, which is
   // never destroyed.
   void* getStreamNativeHandle(const c10::Stream stream) const override { return from_torch(stream).get(); }
-  bool queryStream(const c10::Stream& stream) const override { return from_torch(stream)->idle(); }
+  bool queryStream(const c10::Stream& stream) const override {
+    return with_torch_errors([&] { return from_torch(stream)->query(); });
+  }
   bool isStreamCapturing(const c10::Stream& stream) const override {
     const int card = card_index(stream.device());
     return card_used(card) && from_torch(stream)->queue()->capture() != nullptr;
@@ -162,7 +164,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
       return true;
     }
     refuse_during_capture("a query of an event");
-    return state_of(event).reached();
+    return with_torch_errors([&] { return state_of(event).query(); });
   }
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) {
@@ -173,9 +175,13 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   // Returns milliseconds. torch has checked that both events were made with timing and are reached.
   double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
-    const int from = state_of(start).card(), to = state_of(end).card();
-    if (from != to) raise_two_cards(from, to);
-    return static_cast<double>(state_of(end).get().time_ns() - state_of(start).get().time_ns()) * 1e-6;
+    const int from_card = state_of(start).card(), to_card = state_of(end).card();
+    if (from_card != to_card) raise_two_cards(from_card, to_card);
+    return with_torch_errors([&] {
+      const Event from = state_of(start).get(), to = state_of(end).get();
+      for (const Event* event : {&from, &to}) event->query();  // raises what has failed before it
+      return static_cast<double>(to.time_ns() - from.time_ns()) * 1e-6;
+    });
   }
 
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {

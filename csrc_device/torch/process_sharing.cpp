@@ -3,7 +3,6 @@
 #include <c10/core/StorageImpl.h>
 
 #include <algorithm>
-#include <exception>
 #include <map>
 #include <mutex>
 #include <string>
@@ -79,9 +78,11 @@ SharedRange share_storage(const c10::Storage& storage) {
   SharedRange range;
   {
     WithoutGil no_gil;
-    card(index).drain_program_streams();
+    // The receiver cannot learn what has failed here, so nothing is sent that a failed task should have
+    // written.
+    card(index).synchronize_before_reading();
     if (SpoiledMemory::any()) {
-      if (const auto failure = spoiled_memory().find(data, bytes)) std::rethrow_exception(failure->error());
+      if (const auto failure = spoiled_memory().find(data, bytes)) failure->raise();
     }
     range = share_range(index, data, bytes);
   }

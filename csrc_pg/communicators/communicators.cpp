@@ -30,17 +30,6 @@ class DeviceCommunicator::InGraphs final : public vdev::ReplayUser {
     return held ? std::make_unique<Turn>(std::move(held), stream) : nullptr;
   }
 
-  void given_up() noexcept override {
-    const auto held = communicator_.lock();
-    if (!held) return;
-    const auto& communicator = held->communicator_;
-    communicator->fail(ErrorCode::aborted,
-                       base::text("rank ", communicator->rank(), " of group ", communicator->name(),
-                                  " did not run the collectives of a graph: its stream had failed before, or "
-                                  "was closed, or another task of the graph failed. The group has to be made "
-                                  "anew."));
-  }
-
  private:
   class Turn final : public vdev::ReplayTurn {
    public:

@@ -81,10 +81,6 @@ bool WorkVccl::isSuccess() const {
 }
 
 std::exception_ptr WorkVccl::exception() const {
-  // The stream's error comes first: if the stream had failed before and skipped the task, that error is the
-  // cause.
-  if (end_.reached())
-    if (auto error = end_.error()) return error;
   return outcome_->error();
 }
 
@@ -105,13 +101,9 @@ std::vector<at::Tensor> WorkVccl::result() {
 void WorkVccl::raise_known_error() const {
   // An operation in a graph has no outcome yet, and its replays report theirs to the stream.
   if (end_.captured() || !end_.reached()) return;
-  // An error that nobody has raised yet is raised here, so that the stream does not raise it again. Of the
-  // failures, only the operation's own concerns the caller, unless the operation stands for everything before
+  // Only the operation's own failure concerns the caller, unless the operation stands for everything before
   // it.
-  if (description_.blocks_host)
-    end_.synchronize();
-  else
-    end_.raise_error();
+  if (description_.blocks_host) end_.synchronize();
   if (auto error = exception()) std::rethrow_exception(error);
 }
 
@@ -189,14 +181,11 @@ void WorkVccl::blockCurrentStream() {
   const auto stream = vdev::current_stream(vdev::current_card());
   stream->wait(end_);
   // Tasks on CPU tensors do not report their errors to a stream, but this stream is about to use their
-  // results. The error skips the tasks behind it, such as copies from the results. After the error is raised,
-  // the failure still stands.
-  stream->enqueue([outcome = outcome_, failures = place_.failures] {
-    if (auto error = outcome->error()) {
-      vdev::report_failure(failures->fail(error));
-      std::rethrow_exception(error);
-    }
-  });
+  // results. Nobody sees who reads memory of the CPU, so the tasks behind the failure are given up, such as
+  // copies from the results.
+  stream->enqueue(vdev::task_without_memory([outcome = outcome_, failures = place_.failures] {
+    if (auto error = outcome->error()) vdev::report_failure(failures->fail_unknown(error));
+  }));
 }
 
 void WorkVccl::abort() {

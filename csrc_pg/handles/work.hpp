@@ -80,7 +80,7 @@ class WorkVccl final : public c10d::Work {
   void synchronize() override;
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   /// Makes the current stream wait, and does not block the host. For an operation on CPU tensors, this is the
-  /// current stream of the current card, and an error of the operation becomes the stream's error.
+  /// current stream of the current card, and behind an error of the operation it runs nothing.
   void blockCurrentStream() override;
   /// Aborts the communicator, because a single operation cannot be removed from the communicator's order.
   void abort() override;

@@ -104,7 +104,7 @@ std::shared_ptr<JointEnd> ProcessGroupVccl::begin_messages(MessageLane& lane, co
   const vdev::ActivityScope activity(
       [&] { return vdev::ActivityLabel{vdev::ActivityKind::kTask, base::text("post of ", run_of(name))}; });
   auto task = std::make_shared<MessageTask>(lane.communicator(), name, std::move(calls), timeout, end);
-  lane.post([task = std::move(task)] { task->run(); });
+  lane.post(vdev::Task(std::move(task)));
   return end;
 }
 
@@ -218,7 +218,7 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
                                                    timeout, std::move(own), failures_on(device));
       const vdev::ActivityScope activity(
           [&, number = sequence] { return label_of(batch.requests, name, labelled(number)); });
-      const auto ran = where->launch([task = std::move(task)] { task->run(); }, vdev::Start::kAtOnce, after);
+      const auto ran = where->launch(vdev::Task(std::move(task)), vdev::Start::kAtOnce, after);
       if (!joint) end = ran;
     }
     return c10::make_intrusive<WorkVccl>(

@@ -6,12 +6,23 @@
 
 namespace vccl {
 
-void CapturedCollective::run() const {
-  const auto communicator = communicator_.lock();
-  if (communicator) {
+void CapturedCollective::run() {
+  if (const auto communicator = communicator_.lock()) {
     run_plans(*communicator, name_, plans_, timeout_, failures_);
-    return;
+  } else {
+    fail_as_destroyed();
   }
+}
+
+void CapturedCollective::give_up(const vdev::FailurePtr& failure) {
+  const auto communicator = communicator_.lock();
+  if (!communicator) return fail_as_destroyed();
+  const auto error =
+      fail_unrun(*communicator, base::text("did not run its ", name_, " of a graph"), why_given_up(failure));
+  fail_plans(plans_, failures_, torch_error(error));
+}
+
+void CapturedCollective::fail_as_destroyed() const {
   const Error error(ErrorCode::aborted,
                     base::text("a graph replays ", name_,
                                " of a process group that was destroyed: capture the graph anew"));

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "csrc_device/runtime/failure.hpp"
+#include "csrc_device/runtime/task.hpp"
 #include "csrc_pg/tasks/collective_plan.hpp"
 
 namespace vccl {
@@ -14,7 +14,7 @@ namespace vccl {
 /// its own number and its own comparison with the peers, so all ranks have to replay the same graph. A
 /// failure spoils the outputs and is reported to the stream that replays. The graph keeps neither the group
 /// nor, as with operators, memory of the card: once the group is destroyed, a replay fails.
-class CapturedCollective {
+class CapturedCollective final : public vdev::TaskBody {
  public:
   CapturedCollective(const std::shared_ptr<Communicator>& communicator, std::string name,
                      std::vector<CollectivePlan> plans, Milliseconds timeout,
@@ -25,9 +25,13 @@ class CapturedCollective {
         timeout_(timeout),
         failures_(std::move(failures)) {}
 
-  void run() const;
+  void run() override;
+  /// Spoils the outputs, and fails the communicator, so that no peer waits.
+  void give_up(const vdev::FailurePtr& failure) override;
 
  private:
+  void fail_as_destroyed() const;
+
   const std::weak_ptr<Communicator> communicator_;
   const std::string name_;
   const std::vector<CollectivePlan> plans_;

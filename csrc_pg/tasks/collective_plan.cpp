@@ -203,7 +203,7 @@ void CollectivePlan::copy_out() const {
 }
 
 vdev::FailurePtr CollectivePlan::spoiled_input() const {
-  const auto& memory = vdev::spoiled_memory();
+  auto& memory = vdev::spoiled_memory();
   for (const auto& bytes : inputs_)
     if (auto failure = memory.find(bytes.begin, bytes.size)) return failure;
   for (const auto& copy : before_)

@@ -19,19 +19,35 @@ CollectiveTask::CollectiveTask(std::shared_ptr<Communicator> communicator, std::
       failures_(std::move(failures)) {}
 
 CollectiveTask::~CollectiveTask() {
-  if (ran_) return;
-  const Error error(
-      ErrorCode::aborted,
-      base::text("rank ", communicator_->rank(), " of group ", communicator_->name(), " did not run its ",
-                 name_, ": its stream had failed before, or was closed. The group has to be made anew."));
-  communicator_->fail(error.code(), error.what());
+  if (!ended_) did_not_run("its call has failed");
+}
+
+Error fail_unrun(Communicator& communicator, const std::string& what, const std::string& why) {
+  Error error(ErrorCode::aborted, base::text("rank ", communicator.rank(), " of group ", communicator.name(),
+                                             " ", what, ": ", why, ". The group has to be made anew."));
+  communicator.fail(error.code(), error.what());
+  return error;
+}
+
+std::string why_given_up(const vdev::FailurePtr& failure) {
+  return base::text("what came before it on its stream has failed: ", text_of(failure->error()));
+}
+
+void CollectiveTask::did_not_run(const std::string& why) {
+  ended_ = true;
+  const auto error = fail_unrun(*communicator_, base::text("did not run its ", name_), why);
   const auto raised = torch_error(error);
   fail_plans(plans_, failures_, raised);
+  plans_.clear();
   outcome_->finish(raised, error.code());
 }
 
+void CollectiveTask::give_up(const vdev::FailurePtr& failure) {
+  did_not_run(why_given_up(failure));
+}
+
 void CollectiveTask::run() {
-  ran_ = true;
+  ended_ = true;
   outcome_->started();
   const auto result = run_plans(*communicator_, name_, plans_, timeout_, failures_);
   plans_.clear();  // frees the memory before any waiter sees that the task has ended

@@ -21,12 +21,12 @@ bool MessageCount::wait_for_none(const Deadline& deadline) {
 }
 
 void MessageLane::post(vdev::Task post) {
-  if (device_.is_cpu()) return post();
+  if (device_.is_cpu()) return post->run();
   const auto current = vdev::current_stream(device_.index());
   const auto point = current->record();
   {
     std::lock_guard lock(order_);
-    const bool nothing_before = point.reached() && !point.error() && (!stream_ || stream_->idle());
+    const bool nothing_before = point.reached() && !point.failure() && (!stream_ || stream_->idle());
     if (!nothing_before) {
       if (!stream_)
         stream_ = vdev::card(device_.index())
@@ -36,16 +36,16 @@ void MessageLane::post(vdev::Task post) {
       return;
     }
   }
-  // post() runs without the lock, because a message that is complete at once runs callbacks. Two threads that
-  // post at the same time have no order between them.
-  post();
+  // The task runs without the lock, because a message that is complete at once runs callbacks. Two threads
+  // that post at the same time have no order between them.
+  post->run();
 }
 
 std::shared_ptr<vdev::Stream> stream_behind(int card, const vdev::Event& point) {
   auto stream = vdev::card(card).new_stream(0, "vccl future");
   stream->wait(point);
   // Destroying a stream waits for its tasks, but not inside one of its own tasks.
-  if (!stream->idle()) stream->enqueue([stream] {});
+  if (!stream->idle()) stream->enqueue(vdev::task_without_memory([stream] {}));
   return stream;
 }
 

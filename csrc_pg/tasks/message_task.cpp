@@ -5,6 +5,7 @@
 #include "base/text.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_pg/errors.hpp"
+#include "csrc_pg/tasks/collective_task.hpp"
 
 namespace vccl {
 
@@ -46,7 +47,7 @@ void JointEnd::finish() noexcept {
   // The last part has ended, so no other thread uses the members. The outcome is finished first, so that a
   // thread that sees the event reached also sees the outcome.
   outcome_->finish(error_, code_);
-  promise_.fulfil(nullptr, error_ && failures_ ? failures_->fail(error_) : nullptr);
+  promise_.fulfil(error_ && failures_ ? failures_->fail(error_) : nullptr);
   if (afterwards_) afterwards_();
 }
 
@@ -59,12 +60,12 @@ MessageTask::MessageTask(std::shared_ptr<Communicator> communicator, std::string
       end_(std::move(end)) {}
 
 MessageTask::~MessageTask() {
-  if (ran_) return;
-  const Error error(
-      ErrorCode::aborted,
-      base::text("rank ", communicator_->rank(), " of group ", communicator_->name(), " did not begin its ",
-                 name_, ": its stream had failed before, or was closed. The group has to be made anew."));
-  communicator_->fail(error.code(), error.what());
+  if (!ended_) did_not_run("its call has failed");
+}
+
+void MessageTask::did_not_run(const std::string& why) {
+  ended_ = true;
+  const auto error = fail_unrun(*communicator_, base::text("did not begin its ", name_), why);
   const auto raised = torch_error(error);
   for (const auto& call : calls_) end_->spoil_outputs(call.plan, raised);
   const auto parts = calls_.size();
@@ -72,8 +73,12 @@ MessageTask::~MessageTask() {
   for (std::size_t i = 0; i < parts; ++i) end_->part_ended(raised, error.code());
 }
 
+void MessageTask::give_up(const vdev::FailurePtr& failure) {
+  did_not_run(why_given_up(failure));
+}
+
 void MessageTask::run() noexcept {
-  ran_ = true;
+  ended_ = true;
   end_->started();
   const auto deadline = Deadline::in(timeout_);
   for (auto& call : std::exchange(calls_, {})) post(std::move(call), deadline);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "csrc_device/runtime/promise.hpp"
+#include "csrc_device/runtime/task.hpp"
 #include "csrc_pg/tasks/collective_plan.hpp"
 #include "csrc_pg/tasks/message_activity.hpp"
 #include "csrc_pg/tasks/outcome.hpp"
@@ -70,21 +71,23 @@ class JointEnd {
 };
 
 /// Hands messages to the transport, in order, once their turn on the card has come, and does not wait for
-/// them. A task can be destroyed without having run, because its stream had an earlier error or was abandoned
-/// at exit. Such a task fails the communicator, because the peers wait for the messages.
-class MessageTask {
+/// them. A task may be given up, or destroyed without having run. Such a task fails the communicator, because
+/// the peers wait for the messages.
+class MessageTask final : public vdev::TaskBody {
  public:
   /// `name` is the operation's, for errors. Each message is one part of `end`.
   MessageTask(std::shared_ptr<Communicator> communicator, std::string name, std::vector<MessageCall> calls,
               Milliseconds timeout, std::shared_ptr<JointEnd> end);
-  ~MessageTask();
+  ~MessageTask() override;
   MessageTask(const MessageTask&) = delete;
   MessageTask& operator=(const MessageTask&) = delete;
 
   /// Begins the messages. Their timeout begins here.
-  void run() noexcept;
+  void run() noexcept override;
+  void give_up(const vdev::FailurePtr& failure) override;
 
  private:
+  void did_not_run(const std::string& why);
   void post(MessageCall call, const Deadline& deadline);
 
   const std::shared_ptr<Communicator> communicator_;
@@ -92,7 +95,7 @@ class MessageTask {
   std::vector<MessageCall> calls_;
   const Milliseconds timeout_;
   const std::shared_ptr<JointEnd> end_;
-  bool ran_ = false;
+  bool ended_ = false;
 };
 
 }  // namespace vccl

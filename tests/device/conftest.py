@@ -21,6 +21,7 @@ import vccl  # noqa: F401
 def first_card():
     """Every test starts and ends on card 0 with nothing queued anywhere."""
     torch.vdev.set_device(0)
+    torch.vdev.clear_errors()  # of a test that has failed
     yield
     torch.vdev.set_device(0)
     torch.vdev.set_stream(torch.vdev.default_stream())

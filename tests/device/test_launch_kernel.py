@@ -84,23 +84,28 @@ def test_an_error_in_a_replay_names_the_kernel():
 
 @pytest.mark.asynchronous
 def test_an_error_is_the_streams(gate):
-    x, y = torch.ones(4, device="vdev"), torch.zeros(4, device="vdev")
+    x, y, z, w = (torch.full((4,), value, device="vdev") for value in (1.0, 0.0, 0.0, 0.0))
     side = torch.vdev.Stream()
     torch.vdev.synchronize()
     with torch.vdev.stream(side):
         gate.close(side)
         _C.launch_kernel("tests::fail", [x], [y], fail)
-        double(x, y)  # is skipped
+        double(y, z)  # reads what was not written
+        double(x, w)  # runs
     gate.open()
     with pytest.raises(
         RuntimeError, match=r"(?s)the reason.*\(raised by tests::fail on vdev:0, which ran after"
     ):
         side.synchronize()
-    assert y.tolist() == [0] * 4
+    assert w.tolist() == [2] * 4
+    for tensor in (y, z):
+        with pytest.raises(RuntimeError, match="the reason"):
+            tensor.tolist()
     with torch.vdev.stream(side):
         double(x, y)
+        double(y, z)
     side.synchronize()
-    assert y.tolist() == [2] * 4
+    assert y.tolist() == [2] * 4 and z.tolist() == [4] * 4
 
 
 @pytest.mark.asynchronous

@@ -160,8 +160,9 @@ def test_a_replay_that_does_not_run_fails_the_group(ranks):
 
         torch.vdev._launch_host_func(fail)
     graph.replay()
-    with pytest.raises((ValueError, RuntimeError), match=r"broken|did not run the collectives of a graph"):
+    with pytest.raises((ValueError, RuntimeError), match=r"broken|did not run its all_reduce of a graph"):
         torch.vdev.synchronize()
+    torch.vdev.clear_errors()
     group.abort()
 
 
@@ -201,3 +202,63 @@ def test_what_cannot_be_captured(ranks):
         dist.all_reduce(x, async_op=True)
     dist.all_reduce(x)
     assert x.tolist() == [4.0] * 4
+
+
+@pytest.mark.asynchronous
+@pytest.mark.ranks(2)
+def test_a_collective_of_a_failed_replay_is_not_read(ranks):
+    """The collective's input comes from a kernel that fails on one rank in the second replay."""
+    group = dist.new_group()
+    source, index = torch.ones(8, device="vdev"), torch.zeros(4, dtype=torch.int64, device="vdev")
+    source[index]
+    dist.all_reduce(torch.ones(4, device="vdev"), group=group)
+    torch.vdev.synchronize()
+    graph = torch.vdev.VDEVGraph()
+    with torch.vdev.graph(graph):
+        y = source[index]
+        dist.all_reduce(y, group=group)
+        z = y + 1
+        healthy = source * 3
+    graph.replay()
+    assert y.tolist() == [2.0] * 4
+    dist.barrier()
+    if ranks.rank == 0:
+        index.fill_(10**6)
+    graph.replay()
+    for tensor in (y, z):
+        for _ in range(3):
+            with pytest.raises((IndexError, dist.DistBackendError), match=r"out of bounds|did not run its"):
+                tensor.tolist()
+    for _ in range(3):
+        with pytest.raises((IndexError, dist.DistBackendError)):
+            torch.vdev.synchronize()
+    assert healthy.tolist() == [3.0] * 8
+    torch.vdev.clear_errors()
+    for _ in range(3):  # the group's failure is dealt with through the group
+        with pytest.raises(dist.DistBackendError):
+            y.tolist()
+    dist.destroy_process_group(group)
+
+
+@pytest.mark.asynchronous
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("async_op", [False, True], ids=["sync", "async"])
+def test_a_collective_runs_behind_a_failed_kernel_that_it_does_not_depend_on(ranks, async_op):
+    source, index = torch.ones(8, device="vdev"), torch.zeros(4, dtype=torch.int64, device="vdev")
+    source[index]
+    torch.vdev.synchronize()
+    if ranks.rank == 0:
+        index.fill_(10**6)
+    torch.vdev._sleep(1_000_000)
+    y = torch.full((4,), 7.0, device="vdev")
+    source[index]
+    work = dist.all_reduce(y, async_op=async_op)
+    if async_op:
+        work.wait()
+    for _ in range(3):
+        try:
+            assert y.tolist() == [14.0] * 4
+        except IndexError:
+            assert ranks.rank == 0
+    assert y.tolist() == [14.0] * 4
+    torch.vdev.clear_errors()

@@ -137,3 +137,4 @@ def install() -> None:
     cuda: Any = torch.cuda
     assert cuda.Stream is streams.Stream
     cuda._launch_host_func = _launch_host_func
+    cuda.clear_errors = _C.clear_errors  # has no counterpart: an error of a GPU stays until the process ends

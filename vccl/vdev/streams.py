@@ -156,11 +156,25 @@ def synchronize(device: DeviceLike = None) -> None:
     """Blocks until everything that was enqueued on the card has run.
 
     Raises:
-        RuntimeError: there is no such card, or a task on one of its streams failed, which is raised once,
-            or a collective failed, which is raised until the program has dealt with its group
-            (docs/errors.md).
+        RuntimeError: there is no such card, or something has failed on one of its streams: a kernel, which is
+            raised while anything depends on it; a host function, which is raised until clear_errors(); or a
+            collective, which is raised until the program has dealt with its group (docs/errors.md).
     """
     _C.synchronize(index_of(device))
+
+
+def clear_errors() -> list[str]:
+    """Forgets what has failed on the cards, and returns the texts, once the program's streams have run.
+
+    The program says with this call that it knows of the failures of kernels, copies and host functions so
+    far. Streams do not raise them any more, and memory that they should have written may be read: it holds
+    what was there before, or a part of the result. The failures of collectives stay until the program deals
+    with their groups, and an error with ``VDEV_STRICT=1`` stays until the process ends.
+
+    Raises:
+        RuntimeError: the process is a forked child of one that had used a card.
+    """
+    return _C.clear_errors()
 
 
 _SYNC_DEBUG_MODES = ("default", "warn", "error")

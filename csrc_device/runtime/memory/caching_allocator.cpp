@@ -10,6 +10,7 @@
 #include "csrc_device/runtime/memory/caching_allocator_impl.hpp"
 #include "csrc_device/runtime/memory/first_use.hpp"
 #include "csrc_device/runtime/memory/page_budget.hpp"
+#include "csrc_device/runtime/memory_clock.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
 
 namespace vdev {
@@ -202,6 +203,7 @@ std::byte* CachingAllocator::Impl::hand_out(std::unique_lock<std::mutex>& lock, 
   const std::size_t bytes = request.bytes, size = request.size;
   std::byte* at = arena.base() + block->offset;
   block->in_use = true;
+  block->born = MemoryClock::next();
   block->requested = bytes;
   block->scratch = request.scratch;
   block->oversize = block->size >= request.settings.max_split_size;
@@ -344,20 +346,29 @@ bool CachingAllocator::is_scratch(const std::byte* p) const {
 void CachingAllocator::free(std::byte* p) {
   if (impl_->made.inherited())
     return;  // a forked child destroys its copies of tensors, but the memory is the parent's
-  // The next owner of the block must not get this one's failure.
-  if (SpoiledMemory::any()) spoiled_memory().renew(p, size_of(p));
   const CallSite site = call_site(HistorySettings::Sites::all);
-  Locked locked(*impl_);
-  const auto found = impl_->live.find(p);
-  if (found == impl_->live.end() || found->second->freed_while_lent)
-    throw InvalidArgument("free: not the start of a live block");
-  Block* block = found->second;
-  if (impl_->end_lease(block)) {
-    impl_->free_block(block, locked.users, site);
-  } else {
-    block->freed_while_lent = true;
-    impl_->limbo.push_back(block);
+  std::size_t spoiled = 0;  // bytes that may be
+  std::uint64_t when = 0;
+  {
+    Locked locked(*impl_);
+    const auto found = impl_->live.find(p);
+    if (found == impl_->live.end() || found->second->freed_while_lent)
+      throw InvalidArgument("free: not the start of a live block");
+    Block* block = found->second;
+    // Asked with the lock held: a task that fails spoils the block before it looks whether the block is live.
+    if (SpoiledMemory::any() && block->holds == 0) {
+      spoiled = block->size;
+      when = MemoryClock::next();
+    }
+    if (impl_->end_lease(block)) {
+      impl_->free_block(block, locked.users, site);
+    } else {
+      block->freed_while_lent = true;
+      impl_->limbo.push_back(block);
+    }
   }
+  // The next owner of the block must not get this one's failure.
+  if (spoiled != 0) spoiled_memory().freed(p, spoiled, when);
 }
 
 void CachingAllocator::record_stream(std::byte* p, const std::shared_ptr<Stream>& stream) {

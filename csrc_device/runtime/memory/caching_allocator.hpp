@@ -95,6 +95,12 @@ struct AllocatorSnapshot {
   std::vector<AllocatorEvent> events;
 };
 
+/// Describes a range of memory that lies in one block, and when the block was handed out (MemoryClock).
+struct LiveBlock {
+  const std::byte *begin, *end;
+  std::uint64_t born;
+};
+
 /// Allocates with streams in mind, like CUDA's allocator. The stream for which a block was allocated may
 /// reuse the block as soon as it is freed, as the stream's order makes that safe. The block is not reused
 /// before every other stream that record_stream() named has passed the point of the free. The allocator takes
@@ -134,6 +140,9 @@ class CachingAllocator {
   void record_stream(std::byte* p, const std::shared_ptr<Stream>& stream);
   /// Returns the size of the block at `p`, as handed out, or 0 when no live block begins at `p`.
   std::size_t size_of(const std::byte* p) const;
+  /// Returns the parts of the range that lie in blocks which the program has, in the order of addresses.
+  /// Looks at all live blocks.
+  std::vector<LiveBlock> live_blocks(const std::byte* begin, const std::byte* end) const;
 
   /// Makes the caller a user of the private pool, which is made with its first user. The memory of a private
   /// pool stays reserved for it while it has users, even if all blocks are free: a graph that was captured

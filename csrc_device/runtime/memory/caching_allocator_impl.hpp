@@ -65,6 +65,7 @@ struct Block {
   bool in_use = false;         // handed out, or freed while another stream may still use it
   bool scratch = false;        // counts as scratch while it is in use
   bool oversize = false;       // counts as oversize while it is in use
+  std::uint64_t born = 0;      // of MemoryClock, when the block was handed out
   std::uint64_t freed_at = 0;  // Impl::searches when the block became free
   int points_to_come = 0;
   std::vector<std::shared_ptr<Queue>> users;  // the queues of the streams that record_stream() named

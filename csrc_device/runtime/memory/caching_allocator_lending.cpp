@@ -4,6 +4,7 @@
 
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/memory/caching_allocator_impl.hpp"
+#include "csrc_device/runtime/memory_clock.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
 
 namespace vdev {
@@ -17,6 +18,20 @@ Block* CachingAllocator::Impl::find_live(const std::byte* p, std::size_t bytes) 
   if (const auto found = live.find(p); found != live.end()) return contains(*found) ? found->second : nullptr;
   const auto found = std::find_if(live.begin(), live.end(), contains);
   return found == live.end() ? nullptr : found->second;
+}
+
+std::vector<LiveBlock> CachingAllocator::live_blocks(const std::byte* begin, const std::byte* end) const {
+  std::vector<LiveBlock> found;
+  if (impl_->made.inherited()) return found;
+  {
+    std::lock_guard lock(impl_->mutex);
+    for (const auto& [at, block] : impl_->live) {
+      if (at >= end || at + block->size <= begin || (block->freed_while_lent && block->holds == 0)) continue;
+      found.push_back({std::max(at, begin), std::min(at + block->size, end), block->born});
+    }
+  }
+  std::ranges::sort(found, {}, &LiveBlock::begin);
+  return found;
 }
 
 /// Returns whether nobody needs the block but its owner. The block is not lent afterwards.
@@ -82,8 +97,9 @@ void CachingAllocator::let_go(Lease lease) {
     // As in free(). The block is still held meanwhile.
     const std::byte* at = impl_->arena.base() + block->offset;
     const std::size_t size = block->size;
+    const std::uint64_t when = MemoryClock::next();
     locked.lock.unlock();
-    spoiled_memory().renew(at, size);
+    spoiled_memory().freed(at, size, when);
     locked.lock.lock();
   }
   if (--block->holds == 0 && block->freed_while_lent) impl_->collect_lent(impl_->limbo.size(), locked.users);

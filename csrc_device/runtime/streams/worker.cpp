@@ -11,6 +11,7 @@
 #include "base/cpu_pause.hpp"
 #include "base/fork.hpp"
 #include "base/signals.hpp"
+#include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/host_waits.hpp"
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/runtime/streams/deferred_task_timer.hpp"
@@ -30,6 +31,8 @@ Registry& registry() {
   return one.get();
 }
 
+}  // namespace
+
 std::vector<std::shared_ptr<Queue>> queues_alive() {
   std::vector<std::shared_ptr<Queue>> alive;
   Registry& all = registry();
@@ -40,8 +43,6 @@ std::vector<std::shared_ptr<Queue>> queues_alive() {
   }
   return alive;
 }
-
-}  // namespace
 
 std::shared_ptr<Queue> Queue::make(std::string name, bool blocking, int card, std::int64_t stream,
                                    int priority) {
@@ -191,9 +192,8 @@ void Queue::close() {
     lock.lock();
   }
   closing_ = true;
-  // No thread can raise the error and the failures any more. They are destroyed here and not in ~Queue, which
-  // runs wherever the last Event is destroyed.
-  const auto error = std::move(error_);
+  // No thread can raise the failures any more. They are destroyed here and not in ~Queue, which runs wherever
+  // the last Event is destroyed.
   const auto failures = std::exchange(failures_, {});
   worker = std::move(worker_);
   const bool wake = std::exchange(worker_asleep_, false);
@@ -232,16 +232,19 @@ bool Queue::stop(std::int64_t nanoseconds) {
   return ended;
 }
 
-// What is queued when the interpreter exits is dropped without running and without an error: abandon() (in
-// queue.cpp) takes it off, and threads that wait for it go on. The groups have left before (shutdown_all() in
-// csrc_pg/process_group.cpp), so no peer waits for what is dropped. A task that runs may finish until the
-// deadline, which vdev::shutdown() sets two seconds ahead; after it, stop() detaches the worker's thread.
+// What is queued when the interpreter exits does not run: abandon() (in queue.cpp) gives it up, so that
+// nobody reads what it should have written, and threads that wait for it go on. The groups have left before
+// (shutdown_all() in csrc_pg/process_group.cpp), so no peer waits for what is dropped. A task that runs may
+// finish until the deadline, which vdev::shutdown() sets two seconds ahead; after it, stop() detaches the
+// worker's thread.
 void stop_all_queues(std::int64_t nanoseconds) noexcept {
   const std::int64_t deadline = base::monotonic_ns() + nanoseconds;
   stop_deferred_task_timer();
   const auto alive = queues_alive();
+  const auto error =
+      std::make_exception_ptr(Error("the process ends, and gives up what its streams have not run yet"));
   for (auto& queue : alive) {
-    queue->abandon(nullptr);
+    queue->abandon(error);
     queue->request_stop();
   }
   for (auto& queue : alive) queue->stop(deadline - base::monotonic_ns());

@@ -74,7 +74,6 @@ class PinnedAllocator final : public at::HostAllocator {
     auto node = live_.extract(static_cast<std::byte*>(data));
     stats_.active_requests.decrease(1);
     stats_.active_bytes.decrease(node.mapped().size);
-    if (SpoiledMemory::any()) spoiled_memory().renew(data, node.mapped().size);
     put_aside(std::move(node.mapped()));
   }
 
@@ -198,7 +197,11 @@ class PinnedAllocator final : public at::HostAllocator {
   void put_aside(Block block) {
     if (block.busy()) {
       waiting_.push_back(std::move(block));
-    } else if (block.size > AcceleratorAllocatorConfig::pinned_max_cached_size()) {
+      return;
+    }
+    // No task uses the memory any more, and its next owner must not get this one's failure.
+    if (SpoiledMemory::any()) spoiled_memory().renew(block.data, block.size);
+    if (block.size > AcceleratorAllocatorConfig::pinned_max_cached_size()) {
       unmake(block);
     } else {
       block.uses.clear();

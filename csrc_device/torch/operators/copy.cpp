@@ -43,21 +43,6 @@ void copy_elements(const at::Tensor& to, const at::Tensor& from) {
   at::native::copy_(target, from, /*non_blocking=*/false);
 }
 
-// Makes a copy for which nobody waits; a stream runs this. A spoiled source spoils the target. The failure is
-// also reported to the stream, because a host's reading of pinned memory cannot be seen.
-void copy_in_stream(const at::Tensor& to, const at::Tensor& from) {
-  if (!SpoiledMemory::any()) [[likely]] {
-    return copy_elements(to, from);
-  }
-  if (const auto failure = find_spoiled(from)) {
-    spoil(to, failure);
-    report_failure(failure);
-    return;
-  }
-  copy_elements(to, from);
-  renew(to);
-}
-
 // Returns another tensor over the same memory. The task must not hold the caller's tensor: the worker could
 // be its last owner, and destroying a Python object takes the GIL, which a thread that waits for the worker
 // may hold.
@@ -67,14 +52,34 @@ at::Tensor detached(const at::Tensor& tensor) {
                                                             /*allow_tensor_metadata_change=*/false));
 }
 
-// Returns the copy as a task. It owns what the tensors own.
-Task copy_task(int card, at::Tensor to, at::Tensor from) {
-  return [card, to = std::move(to), from = std::move(from), state = LaunchState()] {
-    const TaskKernelScope scope(state);
-    KernelMemory memory(card, Queue::running());
+// Makes a copy for which nobody waits. It owns what the tensors own. A spoiled source spoils the target. The
+// failure is also the stream's, because a host's reading of pinned memory cannot be seen.
+class CopyTask final : public TaskBody {
+ public:
+  CopyTask(int card, at::Tensor to, at::Tensor from)
+      : card_(card), to_(std::move(to)), from_(std::move(from)) {}
+
+  void run() override {
+    const TaskKernelScope scope(state_);
+    KernelMemory memory(card_, Queue::running());
     UseKernelMemory use(memory);
-    copy_in_stream(to, from);
-  };
+    if (!SpoiledMemory::any()) [[likely]] {
+      return copy_elements(to_, from_);
+    }
+    if (const auto failure = find_spoiled(from_)) return give_up_part(*this, failure);
+    copy_elements(to_, from_);
+    renew(to_);
+  }
+  void give_up(const FailurePtr& failure) override { spoil(to_, failure); }
+
+ private:
+  const int card_;
+  const at::Tensor to_, from_;
+  const LaunchState state_;
+};
+
+Task copy_task(int card, at::Tensor to, at::Tensor from) {
+  return Task(std::make_shared<CopyTask>(card, std::move(to), std::move(from)));
 }
 
 // Copies after what the current stream of `card` holds, and returns when that is done.

@@ -131,7 +131,7 @@ DeferredCall::Tensors DeferredCall::make_results() {
   return results;
 }
 
-void DeferredCall::run() const {
+void DeferredCall::run() {
   const TaskKernelScope scope(state_);
   try {
     const bool lend = known_->lends.load(std::memory_order_relaxed);
@@ -160,7 +160,7 @@ void DeferredCall::run() const {
   }
 }
 
-void DeferredCall::attempt(bool lend) const {
+void DeferredCall::attempt(bool lend) {
   KernelMemory memory(card_, Queue::running());
   Loans loans;
   loans.reserve(places_.size());
@@ -173,7 +173,9 @@ void DeferredCall::attempt(bool lend) const {
   torch::jit::Stack stack(arguments_);
   if (draw_) stack[draw_->first] = draw_->second.generator();
   const bool any_spoiled = SpoiledMemory::any();
-  if (any_spoiled && spoil_results_if_arguments_are(stack)) return;
+  if (any_spoiled) {
+    if (const auto failure = find_spoiled_argument(op_, stack)) return give_up_part(*this, failure);
+  }
   const auto overwritten = any_spoiled ? check_arguments(op_, stack) : std::vector<at::Tensor>();
   SizesOfOutputs outputs(facts_of(op_), arguments_);
   op_.redispatchBoxed(c10::DispatchKeySet(kernel_), &stack);
@@ -220,15 +222,11 @@ void DeferredCall::put_in_place(const torch::jit::Stack& results, const Loans& l
   }
 }
 
-bool DeferredCall::spoil_results_if_arguments_are(torch::jit::Stack& stack) const {
-  const auto failure = find_spoiled_argument(op_, stack);
-  if (!failure) return false;
-  for (const auto& tensor : written_arguments(op_, stack)) spoil(tensor, failure);
+void DeferredCall::give_up(const FailurePtr& failure) {
+  for (const auto& tensor : written_arguments(op_, arguments_)) spoil(tensor, failure);
   for (std::size_t i = 0; i < places_.size(); ++i) {
     if (places_[i] != nullptr) spoiled_memory().spoil(places_[i], known_->results[i].bytes, failure);
   }
-  report_failure(failure);
-  return true;
 }
 
 }  // namespace vdev

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "csrc_device/runtime/failure.hpp"
+#include "csrc_device/runtime/task.hpp"
 #include "csrc_device/torch/generator.hpp"
 #include "csrc_device/torch/operators/call_signature.hpp"
 #include "csrc_device/torch/operators/kernel_scope.hpp"
@@ -24,13 +24,13 @@ using ArgumentDraw = std::optional<std::pair<std::size_t, RandomDraw>>;
 /// Holds a call whose results were made before it runs. It may run several times (in a graph), by one thread
 /// at a time. It owns no memory of a card: what the program frees may be reused by later tasks of the stream,
 /// as on CUDA.
-class DeferredCall {
+class DeferredCall final : public TaskBody {
  public:
   /// `arguments` are what a CpuView that borrows shows.
   DeferredCall(const c10::OperatorHandle& op, c10::DispatchKey kernel, int card, KnownCallPtr known,
                torch::jit::Stack arguments, ArgumentDraw draw);
 
-  ~DeferredCall();
+  ~DeferredCall() override;
   DeferredCall(const DeferredCall&) = delete;
   DeferredCall& operator=(const DeferredCall&) = delete;
 
@@ -40,13 +40,14 @@ class DeferredCall {
 
   /// Runs the kernel. Call this inside a task. If an argument is spoiled, the kernel does not run, and what
   /// it would have written is spoiled. What the kernel throws gets the operator's name.
-  void run() const;
+  void run() override;
+  /// Spoils what the operator writes: its results, and the arguments that it changes.
+  void give_up(const FailurePtr& failure) override;
 
  private:
   using Loans = c10::SmallVector<Loan, 4>;
-  void attempt(bool lend) const;
+  void attempt(bool lend);
   void put_in_place(const torch::jit::Stack& results, const Loans& loans) const;
-  bool spoil_results_if_arguments_are(torch::jit::Stack& stack) const;
   at::Tensor place_of(std::size_t result) const;
 
   const c10::OperatorHandle op_;

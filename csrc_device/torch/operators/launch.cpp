@@ -111,7 +111,7 @@ When when_to_launch(int card) {
   return queue->would_block() || environment().strict ? When::later_if_at_all : When::later;
 }
 
-void launch_later(int card, std::function<void()> task, Waits waits) {
+void launch_later(int card, Task task, Waits waits) {
   const auto stream = current_stream(card);
   stream->enqueue(std::move(task), has_spare_core() ? Start::kSoon : Start::kByWaiter, waits);
   Queue& queue = *stream->queue();

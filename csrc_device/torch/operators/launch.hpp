@@ -10,7 +10,6 @@
 #include <c10/util/FunctionRef.h>
 
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
 
 #include "csrc_device/runtime/stream.hpp"
@@ -20,8 +19,8 @@ namespace vdev {
 
 /// Runs the kernel of `op` for the key `kernel`, which is one of the CPU's, on the calling thread, in the
 /// order of its current stream on `card`. `stack` holds CPU tensors over memory of `card`, and afterwards the
-/// kernel's results, which lie in `memory`. Raises the stream's pending error, the failure of a collective
-/// that should have written an argument (docs/errors.md), or what the kernel raises.
+/// kernel's results, which lie in `memory`. Raises the failure of a task that should have written an argument
+/// (docs/errors.md), what wait_for_current_stream() raises, or what the kernel raises.
 void launch(int card, const c10::OperatorHandle& op, torch::jit::Stack& stack, c10::DispatchKey kernel,
             KernelMemory& memory);
 
@@ -48,11 +47,12 @@ When when_to_launch(int card);
 /// Makes `task` a task of the calling thread's current stream on `card`. The thread that waits for the stream
 /// runs it, or the stream's worker if a core is free. Waits while more than kMostTasks tasks are queued.
 /// `waits` says whether the task may wait for other threads.
-void launch_later(int card, std::function<void()> task, Waits waits = Waits::kNever);
+void launch_later(int card, Task task, Waits waits = Waits::kNever);
 inline constexpr std::uint64_t kMostTasks = 1024;
 
-/// Blocks until the calling thread's current stream on `card` has run everything, and raises its pending
-/// error. Afterwards the caller must check the memory that it reads (spoiled_tensors.hpp).
+/// Blocks until the calling thread's current stream on `card` has run everything, and raises what
+/// Stream::synchronize_before_reading() raises. Afterwards the caller must check the memory that it reads
+/// (spoiled_tensors.hpp).
 void wait_for_current_stream(int card);
 
 }  // namespace vdev

@@ -95,7 +95,7 @@ void call_in_task(const std::function<void()>& kernel, const std::string& name, 
   }
 }
 
-class KernelTask {
+class KernelTask final : public TaskBody {
  public:
   KernelTask(std::string name, int card, at::TensorList reads, at::TensorList writes,
              std::function<void()> kernel)
@@ -105,29 +105,25 @@ class KernelTask {
         writes_(extents_of(writes)),
         kernel_(std::move(kernel)) {}
 
-  void operator()() const {
+  void run() override {
     const TaskKernelScope scope(state_);
     KernelMemory memory(card_, Queue::running());
     UseKernelMemory use(memory);
-    if (SpoiledMemory::any() && spoil_writes()) return;
+    if (SpoiledMemory::any()) {
+      for (const Extent& read : reads_) {
+        if (const auto failure = spoiled_memory().find(read.begin, read.bytes))
+          return give_up_part(*this, failure);
+      }
+    }
     call_in_task(kernel_, name_, card_);
     if (!SpoiledMemory::any()) return;
-    for (const Extent& extent : writes_) spoiled_memory().renew(extent.begin, extent.bytes);
+    for (const Extent& write : writes_) spoiled_memory().renew(write.begin, write.bytes);
+  }
+  void give_up(const FailurePtr& failure) override {
+    for (const Extent& write : writes_) spoiled_memory().spoil(write.begin, write.bytes, failure);
   }
 
  private:
-  // Hands a failure that spoils what the kernel would read on to what it would have written.
-  bool spoil_writes() const {
-    for (const Extent& read : reads_) {
-      const auto failure = spoiled_memory().find(read.begin, read.bytes);
-      if (!failure) continue;
-      for (const Extent& write : writes_) spoiled_memory().spoil(write.begin, write.bytes, failure);
-      report_failure(failure);
-      return true;
-    }
-    return false;
-  }
-
   const std::string name_;
   const int card_;
   const std::vector<Extent> reads_, writes_;
@@ -143,8 +139,9 @@ void launch_kernel(std::string name, at::TensorList reads, at::TensorList writes
   const ActivityScope activity([&] { return ActivityLabel{ActivityKind::kOperator, name}; });
   if (when_to_launch(card) != When::now) {
     // The kernel is the program's, which may take a lock that the thread that runs another stream holds.
-    return launch_later(card, KernelTask(std::move(name), card, reads, writes, std::move(kernel)),
-                        Waits::kPerhaps);
+    return launch_later(
+        card, Task(std::make_shared<KernelTask>(std::move(name), card, reads, writes, std::move(kernel))),
+        Waits::kPerhaps);
   }
   launch_and_wait(card, {}, {}, [&] {
     if (SpoiledMemory::any()) {

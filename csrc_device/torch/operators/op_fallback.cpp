@@ -301,7 +301,7 @@ void run_later(const c10::OperatorHandle& op, const Facts& facts, int card, c10:
   facts.later.fetch_add(1, std::memory_order_relaxed);
   {
     const ActivityScope activity([&] { return label_of(op); });
-    launch_later(card, [task] { task->run(); });
+    launch_later(card, Task(task));
   }
   // Only now may the arguments go: their memory may be reused behind the task.
   stack.resize(stack.size() - facts.arguments);

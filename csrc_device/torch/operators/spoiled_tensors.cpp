@@ -45,7 +45,7 @@ FailurePtr find_spoiled(const at::Tensor& tensor) {
 }
 
 void check_readable(const at::Tensor& tensor) {
-  if (const auto failure = find_spoiled(tensor)) std::rethrow_exception(failure->error());
+  if (const auto failure = find_spoiled(tensor)) failure->raise();
 }
 
 void spoil(const at::Tensor& tensor, const FailurePtr& failure) {

@@ -1,4 +1,4 @@
-// Tensors whose memory should have been written by a failed collective, or by a task that depended on one.
+// Tensors whose memory should have been written by a failed task, or by a task that depended on one.
 #pragma once
 
 #include <ATen/core/Tensor.h>

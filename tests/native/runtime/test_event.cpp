@@ -29,7 +29,7 @@ TEST(a_default_event_counts_as_reached) {
   CHECK(event.reached());
   event.wait();
   CHECK(event.wait_for(0));
-  CHECK(!event.error());
+  CHECK(!event.failure());
   CHECK_EQ(event.time_ns(), std::int64_t{0});
   auto stream = make();
   stream->wait(event);
@@ -134,17 +134,25 @@ TEST(what_tasks_wrote_is_visible_to_who_polls) {
   }
 }
 
-TEST(an_error_stays_with_the_point) {
+TEST(a_failure_stays_with_the_point) {
   auto stream = make();
   const Event before = stream->record();
   stream->enqueue([] { throw vdev::Error("boom"); });
   const Event after = stream->record();
   after.wait();
-  CHECK(!before.error());
-  CHECK(after.error());
-  CHECK_THROWS(stream->synchronize(), vdev::Error);
-  CHECK(after.error());
-  CHECK(!stream->record().error());
+  CHECK(!before.failure());
+  CHECK(before.query());
+  for (int i = 0; i < 2; ++i) {
+    CHECK(after.failure());
+    CHECK_THROWS(after.query(), vdev::Error);
+    CHECK_THROWS(after.synchronize(), vdev::Error);
+    CHECK_THROWS(stream->synchronize(), vdev::Error);
+    CHECK(after.reached());  // which raises nothing
+  }
+  vdev::program_errors().settle();
+  CHECK(!after.failure());
+  CHECK(after.query());
+  CHECK(!stream->record().failure());
 }
 
 TEST(events_keep_no_stream_alive) {

@@ -9,6 +9,7 @@
 #include "csrc_device/runtime/failure.hpp"
 #include "csrc_device/runtime/promise.hpp"
 #include "csrc_device/runtime/queue.hpp"
+#include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_device/runtime/stream.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/runtime/suppressions.hpp"
@@ -27,7 +28,8 @@ std::shared_ptr<Stream> make() {
 }
 
 vdev::Task failing(const Owner& owner, const char* text = "boom") {
-  return [=] { vdev::report_failure(owner->fail(std::make_exception_ptr(std::runtime_error(text)))); };
+  return vdev::task_without_memory(
+      [=] { vdev::report_failure(owner->fail(std::make_exception_ptr(std::runtime_error(text)))); });
 }
 
 template <class Call>
@@ -57,14 +59,13 @@ TEST(it_is_raised_by_every_synchronisation_until_it_is_dealt_with) {
   const auto stream = make();
   int ran = 0;
   stream->enqueue(failing(owner));
-  stream->enqueue([&] { ++ran; });
+  stream->enqueue(vdev::task_without_memory([&] { ++ran; }));
   const Event point = stream->record();
   for (int i = 0; i < 3; ++i) {
     CHECK_EQ(reading_error(*stream), kNone);  // who asks for its memory is not charged
     CHECK_EQ(synchronize_error(*stream), kBoom);
     CHECK_EQ(error_of([&] { point.synchronize(); }), kBoom);
   }
-  CHECK(!point.error());
   CHECK_EQ(ran, 1);  // a task behind it runs
   owner->settle();
   CHECK_EQ(synchronize_error(*stream), kNone);
@@ -103,7 +104,7 @@ TEST(streams_and_promises_hand_it_on) {
   CHECK_EQ(error_of([&] { point.synchronize(); }), kBoom);
   Promise promise("message");
   c->wait(promise.event());
-  promise.fulfil(nullptr, owner->fail(std::make_exception_ptr(std::runtime_error("lost"))));
+  promise.fulfil(owner->fail(std::make_exception_ptr(std::runtime_error("lost"))));
   CHECK_EQ(error_of([&] { promise.event().synchronize(); }), std::string("lost"));
   CHECK_EQ(synchronize_error(*c), std::string("lost"));
   owner->settle();
@@ -128,41 +129,111 @@ TEST(owners_are_dealt_with_one_by_one) {
   CHECK_EQ(synchronize_error(*stream), kNone);
 }
 
-TEST(an_error_is_raised_once_beside_it) {
+TEST(an_error_of_unknown_memory_is_raised_beside_it) {
   const auto owner = std::make_shared<FailureOwner>();
   const auto stream = make();
   stream->enqueue(failing(owner));
-  stream->enqueue([] { throw std::runtime_error("host function"); });
+  stream->enqueue(vdev::task_without_memory([] {
+    vdev::report_failure(
+        vdev::program_errors().fail_unknown(std::make_exception_ptr(std::runtime_error("host function"))));
+  }));
+  // A reader cannot know what the host function should have written.
   CHECK_EQ(reading_error(*stream), std::string("host function"));
+  CHECK_EQ(reading_error(*stream), std::string("host function"));
+  CHECK_EQ(synchronize_error(*stream), kBoom);
+  vdev::program_errors().settle();
   CHECK_EQ(reading_error(*stream), kNone);
   CHECK_EQ(synchronize_error(*stream), kBoom);
 }
 
-TEST(a_skipped_task_may_report_it_from_its_destructor) {
-  struct Reporter {
-    explicit Reporter(Owner o) : owner(std::move(o)) {}
-    ~Reporter() { failing(owner, "skipped")(); }
-    const Owner owner;
-  };
-  const auto owner = std::make_shared<FailureOwner>();
+namespace {
+
+/// Copies a number, as kernels do: it looks at what it reads, and spoils what it does not write.
+struct Copy final : vdev::TaskBody {
+  Copy(const int* f, int* t) : from(f), to(t) {}
+  void run() override {
+    if (from == nullptr) throw std::runtime_error("kernel");
+    if (const auto failure = vdev::spoiled_memory().find(from, sizeof *from))
+      return vdev::give_up_part(*this, failure);
+    *to = *from;
+    vdev::spoiled_memory().renew(to, sizeof *to);
+  }
+  void give_up(const vdev::FailurePtr& failure) override {
+    vdev::spoiled_memory().spoil(to, sizeof *to, failure);
+  }
+  const int* const from;
+  int* const to;
+};
+
+vdev::Task copy(const int* from, int* to) {
+  return vdev::Task(std::make_shared<Copy>(from, to));
+}
+
+}  // namespace
+
+TEST(an_error_of_a_kernel_stands_while_anything_depends_on_it) {
+  const auto stream = make(), other = make();
+  int healthy = 5, a = 0, b = 0, c = 0, d = 0;
+  stream->enqueue(copy(nullptr, &a));
+  stream->enqueue(copy(&a, &b));
+  stream->enqueue(copy(&healthy, &c));
+  other->wait(stream->record());
+  other->enqueue(copy(&b, &d));
+  CHECK_EQ(synchronize_error(*other), std::string("kernel"));
+  CHECK_EQ(synchronize_error(*stream), std::string("kernel"));
+  CHECK_EQ(c, 5);
+  for (const int* each : {&a, &b, &d}) CHECK(vdev::spoiled_memory().find(each, sizeof *each));
+  for (int* each : {&a, &b, &d}) {
+    CHECK_EQ(synchronize_error(*stream), std::string("kernel"));
+    CHECK_EQ(reading_error(*stream), kNone);  // raised before, and readers ask for their memory
+    stream->enqueue(copy(&healthy, each));
+  }
+  stream->drain();
+  CHECK_EQ(synchronize_error(*stream), kNone);
+  CHECK_EQ(synchronize_error(*other), kNone);
+  CHECK(!vdev::SpoiledMemory::any());
+  CHECK_EQ(d, 5);
+}
+
+TEST(an_error_on_which_nothing_depends_is_raised_once) {
   const auto stream = make();
-  stream->enqueue([] { throw std::runtime_error("host function"); });
-  stream->enqueue([reporter = std::make_shared<Reporter>(owner)] {});
-  CHECK_EQ(synchronize_error(*stream), std::string("host function"));
-  CHECK_EQ(synchronize_error(*stream), std::string("skipped"));
-  CHECK_EQ(synchronize_error(*stream), std::string("skipped"));
+  int healthy = 5, a = 0;
+  for (const bool reads : {false, true}) {
+    stream->enqueue(copy(nullptr, &a));
+    stream->enqueue(copy(&healthy, &a));
+    CHECK_EQ(reads ? reading_error(*stream) : synchronize_error(*stream), std::string("kernel"));
+    CHECK_EQ(reading_error(*stream), kNone);
+    CHECK_EQ(synchronize_error(*stream), kNone);
+  }
+}
+
+TEST(clearing_makes_everything_readable) {
+  const auto stream = make();
+  int a = 0, b = 0;
+  stream->enqueue(copy(nullptr, &a));
+  stream->enqueue(copy(&a, &b));
+  CHECK_EQ(synchronize_error(*stream), std::string("kernel"));
+  CHECK_EQ(vdev::program_errors().standing().size(), std::size_t{1});
+  vdev::program_errors().settle();
+  CHECK_EQ(synchronize_error(*stream), kNone);
+  CHECK(!vdev::SpoiledMemory::any());
+  CHECK(vdev::program_errors().standing().empty());
 }
 
 TEST(a_task_sees_what_failed_before_it) {
   const auto owner = std::make_shared<FailureOwner>();
   const auto stream = make();
   bool before = true, behind = false, later = true;
-  stream->enqueue([&] { before = vdev::failure_before_this_task() != nullptr; });
+  const auto look = [&](bool& seen) {
+    stream->enqueue(
+        vdev::task_without_memory([&seen] { seen = vdev::failure_before_this_task() != nullptr; }));
+  };
+  look(before);
   stream->enqueue(failing(owner));
-  stream->enqueue([&] { behind = vdev::failure_before_this_task() != nullptr; });
+  look(behind);
   stream->drain();
   owner->settle();
-  stream->enqueue([&] { later = vdev::failure_before_this_task() != nullptr; });
+  look(later);
   stream->drain();
   CHECK(!before);
   CHECK(behind);

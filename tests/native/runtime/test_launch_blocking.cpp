@@ -22,6 +22,8 @@ TEST(enqueue_runs_the_task_before_it_returns) {
 TEST(enqueue_raises_what_the_task_throws) {
   Stream stream(-1, 1, 0, "test");
   CHECK_THROWS(stream.enqueue([] { throw std::logic_error("boom"); }), std::logic_error);
+  CHECK_THROWS(stream.synchronize(), std::logic_error);  // as long as nobody clears it
+  vdev::program_errors().settle();
   stream.synchronize();
 }
 

@@ -12,11 +12,14 @@
 #include <thread>
 #include <vector>
 
+#include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/memory/arena.hpp"
 #include "csrc_device/runtime/memory/caching_allocator.hpp"
+#include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_device/runtime/stream.hpp"
 #include "tests/native/check.hpp"
+#include "tests/native/runtime/gate.hpp"
 #include "tests/native/runtime/suppressions.hpp"
 
 using vdev::FailureOwner;
@@ -214,13 +217,12 @@ TEST(a_task_spoils_its_outputs_before_anybody_sees_it_finished) {
       const auto stream = std::make_shared<vdev::Stream>(-1, t, 0, "test");
       const auto* mine = at + t * 512;
       for (int round = 0; round < kRounds; ++round) {
-        stream->enqueue(
-            [&, mine] {
-              const auto failure = group->fail(error("boom"));
-              spoiled_memory().spoil(mine, 512, failure);
-              vdev::report_failure(failure);
-            },
-            round % 2 ? vdev::Start::kAtOnce : vdev::Start::kByWaiter);
+        stream->enqueue(vdev::task_without_memory([&, mine] {
+                          const auto failure = group->fail(error("boom"));
+                          spoiled_memory().spoil(mine, 512, failure);
+                          vdev::report_failure(failure);
+                        }),
+                        round % 2 ? vdev::Start::kAtOnce : vdev::Start::kByWaiter);
         stream->synchronize_before_reading();
         if (!SpoiledMemory::any() || !spoiled_memory().find(mine, 1)) ++missed;
         spoiled_memory().renew(mine, 512);
@@ -250,6 +252,72 @@ TEST(a_forked_child_begins_with_nothing_spoiled) {
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   CHECK_EQ(text_at(at, 1), std::string("boom"));
   group->close();
+}
+
+namespace {
+
+/// Fails, or copies a byte of memory that is not spoiled.
+struct CopyByte final : vdev::TaskBody {
+  CopyByte(const std::byte* f, std::byte* t) : from(f), to(t) {}
+  void run() override {
+    if (from == nullptr) throw std::runtime_error("boom");
+    if (const auto failure = spoiled_memory().find(from, 1)) return vdev::give_up_part(*this, failure);
+    *to = *from;
+    spoiled_memory().renew(to, 1);
+  }
+  void give_up(const FailurePtr& failure) override { spoiled_memory().spoil(to, 1, failure); }
+  const std::byte* const from;
+  std::byte* const to;
+};
+
+vdev::Task copy_byte(const std::byte* from, std::byte* to) {
+  return vdev::Task(std::make_shared<CopyByte>(from, to));
+}
+
+}  // namespace
+
+// The host runs ahead of the stream, so it frees and reuses the memory before the task has failed.
+TEST(memory_that_was_freed_is_spoiled_for_the_tasks_before_the_free_alone) {
+  auto& card = vdev::card(0);
+  const auto stream = card.default_stream();
+  auto& allocator = card.allocator();
+  for (const bool reused : {true, false}) {
+    for (const bool freed_later : {true, false}) {
+      Gate gate, failed, freed;
+      stream->enqueue(vdev::task_without_memory([&] { gate.pass(); }));
+      std::byte* passing = allocator.allocate(512, stream);
+      std::byte* result = allocator.allocate(512, stream);
+      stream->enqueue(copy_byte(nullptr, passing));
+      stream->enqueue(vdev::task_without_memory([&] {
+        failed.open();
+        if (freed_later) freed.pass();
+      }));
+      stream->enqueue(copy_byte(passing, result));
+      if (freed_later) {
+        gate.open();
+        failed.pass();
+      }
+      allocator.free(passing);
+      std::byte* next = reused ? allocator.allocate(512, stream) : nullptr;
+      if (reused) CHECK(next == passing);
+      bool spoiled = reused;
+      if (reused)
+        stream->enqueue(
+            vdev::task_without_memory([&] { spoiled = spoiled_memory().find(next, 512) != nullptr; }));
+      freed.open();
+      gate.open();
+      CHECK_THROWS(stream->synchronize(), std::runtime_error);
+      CHECK(!spoiled);
+      CHECK_EQ(text_at(result, 1), std::string("boom"));
+      CHECK_EQ(text_at(passing, 512), std::string(""));
+      CHECK_THROWS(stream->synchronize(), std::runtime_error);
+      allocator.free(result);
+      stream->synchronize();
+      CHECK_EQ(text_at(result, 1), std::string(""));
+      CHECK(!SpoiledMemory::any());
+      if (reused) allocator.free(next);
+    }
+  }
 }
 
 TEST_MAIN

@@ -14,6 +14,8 @@ from typing import Any
 
 from torch.distributed.elastic.multiprocessing import SignalException
 
+from . import stacks
+
 # Seconds that ranks have to end by themselves after the first Ctrl-C.
 PATIENCE = 0.6
 
@@ -77,9 +79,7 @@ class Interruption:
         running = [rank for rank in self._ranks if rank.returncode is None]
         if callable(self._of_torchrun) and not all(hasattr(rank, "shows_stacks") for rank in running):
             self._of_torchrun(number, frame)
-        for rank in running:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(rank.pid, signal.SIGQUIT)
+        stacks.show(rank.pid for rank in running)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self._interrupted:

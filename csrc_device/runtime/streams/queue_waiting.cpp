@@ -143,7 +143,8 @@ bool Queue::wait_until(std::uint64_t sequence, std::int64_t nanoseconds) {
 /// caller holds the lock.
 const Queue::Item* Queue::next_ready() const {
   if (running_.load(std::memory_order_relaxed) && !computes()) return nullptr;
-  const auto next = std::ranges::find_if(items_, [](const Item& item) { return item.kind != Kind::kPoint; });
+  const auto next = std::ranges::find_if(
+      items_, [](const Item& item) { return item.kind != Kind::kPoint && !item.abandoned; });
   if (next == items_.end() || (next->kind == Kind::kWait && !next->point->reached())) return nullptr;
   return &*next;
 }

@@ -129,6 +129,7 @@ TEST(the_death_of_the_recorder_is_an_error) {
         CHECK(contains(refusal([&] { event->reached(); }), "that has recorded it has ended"));
         CHECK(contains(refusal([&] { event->point().synchronize(); }), "has ended"));
         CHECK(contains(refusal([&] { ProcessEvent::open(handle); }), "cannot be opened: the process"));
+        vdev::program_errors().settle();
         event->record(stream);  // the event goes on with a record of a process that lives
         stream.synchronize();
         CHECK(event->reached());

@@ -164,7 +164,7 @@ TEST(skipped_tasks_let_go_of_their_captures) {
 
 TEST(an_error_is_inherited_across_streams) {
   auto a = make("a"), b = make("b"), c = make("c"), d = make("d");
-  int ran = 0;
+  std::atomic<int> ran{0};
   a->enqueue([] { fail("boom"); });
   const Event point = a->record();
   b->wait(point);
@@ -173,18 +173,18 @@ TEST(an_error_is_inherited_across_streams) {
   c->wait(later);
   c->enqueue([&] { ++ran; });
   for (const auto& stream : {a, b, c, c, b, a}) CHECK_EQ(synchronize_error(*stream), std::string("boom"));
-  CHECK_EQ(ran, 0);
+  CHECK_EQ(ran.load(), 0);
   CHECK_EQ(what(point.failure()), std::string("boom"));
   CHECK_EQ(what(later.failure()), std::string("boom"));
   CHECK_THROWS(later.query(), std::runtime_error);
   d->enqueue([&] { ++ran; });  // has nothing to do with it
   d->synchronize();
-  CHECK_EQ(ran, 1);
+  CHECK_EQ(ran.load(), 1);
   vdev::program_errors().settle();
   d->wait(later);
   for (const auto& stream : {a, b, c, d}) stream->enqueue([&] { ++ran; });
   for (const auto& stream : {a, b, c, d}) CHECK_EQ(synchronize_error(*stream), std::string(""));
-  CHECK_EQ(ran, 5);
+  CHECK_EQ(ran.load(), 5);
   CHECK(later.query() && !later.failure());
 }
 

@@ -218,11 +218,12 @@ TEST(what_is_dropped_is_not_waited_for) {
   scene.add(scene.high, "h1 ");
   scene.add(scene.normal, "n1 ");
   std::thread waiter([&] { scene.normal->synchronize(); });
-  scene.high->abandon(nullptr);
+  scene.high->abandon(std::make_exception_ptr(std::runtime_error("dropped")));
   waiter.join();
   CHECK_EQ(scene.order, std::string("n1 "));
   gate.open();
-  scene.high->synchronize();
+  CHECK_THROWS(scene.high->synchronize(), std::runtime_error);
+  program_errors().settle();
 }
 
 TEST(an_error_stays_with_its_stream) {
@@ -232,6 +233,7 @@ TEST(an_error_stays_with_its_stream) {
   scene.normal->synchronize();
   CHECK_EQ(scene.order, std::string("n1 "));
   CHECK_THROWS(scene.high->synchronize(), std::runtime_error);
+  program_errors().settle();
 }
 
 int main(int argc, char** argv) {

@@ -67,20 +67,24 @@ FailurePtr failure_that_stops(const TaskBody& task) {
   return first_of(frames->queue->failures_, stops);
 }
 
-bool run_part(TaskBody& part) {
-  if (const auto failure = failure_that_stops(part)) {
-    give_up_part(part, failure);
-    return false;
-  }
+/// Runs a task that nothing stops. Returns whether it has run to its end.
+static bool run_or_fail(TaskBody& task) {
   try {
-    part.run();
+    task.run();
     return true;
   } catch (...) {
     auto error = std::current_exception();
-    give_up_part(part, part.knows_its_memory() ? program_errors().fail(std::move(error))
+    give_up_part(task, task.knows_its_memory() ? program_errors().fail(std::move(error))
                                                : program_errors().fail_unknown(std::move(error)));
     return false;
   }
+}
+
+bool run_part(TaskBody& part) {
+  const auto failure = failure_that_stops(part);
+  if (!failure) return run_or_fail(part);
+  give_up_part(part, failure);
+  return false;
 }
 
 Queue::Queue(std::string name, bool blocking, int card, std::int64_t stream, int priority)
@@ -314,11 +318,11 @@ Queue::Item Queue::take() {
 /// interrupted in a wait; the item is then unchanged.
 bool Queue::execute(Item& item, Runner runner) {
   if (item.kind == Kind::kTask) {
-    if (item.abandoned) {
-      give_up_part(*item.task, item.abandoned);
+    if (const auto failure = item.abandoned ? item.abandoned : failure_that_stops(*item.task)) {
+      give_up_part(*item.task, failure);
     } else {
       const ActivityRun activity(std::move(item.launch));
-      run_part(*item.task);
+      run_or_fail(*item.task);
     }
   } else {
     // A wait is never given up: what comes behind it must still come after the point.

@@ -155,6 +155,7 @@ TEST(tasks_that_do_not_run_are_not_recorded_and_those_that_throw_are) {
   const ActivityScope scope([] { return labelled("skipped"); });
   stream->enqueue([] {}, Start::kByWaiter);
   CHECK_THROWS(stream->synchronize(), std::runtime_error);
+  vdev::program_errors().settle();
   Gate gate, running;
   stream->enqueue([&] {
     running.open();
@@ -162,9 +163,10 @@ TEST(tasks_that_do_not_run_are_not_recorded_and_those_that_throw_are) {
   });
   running.pass();
   stream->enqueue([] {});
-  stream->abandon(nullptr);
+  stream->abandon(std::make_exception_ptr(std::runtime_error("dropped")));
   gate.open();
-  stream->synchronize();
+  CHECK_THROWS(stream->synchronize(), std::runtime_error);
+  vdev::program_errors().settle();
   const std::vector<std::string> wanted{"throws", "skipped"};  // the latter is the task with the gate
   CHECK(names(vdev::stop_recording(recording)) == wanted);
 }

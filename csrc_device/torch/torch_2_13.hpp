@@ -52,6 +52,7 @@
 // - <c10/core/QScheme.h>: the names of the ways to quantize.
 // - <c10/core/StorageImpl.h>: the count of references of a storage that two tensors share.
 // - <c10/core/TensorImpl.h>: sizes, strides, keys and the backend's own data of a tensor.
+// - <c10/core/impl/GPUTrace.h>: the tracer that is told what the program does with cards.
 // - <c10/core/impl/LocalDispatchKeySet.h>: ExcludeDispatchKeyGuard.
 //
 // The process group:

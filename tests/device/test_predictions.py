@@ -167,6 +167,13 @@ def other_elements(value: object) -> object:
         return value
     if numbers.dtype == torch.bool:
         return other.logical_not_() if numbers.all() or not numbers.any() else other.fill_(True)
+    if numbers.dtype.itemsize == 1:  # float8 can neither be flipped nor compared
+        numbers, other = (
+            numbers.view(torch.uint8),
+            other.view(torch.uint8),
+        )
+        other.copy_(numbers.flatten().flip(0).view(numbers.shape))
+        return other.view(value.dtype)
     flipped = numbers.flatten().flip(0).view(numbers.shape)
     if torch.equal(flipped, numbers):
         flipped = numbers.flatten()[:1].expand(numbers.numel()).view(numbers.shape)

@@ -1,10 +1,11 @@
-"""Passes on what ranks print, with the rank in front of each line.
+"""Passes on what ranks print in whole lines, on a terminal with the rank in front of each.
 
 A rank gets a pipe in the place of stdout, and of stderr. A thread of the agent reads the pipes. It is started
 after the template was forked, and the agent itself forks nothing.
 """
 
 import contextlib
+import fcntl
 import functools
 import os
 import select
@@ -17,9 +18,9 @@ from typing import BinaryIO
 from . import forks
 from .lines import Lines, prefix_of
 
-# Seconds after which an unfinished line is shown, on a terminal and elsewhere.
-_SECONDS_ON_TERMINAL = 0.1
-_SECONDS_ELSEWHERE = 1.0
+# Seconds after which an unfinished line is shown on a screen, and on a terminal that cannot erase it again.
+_SECONDS_ON_SCREEN = 0.1
+_SECONDS_WITHOUT_ERASING = 1.0
 # Seconds at the end for what ranks have printed last. What a rank has left running may keep a pipe open.
 _SECONDS_AT_END = 0.5
 # Seconds that the terminal may take at the end. Ctrl-S stops it.
@@ -30,21 +31,23 @@ _PART = 1 << 16
 class Relay:
     """The pipes from the ranks, and where what comes from them goes."""
 
-    def __init__(self, numbers: list[int], host: int | None) -> None:
+    def __init__(self, numbers: list[int], prefixed: set[int], host: int | None) -> None:
         """Prepares the relay, which ``running`` runs.
 
         Args:
             numbers: which of the streams 1 and 2 are relayed.
+            prefixed: on which of them the rank stands in front of each line.
             host: the host of this agent, or None if it is the only one. Unfinished lines of several agents
                 would be mixed.
         """
+        self._prefixed = prefixed
         self._host = host
         alone = host is None
+        # In a file or a pipe an unfinished line would be broken by a line of another rank.
+        self._shows_unfinished = {number for number in numbers if alone and os.isatty(number)}
         # Where both go to one place, one pipe keeps the order in which a rank prints to them.
         self._merged = len(numbers) == 2 and os.path.sameopenfile(1, 2)
-        self._delay: float | None = None
-        if alone:
-            self._delay = _SECONDS_ON_TERMINAL if any(map(_is_screen, numbers)) else _SECONDS_ELSEWHERE
+        self._delay = _SECONDS_ON_SCREEN if any(map(_is_screen, numbers)) else _SECONDS_WITHOUT_ERASING
         self._lock = threading.Lock()  # of what follows
         self._lines = {
             number: Lines(functools.partial(self._write, number), alone and _is_screen(number))
@@ -52,6 +55,7 @@ class Relay:
         }
         self._sources: dict[int, int] = {}  # the read end of a pipe -> the stream that it goes to
         self._broken: set[int] = set()
+        self._turns = {} if alone else {number: _turn_at(number) for number in self._lines}
         self._end_at: float | None = None
         self._writers: list[BinaryIO] = []
         self._wake = os.eventfd(0)
@@ -103,7 +107,8 @@ class Relay:
         with self._lock:
             # Torch puts its own prefix before each line of a traceback.
             own = b"[rank%d]: " % rank
-            self._lines[target].add(read, prefix_of(rank, _has_colours(target), self._host), own)
+            prefix = prefix_of(rank, _has_colours(target), self._host) if target in self._prefixed else b""
+            self._lines[target].add(read, prefix, own)
             self._sources[read] = target
         os.eventfd_write(self._wake, 1)
         self._writers.append(open(write, "wb", buffering=0))  # noqa: SIM115
@@ -118,13 +123,13 @@ class Relay:
             with self._lock:
                 for source in ready:
                     self._pass_on(source)
-                hidden = any(lines.has_hidden for lines in self._lines.values())
-                if not hidden or self._delay is None:
+                shown = [self._lines[number] for number in self._shows_unfinished & self._lines.keys()]
+                if not any(lines.has_hidden for lines in shown):
                     show_at = None
                 elif show_at is None:
                     show_at = time.monotonic() + self._delay
                 elif time.monotonic() >= show_at:
-                    for lines in self._lines.values():
+                    for lines in shown:
                         lines.show_unfinished()
                     show_at = None
         with self._lock:
@@ -159,13 +164,21 @@ class Relay:
         os.close(source)
 
     def _write(self, number: int, data: bytes) -> None:
-        while data and number not in self._broken:
-            try:
-                data = data[os.write(number, data) :]
-            except BlockingIOError:  # another program has made the terminal so
-                select.select([], [number], [])
-            except OSError:
-                self._broken.add(number)
+        """Writes whole lines. The agents of several hosts take turns."""
+        turn = self._turns.get(number)
+        if turn is not None:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+        try:
+            while data and number not in self._broken:
+                try:
+                    data = data[os.write(number, data) :]
+                except BlockingIOError:  # another program has made the terminal so
+                    select.select([], [number], [])
+                except OSError:
+                    self._broken.add(number)
+        finally:
+            if turn is not None:
+                fcntl.flock(turn, fcntl.LOCK_UN)
 
 
 def relay_for(prefix: bool | None, ranks: int, hosts: int, host: int | None) -> Relay | None:
@@ -177,11 +190,26 @@ def relay_for(prefix: bool | None, ranks: int, hosts: int, host: int | None) -> 
         hosts: the number of pretended hosts, each with an agent.
         host: the one of this agent, or None if there is no other.
     """
+    terminals = {number for number in (1, 2) if os.isatty(number)}
+    several = ranks * hosts > 1
     if prefix is None:
-        numbers = [number for number in (1, 2) if os.isatty(number)] if ranks * hosts > 1 else []
+        numbers, prefixed = [1, 2] if several else [], terminals
+    elif prefix:
+        numbers, prefixed = [1, 2], {1, 2}
     else:
-        numbers = [1, 2] if prefix else []
-    return Relay(numbers, host) if numbers else None
+        numbers, prefixed = [number for number in (1, 2) if several and number not in terminals], set()
+    return Relay(numbers, prefixed, host) if numbers else None
+
+
+def _turn_at(number: int) -> int | None:
+    """Returns what the agents that write to one place lock, or None where it cannot be locked.
+
+    The agents inherited the stream, and a lock belongs to what open() made, so each needs one of its own.
+    """
+    try:
+        return os.open(f"/proc/self/fd/{number}", os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return None
 
 
 def _is_screen(number: int) -> bool:

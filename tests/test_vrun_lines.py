@@ -15,11 +15,11 @@ def is_terminal(request):
 class Output:
     """Lines of the sources 0 and 1, and what was written since it was last asked."""
 
-    def __init__(self, is_terminal: bool) -> None:
+    def __init__(self, is_terminal: bool, prefixes: bool = True) -> None:
         self.written = b""
         self.lines = Lines(self._write, is_terminal)
         for rank in range(2):
-            self.lines.add(rank, prefix_of(rank, False))
+            self.lines.add(rank, prefix_of(rank, False) if prefixes else b"")
 
     def _write(self, data: bytes) -> None:
         self.written += data
@@ -129,3 +129,16 @@ def test_a_line_that_never_ends_is_divided(is_terminal):
     written = output.feed(0, b"x" * 65536)
     written += output.feed(0, b"x" * 65536)
     assert written == b"[rank 0] " + b"x" * 131072 + b"\n"
+
+
+def test_without_prefixes_every_byte_is_the_ranks():
+    output = Output(False, prefixes=False)
+    assert output.feed(0, b"be") == b""
+    assert output.feed(1, b"[rank1]: other\n\r\n") == b"[rank1]: other\n\r\n"
+    assert output.feed(0, b"gun\nen") == b"begun\n"
+    output.lines.finish(0)
+    assert output.take() == b"en"
+    assert output.feed(1, b"x" * 100_000) == b"\n" + b"x" * 100_000
+    assert output.feed(1, b"yy") == b""
+    output.lines.finish(1)
+    assert output.take() == b"yy"

@@ -117,6 +117,12 @@ void init_process_group_bindings(py::module_& module) {
            "Raises DistBackendError if this rank's n-th call of `kind` is another one than that of other "
            "ranks. `lists` are the global ranks of the groups that the call makes.",
            without_gil)
+      .def(
+          "_ranks_text",
+          [](const ProcessGroupVccl& group, const std::vector<int>& ranks) {
+            return group.names().ranks(ranks);
+          },
+          py::arg("ranks"), "Returns what texts call ranks of this group: \"ranks 2, 3 (0, 1 of mesh_tp)\".")
       .def("_ended_ranks", &ProcessGroupVccl::ended_ranks,
            "{rank: text} of the ranks of this group that are known to have died or left.", without_gil)
       .def_property_readonly("options", &ProcessGroupVccl::options, "The options the group was made with.")

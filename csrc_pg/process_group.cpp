@@ -130,7 +130,7 @@ void ProcessGroupVccl::shutdown_all(milliseconds patience) {
 void ProcessGroupVccl::abort() {
   WithoutGil without_gil;
   failures_->settle();
-  communicators_.abort(base::text("rank ", rank_, " aborted the group ", group_name()));
+  communicators_.abort(base::text(names().rank(rank_), " aborted the group ", group_name()));
 }
 
 std::map<int, std::string> ProcessGroupVccl::ended_ranks() const {
@@ -138,7 +138,7 @@ std::map<int, std::string> ProcessGroupVccl::ended_ranks() const {
   for (const auto& entry : communicators_.all()) {
     for (int rank = 0; rank < size_; ++rank) {
       const auto end = entry->communicator()->end_of(rank);
-      if (end) ended.emplace(rank, end->text(rank));
+      if (end) ended.emplace(rank, end->text(names(), rank));
     }
   }
   return ended;
@@ -184,7 +184,7 @@ const std::string ProcessGroupVccl::getBackendName() const {
 // come. ProcessGroupNCCL raises in this case, too.
 void ProcessGroupVccl::check_bound_card(const Request& request) const {
   if (request.device.is_cpu() || !bound_device_id_ || *bound_device_id_ == request.device) return;
-  TORCH_CHECK_VALUE(false, request.name, ": the tensor is on ", request.device, ", and rank ", rank_,
+  TORCH_CHECK_VALUE(false, request.name, ": the tensor is on ", request.device, ", and ", names().rank(rank_),
                     " of group ", group_name(), " is bound to ", *bound_device_id_,
                     " (device_id of init_process_group). Move the tensor there; torch.", vdev::device_name(),
                     ".set_device(", static_cast<int>(bound_device_id_->index()),

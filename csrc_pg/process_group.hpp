@@ -59,6 +59,8 @@ class ProcessGroupVccl final : public c10d::Backend {
   /// Returns the name that errors give the group. It does not change after the group was made. It is the
   /// group's description if a person gave one, otherwise the name that torch numbers the group with.
   const std::string& group_name() const { return name_; }
+  /// Returns what texts call the ranks of the group.
+  const RankNames& names() const { return communicators_.names(); }
   /// Returns a random text that the ranks of this group have in common, and no other group has.
   const std::string& id() const { return communicators_.id(); }
   /// Raises DistBackendError if another rank's n-th call of `kind` on this group differs from this rank's.

@@ -95,9 +95,7 @@ bool still_meets(Store& store, const std::string& prefix, int rank) {
 }  // namespace
 
 Claim::Claim(Store& store, const std::string& kind, const CommunicatorConfig& config) {
-  const auto rank = config.global_ranks.empty()
-                        ? static_cast<std::uint64_t>(config.rank)
-                        : config.global_ranks.at(static_cast<std::size_t>(config.rank));
+  const std::uint64_t rank = config.names().in_job(config.rank);
   const std::string mark = base::text("vccl-rank-", random_hex(8));
   // The mark is there before anybody can read of it. The descriptor is closed here, and the page stays.
   const FileDescriptor file = make_segment(mark.c_str(), kMarkBytes);

@@ -40,6 +40,7 @@ class GroupCommunicator final : public Communicator {
   int rank() const override { return group_.rank; }
   int size() const override { return group_.size; }
   const std::string& name() const override { return group_.name; }
+  const RankNames& names() const override { return group_.names; }
   const std::string& id() const override { return id_; }
   int ring_position() const override { return ring_.position(); }
   int ring_rank(int position) const override { return ring_.rank_at(position); }
@@ -124,6 +125,7 @@ GroupCommunicator::GroupCommunicator(Store& store, const CommunicatorConfig& giv
   group_.device = config.device;
   group_.rank = config.rank;
   group_.size = config.size;
+  group_.names = config.names();
   group_.describe = config.describe;
   group_.earlier = config.earlier;
   config.check_rank();
@@ -143,7 +145,7 @@ GroupCommunicator::GroupCommunicator(Store& store, const CommunicatorConfig& giv
 
 void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config) {
   const Environment environment = read_environment();
-  group_.log = Log(environment.debug, config.rank, config.name);
+  group_.log = Log(environment.debug, group_.names.in_job(config.rank), config.name);
   algorithm_choice_ = config.algorithms.empty() ? environment.algorithms : config.algorithms;
   group_.regions = config.regions;
   config.check_regions();
@@ -164,8 +166,8 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
   ring_ = RingOrder(bootstrap.agree_on_hosts(claimed, group_.host.ranks), config.rank);
   if (ring_.ranks_of_host(host_of(config.rank)) != group_.host.ranks) {
     throw Error(ErrorCode::bootstrap,
-                base::text("the ranks of group ", group_.name, " disagree about who shares a host with rank ",
-                           group_.rank));
+                base::text("the ranks of group ", group_.name, " disagree about who shares a host with ",
+                           group_.own_text()));
   }
   waiter_.emplace(group_, operation_, *failures_);
   start_.emplace(group_, operation_, *failures_, *waiter_);
@@ -199,8 +201,8 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
 void GroupCommunicator::share_memory(Meeting& meeting, const CommunicatorConfig& config, Listener& listener,
                                      const std::vector<RankRecord>& candidates) {
   try {
-    group_.host =
-        form_host_group(meeting, candidates, config.rank, config.regions, listener, operation_.deadline());
+    group_.host = form_host_group(meeting, group_.names, candidates, config.rank, config.regions, listener,
+                                  operation_.deadline());
   } catch (const Error& error) {
     if (meeting.heard()) throw;
     // A rank hung up or died. It may have announced why it could not go on, or other ranks may have died
@@ -280,9 +282,9 @@ void GroupCommunicator::meet(Meeting& meeting) {
     const bool right_one = std::equal(std::begin(kAliveToken), std::end(kAliveToken), token);
     left_->release();
     if (!right_one) {
-      throw Error(ErrorCode::protocol,
-                  base::text("rank ", ring_.left(), " sent rank ", group_.rank, " what no rank sends, in ",
-                             operation_.text(), ": the ring's first message is not what it has to be"));
+      throw Error(ErrorCode::protocol, base::text(group_.rank_text(ring_.left()), " sent ", group_.own_text(),
+                                                  " what no rank sends, in ", operation_.text(),
+                                                  ": the ring's first message is not what it has to be"));
     }
   };
   for (int round = 0; round < 2; ++round) {
@@ -362,7 +364,7 @@ void GroupCommunicator::fail(ErrorCode code, const std::string& what) noexcept {
 }
 
 void GroupCommunicator::abort(const std::string& reason) noexcept {
-  fail(ErrorCode::aborted, base::text("rank ", group_.rank, " aborted group ", group_.name,
+  fail(ErrorCode::aborted, base::text(group_.own_text(), " aborted group ", group_.name,
                                       reason.empty() ? "" : base::text(": ", reason)));
 }
 
@@ -430,8 +432,7 @@ void GroupCommunicator::finish() {
 }
 
 void GroupCommunicator::cut_short() noexcept {
-  fail(ErrorCode::aborted,
-       base::text("rank ", group_.rank, " gave up ", operation_.text(), " before its end"));
+  fail(ErrorCode::aborted, base::text(group_.own_text(), " gave up ", operation_.text(), " before its end"));
   // The links come first: libzmq may read memory of other ranks of this host, which wait for the withdrawal.
   each_link(&RemoteLinks::close);
   peers_->withdraw();

@@ -15,6 +15,7 @@
 #include "transport/error.hpp"
 #include "transport/messages.hpp"
 #include "transport/store.hpp"
+#include "transport/support/rank_names.hpp"
 
 namespace vccl {
 
@@ -54,8 +55,9 @@ struct CommunicatorConfig {
   // The store in which ranks of the same job leave errors for ranks that wait in other meetings. May be null.
   std::shared_ptr<Store> notices;
   std::vector<Region> regions;  // at most kMaxRegions; ranks may have different numbers of regions
-  std::string (*describe)(const Signature&) = nullptr;  // "all_reduce(float32, 1024 elements, SUM)"
-  Milliseconds timeout{600'000};                        // how long the making of the communicator may take
+  // Returns "all_reduce(float32, 1024 elements, SUM)".
+  std::string (*describe)(const Signature&, const RankNames&) = nullptr;
+  Milliseconds timeout{600'000};  // how long the making of the communicator may take
   // Ranks with different ids count as ranks on different hosts. An equal id alone does not make ranks share a
   // host. If this is empty, VCCL_HOSTID applies.
   std::string host_id;
@@ -69,6 +71,7 @@ struct CommunicatorConfig {
   /// Throw Error(invalid) for a rank outside of the group, and for more than kMaxRegions regions.
   void check_rank() const;
   void check_regions() const;
+  RankNames names() const { return {name, global_ranks}; }
 };
 
 /// Says over which links between hosts an operation goes. The ranks at their ends compare what they
@@ -260,6 +263,10 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual const std::string& name() const = 0;
+  /// Returns what texts call the ranks of the group.
+  virtual const RankNames& names() const = 0;
+  /// Returns what texts call this rank: see RankNames::rank().
+  std::string own_text() const { return names().rank(rank()); }
   /// Returns a random text that the ranks of this communicator have in common, and no other communicator has.
   virtual const std::string& id() const = 0;
 

@@ -192,7 +192,7 @@ std::uint64_t DeadlockWatch::id_of(const Group& group) {
 
 std::string DeadlockWatch::waits_text(const Group& group, int index) {
   const auto record = group.host.line(index).waits.read();
-  const std::string rank = base::text("rank ", group.host.ranks[static_cast<std::size_t>(index)]);
+  const std::string rank = group.rank_text(group.host.ranks[static_cast<std::size_t>(index)]);
   std::string text;
   for (std::uint32_t i = 0; i < record.waits.count; ++i)
     text += (i == 0 ? " waits in " : " and in ") + record.waits.waits[i].to_string();
@@ -204,12 +204,12 @@ std::vector<std::string> DeadlockWatch::waits() const {
   std::vector<std::string> texts;
   for (const Wait& wait : state_->waits) {
     const HostGroup& host = wait.group->host;
-    std::string ranks;
-    for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
-      if (i == host.index || !wait.awaits(i)) continue;
-      ranks += base::text(ranks.empty() ? "for rank " : ", ", host.ranks[static_cast<std::size_t>(i)]);
-    }
-    texts.push_back(base::text(wait.text, ", ", ranks.empty() ? "which every rank has begun" : ranks));
+    std::vector<int> ranks;
+    for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i)
+      if (i != host.index && wait.awaits(i)) ranks.push_back(host.ranks[static_cast<std::size_t>(i)]);
+    texts.push_back(
+        base::text(wait.text, ", ",
+                   ranks.empty() ? "which every rank has begun" : "for " + wait.group->names.ranks(ranks)));
   }
   return texts;
 }
@@ -324,7 +324,9 @@ void DeadlockWatch::State::look() {
 /// The caller holds the lock. Records are compared as a whole, so unused parts are zero.
 PublishedWaits DeadlockWatch::State::describe() const {
   PublishedWaits result{};
-  result.rank = communicators.empty() ? 0 : static_cast<std::uint64_t>(communicators.front().group->rank);
+  result.rank = communicators.empty()
+                    ? 0
+                    : communicators.front().group->names.in_job(communicators.front().group->rank);
   for (const Wait& wait : waits) {
     if (result.count == PublishedWaits::kMax) break;
     PublishedWait& entry = result.waits[result.count++];

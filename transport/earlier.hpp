@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "transport/support/rank_names.hpp"
+
 namespace vccl {
 
 /// How a rank's process stopped taking part.
@@ -21,9 +23,9 @@ struct RankEnd {
   bool process_ended = true;  // false if the rank left the group and its process lives on
   std::string host = {};      // the name of its host, if that is another one
 
-  /// Returns "rank 3 (pid 77) died", or "rank 3 (pid 77, host node1) died". `rank` is the rank's number in
-  /// the group that the text is about.
-  std::string text(int rank) const;
+  /// Returns "rank 3 (pid 77) died", or "rank 3 (pid 77, host node1) died". `names` are those of the group
+  /// that the text is about, and `rank` is the rank's number in it.
+  std::string text(const RankNames& names, int rank) const;
 };
 
 /// Answers what earlier communicators know. The meeting of a new communicator asks this repeatedly, and

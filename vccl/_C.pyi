@@ -480,6 +480,8 @@ class ProcessGroupVccl(Backend):
         """A random text that the ranks of this group have in common."""
     def _agree_on_call(self, kind: str, call: str, lists: list[list[int]]) -> None:
         """Raises DistBackendError if this rank's n-th call of `kind` differs from that of other ranks."""
+    def _ranks_text(self, ranks: list[int]) -> str:
+        """Returns what texts call ranks of this group: "ranks 2, 3 (0, 1 of mesh_tp)"."""
     def _ended_ranks(self) -> dict[int, str]:
         """Returns the ranks that are known to have died or left, each with a text that says so."""
     def get_error(self) -> ErrorType:

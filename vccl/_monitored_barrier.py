@@ -150,8 +150,10 @@ class _Barrier:
             return _PASSED
         if not self.wait_all_ranks:
             missing = missing[:1]
-        which = f"Rank {missing[0]}" if len(missing) == 1 else f"Ranks {', '.join(map(str, missing))}"
-        where = f"(group {self.backend._group_name} of {self.size} ranks, according to rank {self.rank})"
+        which = self.backend._ranks_text(missing)
+        which = which[0].upper() + which[1:]
+        here = self.backend._ranks_text([self.rank])
+        where = f"(group {self.backend._group_name} of {self.size} ranks, according to {here})"
         ended = [text for rank, text in self.ended.items() if rank in missing]
         if len(ended) == len(missing):
             return (

@@ -17,8 +17,8 @@ using Counts = std::span<const std::size_t>;
 
 [[noreturn]] void refuse(const Communicator& communicator, const Call& call, ErrorCode code,
                          const std::string& why) {
-  throw Error(code, base::text("rank ", communicator.rank(), " of ", communicator.name(), ": ",
-                               describe(signature_of(call)), ": ", why));
+  throw Error(code, base::text(communicator.own_text(), " of group ", communicator.name(), ": ",
+                               describe(signature_of(call), communicator.names()), ": ", why));
 }
 
 bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
@@ -55,7 +55,7 @@ Counts common_counts(const Call& call) {
 void check_kind(const Communicator& communicator, const Call& call) {
   if (call.collective > Collective::barrier)
     throw Error(ErrorCode::unsupported,
-                base::text("rank ", communicator.rank(), " of ", communicator.name(),
+                base::text(communicator.own_text(), " of group ", communicator.name(),
                            ": there is no collective with number ", int(call.collective)));
   if (call.collective == Collective::barrier) return;
   if (size_of(call.dtype) == 0)
@@ -125,7 +125,7 @@ void check_lengths(const Communicator& communicator, const Call& call) {
 void check_root(const Communicator& communicator, const Call& call) {
   if (!has_root(call.collective) || (call.root >= 0 && call.root < communicator.size())) return;
   refuse(communicator, call, ErrorCode::invalid,
-         base::text("root ", call.root, " is not a rank of the group; its ranks are 0 to ",
+         base::text("root ", call.root, " is not a rank of the group, which counts its ranks from 0 to ",
                     communicator.size() - 1));
 }
 
@@ -180,13 +180,13 @@ Signature signature_of(const Call& call) {
   return signature;
 }
 
-std::string describe(const Signature& signature) {
+std::string describe(const Signature& signature, const RankNames& names) {
   const auto collective = static_cast<Collective>(signature.collective);
   std::string text = to_string(collective);
   if (collective == Collective::barrier) return base::text(text, "()");
   text += base::text("(", to_string(static_cast<Dtype>(signature.dtype)), ", ", text_of_elements(signature));
   if (is_reduction(collective)) text += base::text(", ", to_string(static_cast<ReduceOp>(signature.op)));
-  if (has_root(collective)) text += base::text(", root ", signature.root);
+  if (has_root(collective)) text += base::text(", root ", names.number(signature.root));
   return base::text(text, ")");
 }
 
@@ -240,9 +240,10 @@ void check_announced(Communicator& communicator, const Call& call, int rank, std
   const Buffers wanted = buffers_of(call, rank, communicator.size());
   const std::size_t element = size_of(call.dtype);
   if (input == wanted.input * element && output == wanted.output * element) return;
-  communicator.fail(ErrorCode::protocol, base::text("rank ", rank, " of ", communicator.name(),
-                                                    " announced buffers of other lengths than ",
-                                                    describe(signature_of(call)), " has"));
+  communicator.fail(ErrorCode::protocol,
+                    base::text(communicator.names().rank(rank), " of group ", communicator.name(),
+                               " announced buffers of other lengths than ",
+                               describe(signature_of(call), communicator.names()), " has"));
   communicator.check();
 }
 

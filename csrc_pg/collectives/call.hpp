@@ -46,7 +46,7 @@ struct Call {
 Signature signature_of(const Call& call);
 
 /// Returns the signature as text for messages: "all_reduce(float32, 1024 elements, SUM)".
-std::string describe(const Signature& signature);
+std::string describe(const Signature& signature, const RankNames& names = {});
 
 /// Throws Error(unsupported | invalid) that names the rank, the call and what is wrong with it.
 void check_call(const Communicator& communicator, const Call& call);

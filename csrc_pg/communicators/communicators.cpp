@@ -153,6 +153,7 @@ Communicators::Communicators(c10::intrusive_ptr<c10d::Store> store, Identity ide
                              std::vector<Relative> relatives)
     : store_(std::move(store)),
       identity_(std::move(identity)),
+      names_(identity_.name, identity_.global_ranks),
       relatives_(std::move(relatives)),
       by_device_(&before),
       cancelled_(std::make_shared<std::atomic<bool>>(false)),
@@ -280,14 +281,15 @@ std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, Mill
 
 std::shared_ptr<StoreAdapter> Communicators::adapter(const std::string& prefix) const {
   return std::make_shared<StoreAdapter>(
-      store_, prefix, base::text("rank ", identity_.rank, ", joining group ", identity_.name), cancelled_);
+      store_, prefix, base::text(names_.rank(identity_.rank), ", joining group ", identity_.name),
+      cancelled_);
 }
 
 std::shared_ptr<StoreAdapter> Communicators::notices(const std::string& origin) const {
   if (origin.empty()) return nullptr;
   return std::make_shared<StoreAdapter>(
       store_of_job(store_), base::text("vccl/notices/", origin, "/"),
-      base::text("rank ", identity_.rank, ", joining group ", identity_.name), cancelled_);
+      base::text(names_.rank(identity_.rank), ", joining group ", identity_.name), cancelled_);
 }
 
 /// Returns the prefix of the keys of the meeting. The meeting for the CPU comes first and proves which group

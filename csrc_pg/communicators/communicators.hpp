@@ -109,6 +109,8 @@ class Communicators {
   /// Returns Communicator::id() of the CPU's communicator, also after the group was closed. Empty before it
   /// was made.
   const std::string& id() const { return id_; }
+  /// Returns what texts call the ranks of the group.
+  const RankNames& names() const { return names_; }
   /// Compares this rank's n-th call of `kind` with the other ranks'. Throws Error(mismatch).
   void agree_on_call(const std::string& kind, const CommonCall& call);
   /// Returns the communicators that exist.
@@ -153,6 +155,7 @@ class Communicators {
   const int process_ = getpid();  // for messages
   const c10::intrusive_ptr<c10d::Store> store_;
   const Identity identity_;
+  const RankNames names_;
   const std::vector<Relative> relatives_;
   std::string id_;      // written once, while the group is made
   std::string prefix_;  // of the keys of the meeting in which the CPU's communicator was made; as id_

@@ -49,7 +49,8 @@ std::string Relatives::deaths() {
       if (std::ranges::find(known.rank_there, rank) != known.rank_there.end()) continue;
       const auto end = communicator->end_of(rank);
       if (!end || end->how == RankEnd::How::left) continue;
-      text += base::text(text.empty() ? "" : "; ", end->text(rank), " in group ", communicator->name());
+      text += base::text(text.empty() ? "" : "; ", end->text(communicator->names(), rank), " in group ",
+                         communicator->name());
     }
   }
   return text;

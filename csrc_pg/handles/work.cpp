@@ -124,8 +124,13 @@ void WorkVccl::wait_on_host(std::chrono::milliseconds timeout) const {
   }
   const bool reached = end_.wait_for(std::chrono::nanoseconds(timeout).count());
   vdev::raise_interruption();
-  TORCH_CHECK_WITH(DistBackendError, reached, "rank ", rank_, ": ", description_.name, " (number ",
-                   description_.sequence, " of the group) did not end within the ", timeout.count(),
+  if (reached) return;
+  const auto communicator = place_.communicator.lock();
+  const std::string who = communicator
+                              ? base::text(communicator->own_text(), " of group ", communicator->name())
+                              : base::text("rank ", rank_);
+  TORCH_CHECK_WITH(DistBackendError, false, who, ": ", description_.name, " (number ", description_.sequence,
+                   " of the group) did not end within the ", timeout.count(),
                    " ms that wait() was given. It goes on: wait() again, or abort the group.");
 }
 

@@ -229,7 +229,7 @@ void check_inputs(const CollectivePlan& plan, Communicator& communicator, const 
   communicator.check();  // if the communicator has failed, its own failure is the nearer cause
   const Error error(
       ErrorCode::aborted,
-      base::text("rank ", communicator.rank(), " of group ", communicator.name(), " did not run its ", name,
+      base::text(communicator.own_text(), " of group ", communicator.name(), " did not run its ", name,
                  ", which reads what a failed operation should have written: ", text_of(failure->error())));
   communicator.fail(error.code(), error.what());
   throw error;

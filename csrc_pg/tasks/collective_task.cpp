@@ -23,8 +23,8 @@ CollectiveTask::~CollectiveTask() {
 }
 
 Error fail_unrun(Communicator& communicator, const std::string& what, const std::string& why) {
-  Error error(ErrorCode::aborted, base::text("rank ", communicator.rank(), " of group ", communicator.name(),
-                                             " ", what, ": ", why, ". The group has to be made anew."));
+  Error error(ErrorCode::aborted, base::text(communicator.own_text(), " of group ", communicator.name(), " ",
+                                             what, ": ", why, ". The group has to be made anew."));
   communicator.fail(error.code(), error.what());
   return error;
 }
@@ -77,8 +77,8 @@ PlanResult run_plans(Communicator& communicator, const std::string& name,
     // The exception is not the transport's; a copy may have run out of memory. The peers must not wait for
     // the rest of this operation.
     communicator.fail(ErrorCode::system,
-                      base::text("rank ", communicator.rank(), " of group ", communicator.name(),
-                                 " failed in ", name, ": ", failure.what()));
+                      base::text(communicator.own_text(), " of group ", communicator.name(), " failed in ",
+                                 name, ": ", failure.what()));
     result.error = std::current_exception();
   }
   if (result.error)

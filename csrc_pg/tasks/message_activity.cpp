@@ -22,10 +22,10 @@ std::shared_ptr<MessageActivity> MessageTracks::launch(bool sends, int peer) {
   std::lock_guard lock(mutex_);
   auto& track = tracks_[{sends, peer}];
   if (!track) {
-    const std::string other = peer < 0 ? "any rank" : base::text("rank ", peer);
+    const std::string other = peer < 0 ? "any rank" : base::text("rank ", names_.in_job(peer));
     track = std::make_shared<MessageTrack>(
         vdev::Lane{card_, vdev::Lane::kNoStream,
-                   base::text("vccl ", sends ? "send to " : "receive from ", other, " of ", group_)});
+                   base::text("vccl ", sends ? "send to " : "receive from ", other, " in ", group_)});
   }
   return std::make_shared<MessageActivity>(track, vdev::make_launch(track->lane()));
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "csrc_device/runtime/activity.hpp"
+#include "transport/communicator.hpp"
 
 namespace vccl {
 
@@ -48,13 +49,15 @@ class MessageActivity {
 /// The tracks of the messages of one device. Thread-safe.
 class MessageTracks {
  public:
-  MessageTracks(int card, std::string group) : card_(card), group_(std::move(group)) {}
+  MessageTracks(int card, const Communicator& communicator)
+      : card_(card), group_(communicator.name()), names_(communicator.names()) {}
   /// Returns what the calling thread launches now, under its label. `peer` is -1 for any rank.
   std::shared_ptr<MessageActivity> launch(bool sends, int peer);
 
  private:
   const int card_;  // -1 for the CPU
   const std::string group_;
+  const RankNames names_;
   std::mutex mutex_;
   std::map<std::pair<bool, int>, std::shared_ptr<MessageTrack>> tracks_;
 };

@@ -37,7 +37,7 @@ class MessageLane {
               std::shared_ptr<GroupToAbort> group)
       : device_(device),
         communicator_(std::move(communicator)),
-        tracks_(device.is_cpu() ? -1 : device.index(), communicator_->name()),
+        tracks_(device.is_cpu() ? -1 : device.index(), *communicator_),
         interruptible_(std::make_shared<AbortsWhenInterrupted>(std::move(group), communicator_,
                                                                AbortsWhenInterrupted::When::kAlways)) {}
 

@@ -60,8 +60,8 @@ at::Tensor gather_rows(Communicator& communicator, const Deadline& deadline, con
 // Fails the communicator. Every rank has gathered the same numbers, so that all ranks come to the same
 // result.
 [[noreturn]] void disagree(Communicator& communicator, const char* operation, const std::string& what) {
-  communicator.fail(ErrorCode::mismatch,
-                    base::text("ranks of ", communicator.name(), " differ in ", operation, ": ", what));
+  communicator.fail(ErrorCode::mismatch, base::text("the ranks of group ", communicator.name(), " differ in ",
+                                                    operation, ": ", what));
   communicator.check();
   throw Error(ErrorCode::mismatch, what);
 }
@@ -72,8 +72,8 @@ void check_same(Communicator& communicator, const Numbers& all, std::size_t each
     const auto* other = all.data() + rank * each;
     if (std::equal(other, other + each, all.data())) continue;
     std::ostringstream text;
-    text << "rank 0 has " << what << " " << at::IntArrayRef(all.data(), each) << ", rank " << rank << " "
-         << at::IntArrayRef(other, each);
+    text << communicator.names().rank(0) << " has " << what << " " << at::IntArrayRef(all.data(), each)
+         << ", " << communicator.names().rank(static_cast<int>(rank)) << " " << at::IntArrayRef(other, each);
     disagree(communicator, operation, text.str());
   }
 }

@@ -167,9 +167,9 @@ def test_of_subgroups(ranks):
     with pytest.warns(UserWarning, match="does not belong"):
         dist.monitored_barrier(other, timeout=FOREVER)
     dist.monitored_barrier(mine, timeout=FOREVER)
-    if rank == 1:  # one group's failure is not the other's; the missing rank is numbered as in the group
+    if rank == 1:  # one group's failure is not the other's; the missing rank has both numbers
         text = failure(mine, timeout=SHORT)
-        assert text.startswith("Rank 1 failed to pass monitoredBarrier")
+        assert text.startswith("Rank 3 (1 of group 2) failed to pass monitoredBarrier")
         assert "of 2 ranks" in text
         tell("1 has failed")
     elif rank != 3:
@@ -207,7 +207,7 @@ def after_death(rank, size):
 def test_tells_who_is_gone_from_a_failed_group(rank_pool):
     first, _, third = rank_pool.run(3, after_death, dying=[1])
     assert first == third
-    assert first.startswith("Rank 1 failed to pass monitoredBarrier")
+    assert first.startswith("Rank 3 (1 of group 2) failed to pass monitoredBarrier")
 
 
 @pytest.mark.ranks(2, group=False)

@@ -36,20 +36,20 @@ std::vector<RankRecord> Bootstrap::meet(const RankRecord& own) {
 
 std::vector<RankRecord> Bootstrap::read_table(const RankRecord& own) {
   std::vector<RankRecord> records;
-  const Value table = read_record(meeting_.get(kTable, deadline_), 0);
+  const Value table = read_record(meeting_.get(kTable, deadline_), 0, names_);
   for (const Value& entry : table.at("ranks").as_array()) records.push_back(to_rank_record(entry));
   if (static_cast<int>(records.size()) != config_.size) {
     throw Error(ErrorCode::protocol,
-                base::text("rank 0 counts ", records.size(), " ranks in group ", config_.name, ", rank ",
-                           config_.rank, " counts ", config_.size));
+                base::text(names_.rank(0), " counts ", records.size(), " ranks in group ", config_.name, ", ",
+                           names_.rank(config_.rank), " counts ", config_.size));
   }
   // A listener's name is random. A table with another name is left from an earlier job, or has the record of
   // another process that joined as this rank.
   const RankRecord& listed = records[static_cast<std::size_t>(config_.rank)];
   if (listed.socket != own.socket) {
     throw Error(ErrorCode::mismatch,
-                base::text("rank ", config_.rank, " (pid ", own.pid, ") found process ", listed.pid,
-                           " in its place in group ", config_.name,
+                base::text(names_.rank(config_.rank, base::text("pid ", own.pid)), " found process ",
+                           listed.pid, " in its place in group ", config_.name,
                            ": another job uses the same store, or left its records there. Give each job a "
                            "store, port or prefix of its own."));
   }
@@ -63,11 +63,11 @@ std::vector<RankRecord> Bootstrap::collect() {
   std::vector<RankRecord> records;
   Array table;
   for (int rank = 0; rank < config_.size; ++rank) {
-    const Value value = read_record(meeting_.get(joined_key(rank), deadline_), rank);
+    const Value value = read_record(meeting_.get(joined_key(rank), deadline_), rank, names_);
     if (value.at("rank") != Value(rank) || value.at("size") != Value(config_.size)) {
-      throw Error(ErrorCode::protocol, base::text("rank ", rank, " of group ", config_.name, " counts ",
-                                                  value.at("size").as_int(INT64_MIN, INT64_MAX),
-                                                  " ranks, rank 0 counts ", config_.size));
+      throw Error(ErrorCode::protocol, base::text(names_.rank(rank), " of group ", config_.name, " counts ",
+                                                  value.at("size").as_int(INT64_MIN, INT64_MAX), " ranks, ",
+                                                  names_.rank(0), " counts ", config_.size));
     }
     records.push_back(to_rank_record(value));
     table.push_back(value);
@@ -84,13 +84,14 @@ Error Bootstrap::late() {
   }
   const std::string when = base::text(" within the timeout of ", duration_text(deadline_.length));
   if (absent.empty()) {
-    return Error(ErrorCode::timeout,
-                 base::text("rank 0 did not tell who joined group ", config_.name, when, ", as rank ",
-                            config_.rank, " waited for. Look for what keeps it, or raise the timeout."));
+    return Error(
+        ErrorCode::timeout,
+        base::text(names_.rank(0), " did not tell who joined group ", config_.name, when, ", as ",
+                   names_.rank(config_.rank), " waited for. Look for what keeps it, or raise the timeout."));
   }
   return Error(ErrorCode::timeout,
-               base::text(ranks_text(absent), " did not join group ", config_.name, when,
-                          " (joined: ", numbers_text(joined), "; according to rank ", config_.rank,
+               base::text(names_.ranks(absent), " did not join group ", config_.name, when,
+                          " (joined: ", names_.numbers(joined), "; according to ", names_.rank(config_.rank),
                           "). Look for what keeps the missing, or raise the timeout."));
 }
 
@@ -111,7 +112,7 @@ std::vector<std::vector<int>> Bootstrap::agree_on_hosts(const std::vector<std::v
       proven = claim.size() == 1 ? std::vector<int>{leader} : own;
     } else {
       const Value record =
-          read_record(meeting_.await(leader, key, "to tell which ranks share its host"), leader);
+          read_record(meeting_.await(leader, key, "to tell which ranks share its host"), leader, names_);
       for (const Value& entry : record.at("ranks").as_array()) {
         proven.push_back(static_cast<int>(entry.as_int(0, config_.size - 1)));
       }

@@ -12,7 +12,7 @@ namespace vccl {
 class Bootstrap {
  public:
   Bootstrap(Meeting& meeting, const CommunicatorConfig& config, const Deadline& deadline)
-      : meeting_(meeting), config_(config), deadline_(deadline) {}
+      : meeting_(meeting), config_(config), names_(config.names()), deadline_(deadline) {}
 
   /// Publishes this rank's record and returns the records of all ranks, by rank. Throws Error(timeout), which
   /// names the ranks that did not join, Error(protocol) if ranks disagree about the version or the group's
@@ -39,6 +39,7 @@ class Bootstrap {
 
   Meeting& meeting_;
   const CommunicatorConfig& config_;
+  const RankNames names_;
   const Deadline& deadline_;
   std::string id_;
 };

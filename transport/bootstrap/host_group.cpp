@@ -64,9 +64,10 @@ std::vector<std::uint64_t> read_sizes(const Value& message) {
 /// What both sides of the hand-over have in common.
 class HandOver {
  public:
-  HandOver(Store& store, std::vector<RankRecord> candidates, int rank, std::span<const Region> regions,
-           const Deadline& deadline)
+  HandOver(Store& store, const RankNames& names, std::vector<RankRecord> candidates, int rank,
+           std::span<const Region> regions, const Deadline& deadline)
       : store_(store),
+        names_(names),
         candidates_(std::move(candidates)),
         rank_(rank),
         regions_(regions),
@@ -80,6 +81,7 @@ class HandOver {
   std::vector<std::shared_ptr<Mapping>> map_regions(int rank, const Handles& handles) const;
 
   Store& store_;
+  const RankNames& names_;
   std::vector<RankRecord> candidates_;
   int rank_;
   std::span<const Region> regions_;
@@ -91,7 +93,7 @@ const RankRecord& HandOver::record(int rank) const {
   const auto found = std::find_if(candidates_.begin(), candidates_.end(),
                                   [&](const RankRecord& candidate) { return candidate.rank == rank; });
   if (found == candidates_.end()) {
-    throw Error(ErrorCode::protocol, base::text("rank ", rank, " turned up on a host it is not on"));
+    throw Error(ErrorCode::protocol, base::text(names_.rank(rank), " turned up on a host it is not on"));
   }
   return *found;
 }
@@ -108,8 +110,8 @@ std::vector<std::shared_ptr<Mapping>> HandOver::map_regions(int rank, const Hand
       regions.push_back(map_segment(handles.regions[i].get(), handles.bytes[i]));
     }
   } catch (const Error& error) {
-    throw Error(error.code(), base::text("rank ", rank_, " cannot use region ", regions.size(), " of rank ",
-                                         rank, ": ", error.what()));
+    throw Error(error.code(), base::text(names_.rank(rank_), " cannot use region ", regions.size(), " of ",
+                                         names_.rank(rank), ": ", error.what()));
   }
   return regions;
 }
@@ -184,7 +186,7 @@ void Leader::make_control() {
 
 /// Blocks until `rank` has published whether it could connect to this rank, and returns the answer.
 bool Leader::reached(int rank) {
-  const Value answer = read_record(get_of(record(rank), own_record(), store_, reach_key(rank),
+  const Value answer = read_record(get_of(record(rank), own_record(), names_, store_, reach_key(rank),
                                           "to say whether it can share memory with it", deadline_),
                                    rank);
   store_.remove(reach_key(rank));
@@ -207,12 +209,12 @@ void Leader::receive_members(Listener& listener) {
       if (error.code() != ErrorCode::timeout) throw;
       for (std::size_t i = 0; i < expected.size(); ++i) {
         const bool missing = std::find(waiting.begin(), waiting.end(), expected[i]) != waiting.end();
-        if (missing && processes[i].dead()) throw died(record(expected[i]), own_record());
+        if (missing && processes[i].dead()) throw died(record(expected[i]), own_record(), names_);
       }
       if (!deadline_.passed()) continue;
       throw Error(ErrorCode::timeout,
-                  base::text("rank ", waiting.front(), " did not take the shared memory that rank ", rank_,
-                             " offered it"));
+                  base::text(names_.rank(waiting.front()), " did not take the shared memory that ",
+                             names_.rank(rank_), " offered it"));
     }
   }
 }
@@ -242,8 +244,8 @@ void Leader::admit(Channel channel, std::vector<int>& expected) {
       throw Error(ErrorCode::protocol, "it returned another nonce than the one in the shared memory");
     }
   } catch (const Error& error) {
-    throw Error(error.code(), base::text("rank ", rank, " failed to take the shared memory of rank ", rank_,
-                                         ": ", error.what()));
+    throw Error(error.code(), base::text(names_.rank(rank), " failed to take the shared memory of ",
+                                         names_.rank(rank_), ": ", error.what()));
   }
   handles.pidfd = channel.peer_pidfd();
   handles_[rank] = std::move(handles);
@@ -301,8 +303,8 @@ std::optional<HostGroup> Member::form() {
     map_control(*channel);
     receive_ranks(*channel);
   } catch (const Error& error) {
-    throw Error(error.code(), base::text("the hand-over of shared memory by rank ", candidates_.front().rank,
-                                         " failed: ", error.what()));
+    throw Error(error.code(), base::text("the hand-over of shared memory by ",
+                                         names_.rank(candidates_.front().rank), " failed: ", error.what()));
   }
   return std::move(group_);
 }
@@ -314,7 +316,8 @@ std::optional<Channel> Member::reach() {
     channel = Channel::connect(candidates_.front().socket);
   } catch (const Error& error) {
     why = error.what();
-    if (process_of(candidates_.front(), own_record()).dead()) throw died(candidates_.front(), own_record());
+    if (process_of(candidates_.front(), own_record()).dead())
+      throw died(candidates_.front(), own_record(), names_);
   }
   // The leader waits only for the ranks that could connect.
   store_.set(reach_key(rank_), encode_record({{"ok", channel.has_value()}, {"why", why}}));
@@ -370,15 +373,16 @@ void Member::receive_ranks(Channel& channel) {
 
 }  // namespace
 
-HostGroup form_host_group(Store& store, const std::vector<RankRecord>& candidates, int rank,
-                          std::span<const Region> regions, Listener& listener, const Deadline& deadline) {
+HostGroup form_host_group(Store& store, const RankNames& names, const std::vector<RankRecord>& candidates,
+                          int rank, std::span<const Region> regions, Listener& listener,
+                          const Deadline& deadline) {
   if (candidates.front().rank == rank) {
-    return Leader(store, candidates, rank, regions, deadline).form(&listener);
+    return Leader(store, names, candidates, rank, regions, deadline).form(&listener);
   }
-  if (auto group = Member(store, candidates, rank, regions, deadline).form()) return std::move(*group);
+  if (auto group = Member(store, names, candidates, rank, regions, deadline).form()) return std::move(*group);
   const auto own = std::find_if(candidates.begin(), candidates.end(),
                                 [&](const RankRecord& candidate) { return candidate.rank == rank; });
-  return Leader(store, {*own}, rank, regions, deadline).form(nullptr);
+  return Leader(store, names, {*own}, rank, regions, deadline).form(nullptr);
 }
 
 }  // namespace vccl

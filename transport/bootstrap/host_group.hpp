@@ -42,7 +42,8 @@ struct HostGroup {
 /// regions to the others. A candidate belongs to the host group once it has mapped the segment and read the
 /// nonce in it. A candidate that cannot reach the leader becomes a host of its own. Throws Error(bootstrap |
 /// timeout | protocol | system | peer_dead).
-HostGroup form_host_group(Store& store, const std::vector<RankRecord>& candidates, int rank,
-                          std::span<const Region> regions, Listener& listener, const Deadline& deadline);
+HostGroup form_host_group(Store& store, const RankNames& names, const std::vector<RankRecord>& candidates,
+                          int rank, std::span<const Region> regions, Listener& listener,
+                          const Deadline& deadline);
 
 }  // namespace vccl

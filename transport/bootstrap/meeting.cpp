@@ -57,9 +57,9 @@ bool names_its_cause(ErrorCode code) {
 
 }  // namespace
 
-std::string RankEnd::text(int rank) const {
+std::string RankEnd::text(const RankNames& names, int rank) const {
   const std::string who =
-      base::text("rank ", rank, " (pid ", pid, host.empty() ? "" : base::text(", host ", host), ")");
+      names.rank(rank, base::text("pid ", pid, host.empty() ? "" : base::text(", host ", host)));
   switch (how) {
     case How::died:
       return base::text(who, " died");
@@ -85,7 +85,7 @@ std::string Meeting::get(const std::string& key, const Deadline& deadline) {
       look();
       if (!last) continue;
       throw Error(ErrorCode::timeout,
-                  base::text("rank ", config_.rank, " waited ", duration_text(deadline.length),
+                  base::text(names_.rank(config_.rank), " waited ", duration_text(deadline.length),
                              " while group ", config_.name, " was put together"));
     }
   }
@@ -97,8 +97,8 @@ std::string Meeting::await(int rank, const std::string& key, const char* what) {
   } catch (const Error& error) {
     if (error.code() != ErrorCode::timeout || heard_) throw;
     throw Error(ErrorCode::timeout,
-                base::text("rank ", config_.rank, " waited ", duration_text(deadline_.length), " for rank ",
-                           rank, " ", what, " while group ", config_.name,
+                base::text(names_.rank(config_.rank), " waited ", duration_text(deadline_.length), " for ",
+                           names_.rank(rank), " ", what, " while group ", config_.name,
                            " was put together. Look for a rank that is stuck or slow, or raise "
                            "the timeout."));
   }
@@ -166,7 +166,7 @@ void Meeting::look() {
 
 void Meeting::look_now() {
   if (const std::string by = interruption(); !by.empty())
-    throw Error(ErrorCode::aborted, base::text("rank ", config_.rank, " was interrupted by ", by,
+    throw Error(ErrorCode::aborted, base::text(names_.rank(config_.rank), " was interrupted by ", by,
                                                " while group ", config_.name, " was put together"));
   check_announced();
   check_notices();
@@ -211,7 +211,8 @@ void Meeting::read_some_records() {
   if (!joined_ || all_known_) return;
   const auto look_for = [this](int rank) {
     if (rank == own_.rank || processes_.contains(rank)) return;
-    if (const auto record = try_get(joined_key(rank))) know(to_rank_record(read_record(*record, rank)));
+    if (const auto record = try_get(joined_key(rank)))
+      know(to_rank_record(read_record(*record, rank, names_)));
   };
   look_for(0);
   for (int i = 0; i < std::min(kRecordsAtOnce, config_.size - 1); ++i) {
@@ -229,9 +230,9 @@ void Meeting::check_deaths() {
     if (rank == config_.rank) continue;
     const auto process = processes_.find(rank);
     if (process != processes_.end() && process->second.dead()) {
-      add(dead, RankEnd{RankEnd::How::died, process->second.pid()}.text(rank));
+      add(dead, RankEnd{RankEnd::How::died, process->second.pid()}.text(names_, rank));
     } else if (const auto end = config_.earlier ? config_.earlier->end_of(rank) : std::nullopt) {
-      add(end->how == RankEnd::How::left ? gone : dead, end->text(rank));
+      add(end->how == RankEnd::How::left ? gone : dead, end->text(names_, rank));
     }
   }
   if (dead.empty() && gone.empty()) return;
@@ -241,10 +242,9 @@ void Meeting::check_deaths() {
   } catch (const Error& error) {
     if (error.code() != ErrorCode::bootstrap || heard_) throw;  // ignored: the store may have died with them
   }
-  throw Error(
-      dead.empty() ? ErrorCode::peer_left : ErrorCode::peer_dead,
-      base::text(dead.empty() ? gone : dead, " while group ", config_.name, " was put together, as rank ",
-                 config_.rank, " noticed. Read that rank's own output first."));
+  throw Error(dead.empty() ? ErrorCode::peer_left : ErrorCode::peer_dead,
+              base::text(dead.empty() ? gone : dead, " while group ", config_.name, " was put together, as ",
+                         names_.rank(config_.rank), " noticed. Read that rank's own output first."));
 }
 
 Error Meeting::give_up(const FailureChannel* failures) noexcept {
@@ -254,7 +254,7 @@ Error Meeting::give_up(const FailureChannel* failures) noexcept {
 }
 
 Error Meeting::own_error(const FailureChannel* failures) const {
-  const std::string who = base::text("rank ", config_.rank, " could not join group ", config_.name);
+  const std::string who = base::text(names_.rank(config_.rank), " could not join group ", config_.name);
   try {
     throw;
   } catch (const Error& error) {

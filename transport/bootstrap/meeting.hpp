@@ -23,7 +23,11 @@ class FailureChannel;
 class Meeting final : public Store {
  public:
   Meeting(Store& store, const CommunicatorConfig& config, const Deadline& deadline)
-      : store_(store), config_(config), deadline_(deadline), notices_(config.notices.get()) {}
+      : store_(store),
+        config_(config),
+        names_(config.names()),
+        deadline_(deadline),
+        notices_(config.notices.get()) {}
 
   void set(const std::string& key, const std::string& value) override { store_.set(key, value); }
   void remove(const std::string& key) override { store_.remove(key); }
@@ -91,6 +95,7 @@ class Meeting final : public Store {
 
   Store& store_;
   const CommunicatorConfig& config_;
+  const RankNames names_;
   const Deadline& deadline_;
   NoticeBoard notices_;
   RankRecord own_;

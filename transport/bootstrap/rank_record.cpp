@@ -40,13 +40,14 @@ PeerProcess process_of(const RankRecord& them, const RankRecord& us) {
   return us.pid == them.pid ? PeerProcess() : PeerProcess(open_pidfd(pid), pid, true);
 }
 
-Error died(const RankRecord& them, const RankRecord& us) {
-  return Error(ErrorCode::peer_dead, base::text("rank ", them.rank, " (pid ", them.pid, ") died while rank ",
-                                                us.rank, " shared memory with it to form the group"));
+Error died(const RankRecord& them, const RankRecord& us, const RankNames& names) {
+  return Error(ErrorCode::peer_dead,
+               base::text(names.rank(them.rank, base::text("pid ", them.pid)), " died while ",
+                          names.rank(us.rank), " shared memory with it to form the group"));
 }
 
-std::string get_of(const RankRecord& them, const RankRecord& us, Store& store, const std::string& key,
-                   const char* what, const Deadline& deadline) {
+std::string get_of(const RankRecord& them, const RankRecord& us, const RankNames& names, Store& store,
+                   const std::string& key, const char* what, const Deadline& deadline) {
   const PeerProcess process = process_of(them, us);
   while (true) {
     // This is read before the store: what a rank has set before it died is then found in the store.
@@ -57,10 +58,11 @@ std::string get_of(const RankRecord& them, const RankRecord& us, Store& store, c
       return store.get(key, last ? deadline : look);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::timeout) throw;
-      if (dead) throw died(them, us);
+      if (dead) throw died(them, us, names);
       if (!last) continue;
-      throw Error(ErrorCode::timeout, base::text("rank ", us.rank, " waited ", duration_text(deadline.length),
-                                                 " for rank ", them.rank, " ", what));
+      throw Error(ErrorCode::timeout,
+                  base::text(names.rank(us.rank), " waited ", duration_text(deadline.length), " for ",
+                             names.rank(them.rank), " ", what));
     }
   }
 }

@@ -101,7 +101,7 @@ PeerWindow OperationStart::window_of(int index, WindowRecord OperationSlot::Wind
   if (window.kind != WindowKind::mapped || region >= regions.size() || offset > regions[region]->size() ||
       window.size > regions[region]->size() - offset) {
     failures_.raise(ErrorCode::protocol,
-                    base::text("rank ", group_.host.ranks[index],
+                    base::text(group_.rank_text(group_.host.ranks[index]),
                                " announced a window outside of its memory for ", operation_.text()));
   }
   window.base = regions[region]->base() + offset;

@@ -138,16 +138,16 @@ bool Waiter::is_over(Ready ready, Awaited awaited, const char* what, bool look_f
     if (!awaited(i)) continue;
     // The peer may have given up for a reason that it or an earlier rank has announced.
     failures_.await_reason();
-    const std::string rank = base::text("rank ", host.ranks[i]);
-    const std::string us = base::text("rank ", group_.rank);
+    const std::string us = group_.own_text();
     if (left || read(host.line(i).state) == RankState::left) {
       failures_.raise_for_end(ErrorCode::peer_left,
                               base::text(failures_.left_text_of_index(i), " while ", us, " waited for it ",
                                          what, " ", operation_.text()));
     }
-    failures_.raise_for_end(ErrorCode::peer_dead,
-                            base::text(rank, " (pid ", host.processes[i].pid(), ") died while ", us,
-                                       " waited for it ", what, " ", operation_.text()));
+    failures_.raise_for_end(
+        ErrorCode::peer_dead,
+        base::text(group_.rank_text(host.ranks[i], base::text("pid ", host.processes[i].pid())),
+                   " died while ", us, " waited for it ", what, " ", operation_.text()));
   }
   if (operation_.deadline().passed()) {
     if (ready()) return true;
@@ -163,7 +163,7 @@ void Waiter::check_interruption(Awaited awaited, const char* what) {
   std::vector<int> missing;
   for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i)
     if (i != host.index && awaited(i)) missing.push_back(host.ranks[i]);
-  failures_.raise_interrupted(by, base::text(ranks_text(missing), " ", what, " ", operation_.text()));
+  failures_.raise_interrupted(by, base::text(group_.names.ranks(missing), " ", what, " ", operation_.text()));
 }
 
 void Waiter::time_out(Awaited awaited, const char* what) {
@@ -175,12 +175,12 @@ void Waiter::time_out(Awaited awaited, const char* what) {
     missing.push_back(host.ranks[i]);
     const auto last =
         std::max(host.line(i).operations[0].sequence.load(), host.line(i).operations[1].sequence.load());
-    begun += base::text("; rank ", host.ranks[i], " has begun ", last, " operations here; ",
+    begun += base::text("; ", group_.rank_text(host.ranks[i]), " has begun ", last, " operations here; ",
                         DeadlockWatch::waits_text(group_, i));
   }
   failures_.raise(ErrorCode::timeout,
-                  base::text("rank ", group_.rank, " waited ", duration_text(operation_.deadline().length),
-                             " for ", ranks_text(missing), " ", what, " ", operation_.text(), begun,
+                  base::text(group_.own_text(), " waited ", duration_text(operation_.deadline().length),
+                             " for ", group_.names.ranks(missing), " ", what, " ", operation_.text(), begun,
                              ". Look for a rank that is stuck or slow, or raise the timeout."));
 }
 

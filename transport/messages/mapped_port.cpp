@@ -102,7 +102,8 @@ const std::byte* MappedPort::place_of(std::size_t index, const Packet& packet) {
   const auto added = static_cast<std::uint32_t>(packet.region - regions.size());
   PeerRegions& known = peers_[index]->regions;
   if (const auto why = known.map(added, group_.host.processes[index])) {
-    group_.log.info(base::text("stages messages from memory that rank ", group_.host.ranks[index],
+    group_.log.info(base::text("stages messages from memory that ",
+                               group_.rank_text(group_.host.ranks[index]),
                                " added, as it cannot be mapped: ", *why));
   }
   return known.place(added, packet.offset, packet.bytes);
@@ -136,13 +137,13 @@ bool MappedPort::progress(std::size_t index, MessageSink& sink) {
   // If part of the budget is used up, some of what this peer has written may not have been moved yet.
   if (moved || peer.end == End::none || budget_ < kCopyAtOnce) return moved;
   peer.lost = true;
-  const std::string rank = base::text("rank ", group_.host.ranks[index]);
   if (peer.end == End::left) {
     sink.lost(group_.host.ranks[index], ErrorCode::peer_left,
               failures_.left_text_of_index(static_cast<int>(index)));
   } else {
     const auto pid = group_.host.processes[index].pid();
-    sink.lost(group_.host.ranks[index], ErrorCode::peer_dead, base::text(rank, " (pid ", pid, ") died"));
+    sink.lost(group_.host.ranks[index], ErrorCode::peer_dead,
+              base::text(group_.rank_text(group_.host.ranks[index], base::text("pid ", pid)), " died"));
   }
   return true;
 }
@@ -225,7 +226,7 @@ void MappedPort::understand(std::size_t index, const ChannelReader::Entry& entry
 
 void MappedPort::refuse(std::size_t index, const std::string& what) const {
   throw Error(ErrorCode::protocol,
-              base::text("rank ", group_.host.ranks[index], " of group ", group_.name, " ", what));
+              base::text(group_.rank_text(group_.host.ranks[index]), " of group ", group_.name, " ", what));
 }
 
 std::size_t MappedPort::advance(Transfer& transfer, std::size_t limit) {

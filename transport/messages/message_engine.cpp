@@ -59,7 +59,7 @@ MessageEngine::~MessageEngine() {
     begin_calls();
     if (!stopped_) {
       stop(Error(ErrorCode::aborted,
-                 base::text("rank ", group_.rank, " left group ", group_.name, " with ", sends_.size(),
+                 base::text(group_.own_text(), " left group ", group_.name, " with ", sends_.size(),
                             " sends and ", receives_.size(), " receives under way")));
     }
     call_back(std::move(lock));
@@ -153,7 +153,7 @@ void MessageEngine::start_thread() {
     thread_ = std::thread([this] { run(); });
     pthread_setname_np(thread_.native_handle(), "vccl messages");
   } catch (const std::system_error& error) {
-    failures_.fail(ErrorCode::system, base::text("rank ", group_.rank, " of group ", group_.name,
+    failures_.fail(ErrorCode::system, base::text(group_.own_text(), " of group ", group_.name,
                                                  " could not start its message thread: ", error.what()));
     stop(failures_.error());
   }
@@ -204,8 +204,8 @@ void MessageEngine::guarded(Step step) {
     failures_.fail(error.code(), error.what());
   } catch (const std::exception& error) {
     failures_.fail(ErrorCode::system,
-                   base::text("rank ", group_.rank, " could not go on with its messages in group ",
-                              group_.name, ": ", error.what()));
+                   base::text(group_.own_text(), " could not go on with its messages in group ", group_.name,
+                              ": ", error.what()));
   }
 }
 
@@ -254,9 +254,10 @@ void MessageEngine::begin(Send& send) {
     return;
   }
   if (send.to < 0 || send.to >= group_.size) {
-    finish_refused(send.done, Error(ErrorCode::invalid,
-                                    base::text("rank ", group_.rank, " sends to rank ", send.to, " of group ",
-                                               group_.name, ", which has ", group_.size, " ranks")));
+    finish_refused(send.done,
+                   Error(ErrorCode::invalid,
+                         base::text(group_.own_text(), " sends to ", group_.rank_text(send.to), " of group ",
+                                    group_.name, ", which has ", group_.size, " ranks")));
     return;
   }
   MessagePort* port = port_to(send.to);
@@ -277,8 +278,8 @@ void MessageEngine::begin(Receive& receive) {
   if (receive.from != kAnySource && (receive.from < 0 || receive.from >= group_.size)) {
     finish_refused(receive.done,
                    Error(ErrorCode::invalid,
-                         base::text("rank ", group_.rank, " receives from rank ", receive.from, " of group ",
-                                    group_.name, ", which has ", group_.size, " ranks")));
+                         base::text(group_.own_text(), " receives from ", group_.rank_text(receive.from),
+                                    " of group ", group_.name, ", which has ", group_.size, " ranks")));
     return;
   }
   const std::uint64_t number = ++last_number_;
@@ -321,9 +322,9 @@ void MessageEngine::deliver(std::uint64_t number, int source, const Envelope& en
     };
     failures_.fail(
         ErrorCode::mismatch,
-        base::text("rank ", source, " sent ", side(envelope.signature, envelope.bytes), " to rank ",
-                   group_.rank, " with ", envelope.tag.text(), " in group ", group_.name, ", but rank ",
-                   group_.rank, " received ", side(receive.signature, receive.memory.size()), " from ",
+        base::text(group_.rank_text(source), " sent ", side(envelope.signature, envelope.bytes), " to ",
+                   group_.own_text(), " with ", envelope.tag.text(), " in group ", group_.name, ", but ",
+                   group_.own_text(), " received ", side(receive.signature, receive.memory.size()), " from ",
                    receive.from == kAnySource ? "any source" : "it",
                    ". Both sides of a message must name the same dtype and number of elements."));
     return;  // the receive ends with all other calls
@@ -383,7 +384,7 @@ const MessageEngine::Loss* MessageEngine::loss_of_all() const {
 void MessageEngine::look_for_lost(const Send& send) {
   if (const Loss* loss = loss_of(send.to)) {
     failures_.fail_for_end(loss->code,
-                           base::text(loss->how, " while rank ", group_.rank, " ", text_of(send)));
+                           base::text(loss->how, " while ", group_.own_text(), " ", text_of(send)));
   }
 }
 
@@ -391,7 +392,7 @@ void MessageEngine::look_for_lost(const Receive& receive) {
   const int source = receive.from == kAnySource ? receive.source : receive.from;
   if (const Loss* loss = source == kAnySource ? loss_of_all() : loss_of(source)) {
     failures_.fail_for_end(loss->code,
-                           base::text(loss->how, " while rank ", group_.rank, " ", text_of(receive)));
+                           base::text(loss->how, " while ", group_.own_text(), " ", text_of(receive)));
   }
 }
 
@@ -410,7 +411,7 @@ void MessageEngine::look_at_deadlines() {
       text += base::text(
           "; ", DeadlockWatch::waits_text(group_, static_cast<int>(found - group_.host.ranks.begin())));
     failures_.fail(ErrorCode::timeout,
-                   base::text("rank ", group_.rank, " ", text,
+                   base::text(group_.own_text(), " ", text,
                               ". Look for a rank that is stuck or slow, or for a tag that only one "
                               "side uses; or raise the timeout."));
   };

@@ -10,12 +10,13 @@ std::string MessageTag::text() const {
 
 /// Returns "waited for rank 1 to receive message(float32, 4 elements) with tag 5 in group G".
 std::string MessageEngine::text_of(const Send& send) const {
-  return base::text("waited for rank ", send.to, " to receive ", group_.describe_signature(send.signature),
-                    " with ", send.tag.text(), " in group ", group_.name);
+  return base::text("waited for ", group_.rank_text(send.to), " to receive ",
+                    group_.describe_signature(send.signature), " with ", send.tag.text(), " in group ",
+                    group_.name);
 }
 
 std::string MessageEngine::text_of(const Receive& receive) const {
-  std::string from = base::text("rank ", receive.source >= 0 ? receive.source : receive.from);
+  std::string from = group_.rank_text(receive.source >= 0 ? receive.source : receive.from);
   if (receive.from == kAnySource && receive.source < 0) from = "any source";
   return base::text("waited for ", from, receive.source >= 0 ? " to hand over " : " to send ",
                     group_.describe_signature(receive.signature), " with ", receive.tag.text(), " in group ",

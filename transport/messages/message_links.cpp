@@ -27,8 +27,8 @@ std::string listener_key(int rank) {
 }
 
 /// Returns the record of rank `from`.
-Value await_record(Meeting& meeting, int from, const std::string& key) {
-  return read_record(meeting.await(from, key, "to say where messages are listened for"), from);
+Value await_record(Meeting& meeting, int from, const RankNames& names, const std::string& key) {
+  return read_record(meeting.await(from, key, "to say where messages are listened for"), from, names);
 }
 
 }  // namespace
@@ -81,17 +81,17 @@ void MessageLinks::meet(Meeting& meeting, const LinkSettings& settings) {
     // Rank 0 publishes all listeners under one key, so that every other rank needs one read.
     Array all;
     for (int rank = 0; rank < group_.size; ++rank) {
-      all.push_back(await_record(meeting, rank, listener_key(rank)));
+      all.push_back(await_record(meeting, rank, group_.names, listener_key(rank)));
       meeting.remove(listener_key(rank));
     }
     meeting.set(kTable, encode_record({{"listeners", all}}));
   }
-  const Value table = await_record(meeting, 0, kTable);
+  const Value table = await_record(meeting, 0, group_.names, kTable);
   const Array& listeners = table.at("listeners").as_array();
   if (listeners.size() != links_.size()) {
     throw Error(ErrorCode::protocol,
-                base::text("rank 0 tells where ", listeners.size(), " ranks of group ", group_.name,
-                           " listen for messages, which has ", links_.size()));
+                base::text(group_.rank_text(0), " tells where ", listeners.size(), " ranks of group ",
+                           group_.name, " listen for messages, which has ", links_.size()));
   }
   for (std::size_t rank = 0; rank < links_.size(); ++rank) {
     if (!links_[rank]) continue;
@@ -240,7 +240,7 @@ void MessageLinks::greet(const ZmqSocket::Received& received) {
   Link* link = nullptr;
   Value message;
   try {
-    message = read_control(received.control, -1);
+    message = read_control(received.control, -1, group_.names);
     link = links_[static_cast<std::size_t>(listens_.read_hello(message, group_.size))].get();
     if (message.at("t") != Value("hello") || received.payload) link = nullptr;
   } catch (const Error&) {
@@ -256,7 +256,7 @@ void MessageLinks::greet(const ZmqSocket::Received& received) {
     return welcome(*link, message, received.route);
   if (!strangers_.allows(received.address)) return;
   group_.log.warn(base::text("somebody at ", received.address,
-                             " who is no rank of the group connected to where rank ", group_.rank,
+                             " who is no rank of the group connected to where ", group_.own_text(),
                              " listens for messages, and was not let in"));
 }
 
@@ -378,7 +378,7 @@ void MessageLinks::understand(Link& link, ZmqSocket::Received received, MessageS
 void MessageLinks::read(Link& link, ZmqSocket::Received& received, MessageSink& sink) {
   if (received.excess) throw link.peer.breach("sent a message of more than two frames");
   if (received.payload) read_ += received.payload->size();
-  const Value message = read_control(received.control, link.rank);
+  const Value message = read_control(received.control, link.rank, group_.names);
   const std::string& type = message.at("t").as_string();
   if (type == "ping") {
     link.peer.say("pong");

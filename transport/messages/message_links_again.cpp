@@ -71,7 +71,7 @@ void MessageLinks::redial(Link& link) {
 
 /// Handles what comes before the answer. Last words of the peer are as good there.
 void MessageLinks::hear_answer(Link& link, const ZmqSocket::Received& received) {
-  const Value message = read_control(received.control, link.rank);
+  const Value message = read_control(received.control, link.rank, group_.names);
   const std::string& type = message.at("t").as_string();
   if (type == "fail" || type == "left") {
     link.read_last_words(message);

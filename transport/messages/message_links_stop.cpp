@@ -55,9 +55,9 @@ void MessageLinks::deliver_rest() {
 /// for kFarewell at most.
 void MessageLinks::await_last_words() {
   const Deadline patience = Deadline::in(kFarewell);
-  const auto hear = [](Link& link, const ZmqSocket::Received& received) {
+  const auto hear = [this](Link& link, const ZmqSocket::Received& received) {
     try {
-      link.read_last_words(read_control(received.control, link.rank));
+      link.read_last_words(read_control(received.control, link.rank, group_.names));
     } catch (const Error&) {
       // It was a failure, which is too late to be told, or no message of a rank.
     }

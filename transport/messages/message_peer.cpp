@@ -19,8 +19,8 @@ std::string bytes_text(std::uint64_t bytes) {
 }  // namespace
 
 Error MessagePeer::breach(const std::string& what) const {
-  return Error(ErrorCode::protocol, base::text("rank ", rank_, " ", what, " (group ", group_.name,
-                                               ", seen by rank ", group_.rank, ")"));
+  return Error(ErrorCode::protocol, base::text(group_.rank_text(rank_), " ", what, " (group ", group_.name,
+                                               ", seen by ", group_.own_text(), ")"));
 }
 
 template <class Step>

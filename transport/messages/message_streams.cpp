@@ -36,13 +36,13 @@ void MessageStreams::read_want(const Value& want) {
       descriptors_.push_back(sender->socket().monitor_descriptor());
       connect_by_ = Clock::now() + settings_.patience();
       sender_ = std::move(sender);
-      group_.log.info(
-          base::text("long messages to rank ", peer_, " (", endpoint_, "): ", name_of(settings_.security)));
+      group_.log.info(base::text("long messages to ", group_.rank_text(peer_), " (", endpoint_,
+                                 "): ", name_of(settings_.security)));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::system) throw;
       // The receiver takes blocks from the encrypted connection as well.
-      group_.log.warn(
-          base::text("messages to rank ", peer_, " go over the slower encrypted connection: ", error.what()));
+      group_.log.warn(base::text("messages to ", group_.rank_text(peer_),
+                                 " go over the slower encrypted connection: ", error.what()));
     }
   }
   answered_ = true;
@@ -125,7 +125,7 @@ void MessageStreams::add_to_want(Map& want) {
     }
   } catch (const Error& error) {
     receiver_.reset();
-    group_.log.warn(base::text("messages from rank ", peer_,
+    group_.log.warn(base::text("messages from ", group_.rank_text(peer_),
                                " come over the slower encrypted connection: ", error.what()));
   }
   wipe(theirs_);
@@ -139,8 +139,8 @@ FrameProtection MessageStreams::agree(int from, int to, const std::string& offer
 }
 
 std::string MessageStreams::stream_text() const {
-  return base::text("the stream of messages from rank ", group_.rank, " to rank ", peer_, " (", endpoint_,
-                    ", host ", group_.host_name(peer_), ")");
+  return base::text("the stream of messages from ", group_.own_text(), " to ", group_.rank_text(peer_), " (",
+                    endpoint_, ", host ", group_.host_name(peer_), ")");
 }
 
 std::optional<Error> MessageStreams::problem() {

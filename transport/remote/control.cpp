@@ -5,8 +5,8 @@ namespace vccl {
 using msgpack::Map;
 using msgpack::Value;
 
-Value read_control(const ZmqMessage& frame, int from) {
-  return read_record({reinterpret_cast<const char*>(frame.data()), frame.size()}, from);
+Value read_control(const ZmqMessage& frame, int from, const RankNames& names) {
+  return read_record({reinterpret_cast<const char*>(frame.data()), frame.size()}, from, names);
 }
 
 Map signature_fields(const Signature& signature) {

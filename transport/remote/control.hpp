@@ -10,7 +10,7 @@
 namespace vccl {
 
 /// Decodes a frame of rank `from` like read_record().
-msgpack::Value read_control(const ZmqMessage& frame, int from);
+msgpack::Value read_control(const ZmqMessage& frame, int from, const RankNames& names = {});
 
 /// Returns a signature's fields, for control_message().
 msgpack::Map signature_fields(const Signature& signature);

@@ -74,7 +74,7 @@ void HostWatch::fail_for_lost() {
     if (Clock::now() - *operation_stuck_ < kLongLost) return;
     return failures_.fail_for_end(
         ErrorCode::peer_dead,
-        base::text(end->text(*rank), ", which rank ", group_.rank, " heard in operation ",
+        base::text(end->text(group_.names, *rank), ", which ", group_.own_text(), " heard in operation ",
                    operation_.sequence(), " of group ", group_.name));
   }
 }

@@ -17,7 +17,7 @@ void require_link_descriptors(const Group& group, std::size_t left, std::size_t 
   needed +=
       wakes + listening + remote + left * 2 * (listening + 1) + right * 2 * ZmqSocket::kConnectingDescriptors;
   require_descriptors(
-      needed, base::text("the links of rank ", group.rank, " of group ", group.name, " to other hosts"));
+      needed, base::text("the links of ", group.own_text(), " of group ", group.name, " to other hosts"));
 }
 
 }  // namespace vccl

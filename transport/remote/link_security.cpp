@@ -41,7 +41,9 @@ bool can_protect_blocks(LinkSecurity security) {
 void check_same_security(const Group& group, LinkSecurity ours, int rank, const std::string& theirs) {
   if (theirs == name_of(ours)) return;
   // The lower rank is named first, so that the text is the same whichever of the two finds the difference.
-  const auto says = [](int who, std::string_view what) { return base::text(what, " for rank ", who); };
+  const auto says = [&group](int who, std::string_view what) {
+    return base::text(what, " for ", group.rank_text(who));
+  };
   const std::string mine = says(group.rank, name_of(ours)), other = says(rank, cut_text(theirs, 32));
   const bool first = group.rank < rank;
   throw Error(ErrorCode::invalid,

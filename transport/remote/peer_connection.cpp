@@ -62,7 +62,7 @@ void PeerConnection::connect(ZmqSocket::Kind kind, Map fields) {
   first_hello_ = hello(std::move(fields));
   dial(first_hello_);
   if (kind != ZmqSocket::Kind::pair) wipe(first_hello_);
-  group_.log.info(base::text("connecting to rank ", rank, " at ", listener.endpoint));
+  group_.log.info(base::text("connecting to ", group_.rank_text(rank), " at ", listener.endpoint));
 }
 
 // libzmq would connect anew by itself, without a hello, and send there what the last connection did not take.
@@ -119,12 +119,12 @@ bool PeerConnection::connecting() {
 }
 
 std::string PeerConnection::peer_text() const {
-  return base::text("rank ", rank, peer_place_);
+  return base::text(group_.rank_text(rank), peer_place_);
 }
 
 std::string PeerConnection::end_text() const {
   if (is(State::left)) return failures_.left_text(rank, why_);
-  const std::string us = base::text("rank ", group_.rank);
+  const std::string us = group_.own_text();
   if (gave_up_) {
     return base::text(us, " could not connect to ", peer_text(), " within ",
                       duration_text(settings.patience()), " (",

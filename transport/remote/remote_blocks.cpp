@@ -82,9 +82,9 @@ const std::byte* RemoteInbox::take_committed(std::size_t bytes) {
   if (block.sequence != operation.sequence() || block.bytes.size() != bytes) {
     links_.failures().raise(
         ErrorCode::protocol,
-        base::text("rank ", link_.rank, " sent a block of ", block.bytes.size(), " bytes for operation ",
-                   block.sequence, " where rank ", links_.group().rank, " expected ", bytes, " bytes of ",
-                   operation.text()));
+        base::text(links_.group().rank_text(link_.rank), " sent a block of ", block.bytes.size(),
+                   " bytes for operation ", block.sequence, " where ", links_.group().own_text(),
+                   " expected ", bytes, " bytes of ", operation.text()));
   }
   return block.bytes.data();
 }

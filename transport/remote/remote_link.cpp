@@ -59,7 +59,7 @@ void RemoteLink::open_stream(const Value& hello) {
                                            settings.silence, true);
     wipe(contribution_);
   }
-  group_.log.info(base::text("blocks ", side == Side::left ? "from" : "to", " rank ", rank, ": ",
+  group_.log.info(base::text("blocks ", side == Side::left ? "from" : "to", " ", group_.rank_text(rank), ": ",
                              !theirs ? "CURVE of libzmq" : name_of(settings.security),
                              theirs && settings.security != LinkSecurity::none
                                  ? base::text(" with AES-256-GCM of ", crypto_api()->path)

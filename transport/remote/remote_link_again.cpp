@@ -221,13 +221,13 @@ void RemoteLink::give_up(bool within_time) {
 void RemoteLink::understand_apart(const ZmqSocket::Received& received) {
   if (side == Side::left) {
     if (!received.payload && fits(received))
-      welcome(read_control(received.control, rank), received.route);
+      welcome(read_control(received.control, rank, group_.names), received.route);
     else
       tell_of_stranger(received.control.sender());
     return;
   }
   // Last words of the peer are as good before its answer. Answers to earlier attempts may come late.
-  const Value message = read_control(received.control, rank);
+  const Value message = read_control(received.control, rank, group_.names);
   const std::string& type = message.at("t").as_string();
   if (type == "fail" || type == "left")
     read_last_words(message);
@@ -238,7 +238,7 @@ void RemoteLink::understand_apart(const ZmqSocket::Received& received) {
 /// Returns whether this is the next hello of the peer.
 bool RemoteLink::fits(const ZmqSocket::Received& received) const {
   try {
-    const Value message = read_control(received.control, -1);
+    const Value message = read_control(received.control, -1, group_.names);
     return lasting && is(State::open) && message.at("t") == Value("hello") && message.has("again") &&
            listener.read_hello(message, group_.size) == rank &&
            message.at("session").as_binary() == session_ && message.at("attempt").as_uint() > attempt_;
@@ -249,8 +249,8 @@ bool RemoteLink::fits(const ZmqSocket::Received& received) const {
 
 void RemoteLink::tell_of_stranger(const std::string& address) {
   if (!told_.allows(address)) return;
-  group_.log.warn(base::text("somebody at ", address, " who does not prove to be rank ", rank,
-                             " wanted to make the connection to rank ", group_.rank,
+  group_.log.warn(base::text("somebody at ", address, " who does not prove to be ", group_.rank_text(rank),
+                             " wanted to make the connection to ", group_.own_text(),
                              " again, and was not let in. Further ones are not told for a minute."));
 }
 

@@ -44,13 +44,14 @@ void RemoteLinks::connect(Meeting& meeting, int left, int right, const LinkSetti
     Map record;
     link->offer_stream(record);
     meeting.set(key_of(group_.rank), link->listener.encode(std::move(record)));
-    group_.log.info(base::text("listening for rank ", left, " on ", link->listener.endpoint));
+    group_.log.info(base::text("listening for ", group_.rank_text(left), " on ", link->listener.endpoint));
     left_ = std::move(link);
   }
   if (right >= 0) {
     auto link = std::make_unique<RemoteLink>(group_, failures_, settings, RemoteLink::Side::right, right);
     const std::string key = key_of(right);
-    const Value record = read_record(meeting.await(right, key, "to tell where it listens"), right);
+    const Value record =
+        read_record(meeting.await(right, key, "to tell where it listens"), right, group_.names);
     link->learn(ListenerRecord::read(record));
     meeting.remove(key);
     link->connect(ZmqSocket::Kind::pair, link->accept_stream(record));
@@ -77,7 +78,7 @@ void RemoteLinks::await_stream(RemoteLink& link) {
   if (link.receiver->greeted()) return;
   failures_.raise(
       ErrorCode::bootstrap,
-      base::text(link.peer_text(), " has connected to rank ", group_.rank, " (", link.listener.endpoint,
+      base::text(link.peer_text(), " has connected to ", group_.own_text(), " (", link.listener.endpoint,
                  ", host ", link.settings.host, "), but not to ", link.receiver->endpoint(), " within ",
                  duration_text(patience.length), ", where blocks from there have to come in: ", kFirewall));
 }
@@ -135,7 +136,8 @@ void RemoteLinks::wait(FunctionRef<bool()> ready, RemoteLink& link, const char* 
     if (now >= next_interruption) {
       next_interruption = now + kInterruptionPeriod;
       if (const std::string by = interruption(); !by.empty())
-        failures_.raise_interrupted(by, base::text("rank ", link.rank, " ", what, " ", operation_.text()));
+        failures_.raise_interrupted(
+            by, base::text(group_.rank_text(link.rank), " ", what, " ", operation_.text()));
     }
     if (now >= next_look) {
       next_look = now + kSlice;
@@ -174,7 +176,7 @@ bool RemoteLinks::look(FunctionRef<bool()> ready, RemoteLink& link, const char* 
   if (end) failures_.raise_for_end(end->code(), end->what());
   if (!done && operation_.deadline().passed()) {
     failures_.raise(ErrorCode::timeout,
-                    base::text("rank ", group_.rank, " waited ", duration_text(operation_.deadline().length),
+                    base::text(group_.own_text(), " waited ", duration_text(operation_.deadline().length),
                                " for ", link.peer_text(), " on another host ", what, " ", operation_.text(),
                                ". Look for a rank that is stuck or slow, or raise the timeout; "
                                "VCCL_SOCKET_IFNAME chooses the network interface."));
@@ -193,8 +195,10 @@ std::optional<Error> RemoteLinks::end_of(const RemoteLink* link, const char* wha
   const RemoteLink* gone = link && (link->is(State::left) || link->end.over()) ? link : long_gone();
   if (!gone) return std::nullopt;
   const bool left = gone->is(State::left);
-  const std::string whom = !link ? "" : gone == link ? "for it " : base::text("for rank ", link->rank, " ");
-  const std::string us = left ? base::text("rank ", group_.rank) : "it";
+  const std::string whom = !link          ? ""
+                           : gone == link ? "for it "
+                                          : base::text("for ", group_.rank_text(link->rank), " ");
+  const std::string us = left ? group_.own_text() : "it";
   return Error(left ? ErrorCode::peer_left : ErrorCode::peer_dead,
                base::text(gone->end_text(), " while ", us, " waited ", whom, what, " ", operation_.text(),
                           left ? "" : kWhyGone));
@@ -251,7 +255,7 @@ std::optional<Error> RemoteLinks::receive_from(RemoteLink& link) {
     compare_begins(link);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::protocol || link.is(State::told)) return error;
-    return Error(error.code(), base::text("rank ", link.rank, " sent rank ", group_.rank,
+    return Error(error.code(), base::text(group_.rank_text(link.rank), " sent ", group_.own_text(),
                                           " what no rank sends, in ", operation_.text(), ": ", error.what()));
   }
   return std::nullopt;
@@ -268,7 +272,7 @@ void RemoteLinks::send(RemoteLink& link, const char* type, Map fields,
 void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
   if (link.is_apart(received)) return link.understand_apart(received);
   if (received.excess) throw breach("a message of more than two frames");
-  const Value message = read_control(received.control, link.rank);
+  const Value message = read_control(received.control, link.rank, group_.names);
   const std::string& type = message.at("t").as_string();
   const bool from_left = link.side == RemoteLink::Side::left;
   if (type == "hello") {
@@ -344,8 +348,8 @@ void RemoteLinks::compare_begins(RemoteLink& link) {
   if (number != current) {
     throw Error(
         ErrorCode::mismatch,
-        base::text("rank ", link.rank, " called ", group_.describe_signature(theirs), " as operation ",
-                   number, " of group ", group_.name, ", but rank ", group_.rank,
+        base::text(group_.rank_text(link.rank), " called ", group_.describe_signature(theirs),
+                   " as operation ", number, " of group ", group_.name, ", but ", group_.own_text(),
                    " called something else or chose another algorithm, and is in ", operation_.text(),
                    " by now. Every rank must call the same collectives in the same order with the same "
                    "arguments, and VCCL_ALGO must be the same on every rank."));

@@ -50,7 +50,7 @@ void RemoteLinks::await_last_words() noexcept {
       while (link && link->is(State::told) && !link->heard_last_words() && !link->end.over() &&
              !patience.passed()) {
         link->receive([&](ZmqSocket::Received received) {
-          return !link->read_last_words(read_control(received.control, link->rank));
+          return !link->read_last_words(read_control(received.control, link->rank, group_.names));
         });
         if (!link->heard_last_words()) usleep(100);
       }

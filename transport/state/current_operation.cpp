@@ -55,14 +55,15 @@ std::string CurrentOperation::call_text() const {
 // collectives set it to describe() in csrc_pg/collectives/call.cpp, since the transport knows no dtypes.
 std::string CurrentOperation::mismatch_text(int rank, const Signature& signature, int other_rank,
                                             const Signature& other_signature) const {
-  return base::text("rank ", rank, " called ", group_.describe_signature(signature), " as operation ",
-                    sequence(), " of group ", group_.name, ", but rank ", other_rank, " called ",
-                    group_.describe_signature(other_signature),
+  return base::text(group_.rank_text(rank), " called ", group_.describe_signature(signature),
+                    " as operation ", sequence(), " of group ", group_.name, ", but ",
+                    group_.rank_text(other_rank), " called ", group_.describe_signature(other_signature),
                     ". Every rank must call the same collectives in the same order with the same arguments.");
 }
 
 std::string CurrentOperation::algorithms_text(int rank, int other_rank) const {
-  return base::text("rank ", rank, " and rank ", other_rank, " chose different algorithms for ", text(),
+  return base::text(group_.rank_text(rank), " and ", group_.rank_text(other_rank),
+                    " chose different algorithms for ", text(),
                     ". VCCL_ALGO must be the same on every rank.");
 }
 

@@ -24,9 +24,10 @@ void FailureChannel::fail_for_end(ErrorCode code, const std::string& what) noexc
   std::string dead;
   const auto add = [&dead](const std::string& more) { dead += (dead.empty() ? "" : "; ") + more; };
   for (int other = 0; other < group_.size; ++other) {
-    if (other == group_.rank || what.starts_with(base::text("rank ", other, " ("))) continue;
+    if (other == group_.rank || what.starts_with(base::text("rank ", group_.names.in_job(other), " (")))
+      continue;
     const auto end = group_.end_of(other);
-    if (end && end->how != RankEnd::How::left) add(end->text(other));
+    if (end && end->how != RankEnd::How::left) add(end->text(group_.names, other));
   }
   if (group_.earlier) {
     if (const std::string deaths = group_.earlier->deaths(); !deaths.empty()) add(deaths);
@@ -47,12 +48,12 @@ void FailureChannel::raise_for_end(ErrorCode code, const std::string& what) {
 }
 
 void FailureChannel::raise_interrupted(const std::string& by, const std::string& wait) {
-  raise(ErrorCode::aborted, base::text("rank ", group_.rank, " was interrupted by ", by,
-                                       " while it waited for ", wait, ", and aborted the group"));
+  raise(ErrorCode::aborted, base::text(group_.own_text(), " was interrupted by ", by, " while it waited for ",
+                                       wait, ", and aborted the group"));
 }
 
 std::string FailureChannel::left_text(int rank, const std::string& reason) const {
-  const std::string text = base::text("rank ", rank, " left group ", group_.name);
+  const std::string text = base::text(group_.rank_text(rank), " left group ", group_.name);
   return reason.empty() ? text : base::text(text, " (after a failure elsewhere: ", reason, ")");
 }
 

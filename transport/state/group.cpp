@@ -30,7 +30,7 @@ std::optional<RankEnd> Group::end_of(int rank) const noexcept {
 }
 
 std::string Group::describe_signature(const Signature& signature) const {
-  if (describe) return describe(signature);
+  if (describe) return describe(signature, names);
   return base::text("collective ", signature.collective, "(dtype ", signature.dtype, ", ", signature.count,
                     " elements, op ", signature.op, ", root ", signature.root, ", extra ", signature.extra,
                     ")");

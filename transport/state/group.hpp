@@ -10,20 +10,22 @@
 
 #include "transport/bootstrap/host_group.hpp"
 #include "transport/support/log.hpp"
+#include "transport/support/rank_names.hpp"
 
 namespace vccl {
 
 /// The thread that makes the communicator fills this in. Afterwards it is constant, so any thread may read
 /// it, and the parts of the communicator refer to it as const. Only the DeadlockWatch reads it earlier: the
-/// name, the rank, the log and the host, which are set before the communicator is added to the watch. What
-/// changes while ranks work together is not here, but in the control segment, which `host` has the address
-/// of.
+/// name, the rank, the names, the log and the host, which are set before the communicator is added to the
+/// watch. What changes while ranks work together is not here, but in the control segment, which `host` has
+/// the address of.
 struct Group {
   std::string name;
   std::string device;  // the device of its operations, for messages; may be empty
   int rank = 0;
   int size = 1;
-  std::string (*describe)(const Signature&) = nullptr;
+  RankNames names;
+  std::string (*describe)(const Signature&, const RankNames&) = nullptr;
   Log log;
   HostGroup host;
   std::vector<Region> regions;  // this rank's regions, given when the communicator was made
@@ -36,6 +38,9 @@ struct Group {
   std::shared_ptr<Earlier> earlier;       // may be null
 
   RankLine& own_line() const { return host.line(host.index); }
+  /// Return what texts call a rank of the group, and this rank: see RankNames::rank().
+  std::string rank_text(int other, std::string_view remark = {}) const { return names.rank(other, remark); }
+  std::string own_text() const { return names.rank(rank); }
   /// Returns the name of the rank's host, or an empty string for a rank of this host.
   std::string host_name(int rank) const;
   /// Returns how a rank of this machine ended, or nothing while the rank lives.

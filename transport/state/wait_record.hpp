@@ -31,7 +31,7 @@ struct PublishedWaits {
 
   std::uint32_t count;
   std::uint32_t blocked;  // 1: all waits are listed, and the process cannot go on before one ends
-  std::uint64_t rank;     // the process's rank in its oldest group, which usually is the default group
+  std::uint64_t rank;     // the process's rank in the job
   std::array<PublishedWait, kMax> waits;
 
   bool operator==(const PublishedWaits&) const = default;

@@ -60,10 +60,6 @@ std::string numbers_text(std::span<const int> numbers) {
   return text;
 }
 
-std::string ranks_text(std::span<const int> ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + numbers_text(ranks);
-}
-
 std::string duration_text(Milliseconds length) {
   const auto count = length.count();
   if (count < 1000) return base::text(count, " ms");

@@ -20,8 +20,6 @@ std::string valid_text(std::string_view text);
 
 /// Returns "1, 2, 5".
 std::string numbers_text(std::span<const int> numbers);
-/// Returns "rank 3" or "ranks 1, 2, 5".
-std::string ranks_text(std::span<const int> ranks);
 /// Returns "30 s", "1.5 s" or "200 ms".
 std::string duration_text(Milliseconds length);
 

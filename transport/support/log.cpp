@@ -6,7 +6,7 @@
 
 namespace vccl {
 
-Log::Log(LogLevel level, int rank, const std::string& group)
+Log::Log(LogLevel level, std::uint64_t rank, const std::string& group)
     : level_(level), prefix_(base::text("[vccl] rank ", rank, " (", group, "): ")) {}
 
 void Log::write(LogLevel level, const std::string& text) const noexcept {

@@ -1,6 +1,7 @@
 // Log messages on stderr, one line each, if VCCL_DEBUG asks for them.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "transport/environment.hpp"
@@ -11,7 +12,8 @@ namespace vccl {
 class Log {
  public:
   Log() = default;
-  Log(LogLevel level, int rank, const std::string& group);
+  /// `rank` is the rank's number in the job.
+  Log(LogLevel level, std::uint64_t rank, const std::string& group);
   void warn(const std::string& text) const noexcept { write(LogLevel::warn, text); }
   void info(const std::string& text) const noexcept { write(LogLevel::info, text); }
   /// Writes what a user has to know whatever VCCL_DEBUG is.

@@ -19,12 +19,12 @@ std::string control_message(const char* type, Map fields) {
   return encode_record(std::move(fields));
 }
 
-Value read_record(std::string_view bytes, int from) {
+Value read_record(std::string_view bytes, int from, const RankNames& names) {
   Value record = msgpack::decode(bytes);
   if (const auto version = record.at("v").as_int(0, INT64_MAX); version != kProtocolVersion) {
     throw Error(ErrorCode::protocol,
-                base::text(from < 0 ? "another process" : base::text("rank ", from), " speaks version ",
-                           version, " to ranks that speak version ", kProtocolVersion,
+                base::text(from < 0 ? "another process" : names.rank(from), " speaks version ", version,
+                           " to ranks that speak version ", kProtocolVersion,
                            ": all ranks must run the same version of vccl"));
   }
   return record;

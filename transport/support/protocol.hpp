@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "transport/support/msgpack.hpp"
+#include "transport/support/rank_names.hpp"
 
 namespace vccl {
 
@@ -20,6 +21,6 @@ std::string encode_record(msgpack::Map fields);
 std::string control_message(const char* type, msgpack::Map fields = {});
 /// Decodes either of them. Throws Error(protocol) for another version. The text names rank `from`, which is
 /// -1 if the sender is not known.
-msgpack::Value read_record(std::string_view bytes, int from);
+msgpack::Value read_record(std::string_view bytes, int from, const RankNames& names = {});
 
 }  // namespace vccl

@@ -60,8 +60,9 @@ void Splits::compare(Communicator& communicator) const {
       if (sent(from, to) == expected(to, from)) continue;
       communicator.fail(
           ErrorCode::mismatch,
-          base::text("all_to_all of group ", communicator.name(), ": rank ", from, " sends ", sent(from, to),
-                     " elements to rank ", to, ", which expects ", expected(to, from),
+          base::text("all_to_all of group ", communicator.name(), ": ", communicator.names().rank(from),
+                     " sends ", sent(from, to), " elements to ", communicator.names().rank(to),
+                     ", which expects ", expected(to, from),
                      ". The input splits of each rank must be the output splits of the others."));
       // This throws the first failure, which may be another rank's of the same disagreement.
       communicator.check();

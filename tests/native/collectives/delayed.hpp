@@ -185,6 +185,7 @@ class DelayedCommunicator final : public Communicator {
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
   const std::string& name() const override { return inner_.name(); }
+  const RankNames& names() const override { return inner_.names(); }
   const std::string& id() const override { return inner_.id(); }
   int ring_position() const override { return inner_.ring_position(); }
   int ring_rank(int position) const override { return inner_.ring_rank(position); }

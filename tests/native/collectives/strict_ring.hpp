@@ -31,6 +31,7 @@ class Member : public Communicator, private Outbox, private Inbox {
   int rank() const override { return rank_; }
   int size() const override;
   const std::string& name() const override { return name_; }
+  const RankNames& names() const override { return names_; }
   const std::string& id() const override { return name_; }
   int ring_position() const override;
   int ring_rank(int position) const override;
@@ -71,6 +72,7 @@ class Member : public Communicator, private Outbox, private Inbox {
   Ring& ring_;
   const int rank_;
   const std::string name_ = "strict";
+  const RankNames names_;
   std::uint64_t sequence_ = 0;
   std::span<std::byte> window_;
   // The blocks that the left neighbour sent. While `taken_`, the first one is the block that was taken.

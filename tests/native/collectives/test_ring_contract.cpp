@@ -102,7 +102,7 @@ TEST(refusals_name_what_is_wrong_and_harm_nothing) {
       const std::string what = error.what();
       if (error.code() != code || what.find(part) == std::string::npos)
         throw check::Failure("wrong error: " + what);
-      CHECK(what.find("rank 1 of strict") != std::string::npos);
+      CHECK(what.find("rank 1 of group strict") != std::string::npos);
       return;
     }
     throw check::Failure("no error for " + part);

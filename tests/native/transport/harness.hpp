@@ -43,7 +43,7 @@ class TestRegion {
   std::byte* base_;
 };
 
-inline std::string describe_test(const Signature& s) {
+inline std::string describe_test(const Signature& s, const RankNames&) {
   return "test_" + std::to_string(s.collective) + "(" + std::to_string(s.count) + " elements)";
 }
 

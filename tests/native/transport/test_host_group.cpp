@@ -62,8 +62,8 @@ TEST(a_wrong_nonce_is_no_proof) {
   Listener listener;
   Error error(ErrorCode::system, "");
   std::thread leader([&] {
-    error =
-        error_of([&] { form_host_group(store, records(listener, 2), 0, {}, listener, Deadline::in(kLong)); });
+    error = error_of(
+        [&] { form_host_group(store, {}, records(listener, 2), 0, {}, listener, Deadline::in(kLong)); });
   });
   std::shared_ptr<Mapping> control;
   Channel channel = join_by_hand(store, listener, control);
@@ -83,7 +83,7 @@ TEST(the_right_nonce_is) {
   HostGroup group;
   std::thread leader([&] {
     const Region own = region.region();
-    group = form_host_group(store, records(listener, 2), 0, {&own, 1}, listener, Deadline::in(kLong));
+    group = form_host_group(store, {}, records(listener, 2), 0, {&own, 1}, listener, Deadline::in(kLong));
   });
   std::shared_ptr<Mapping> control;
   Channel channel = join_by_hand(store, listener, control);
@@ -113,8 +113,8 @@ Error error_of_leader(int fd, std::uint64_t announced) {
   Listener listener;
   Error error(ErrorCode::system, "");
   std::thread leader([&] {
-    error =
-        error_of([&] { form_host_group(store, records(listener, 2), 0, {}, listener, Deadline::in(kLong)); });
+    error = error_of(
+        [&] { form_host_group(store, {}, records(listener, 2), 0, {}, listener, Deadline::in(kLong)); });
   });
   std::shared_ptr<Mapping> control;
   Channel channel = join_by_hand(store, listener, control, {{fd, announced}});
@@ -145,8 +145,8 @@ TEST(a_member_does_not_map_what_no_rank_makes) {
       Error error(ErrorCode::system, "");
       std::thread member([&] {
         Listener own;
-        error =
-            error_of([&] { form_host_group(store, records(listener, 2), 1, {}, own, Deadline::in(kLong)); });
+        error = error_of(
+            [&] { form_host_group(store, {}, records(listener, 2), 1, {}, own, Deadline::in(kLong)); });
       });
       Channel channel = listener.accept(Deadline::in(kLong));
       const FileDescriptor control = make_control_segment(2);
@@ -173,7 +173,7 @@ TEST(strangers_of_the_same_user_are_passed_over) {
   Listener listener;
   HostGroup groups[2];
   std::thread leader([&] {
-    groups[0] = form_host_group(store, records(listener, 2), 0, {}, listener, Deadline::in(kLong));
+    groups[0] = form_host_group(store, {}, records(listener, 2), 0, {}, listener, Deadline::in(kLong));
   });
   {
     Channel nonsense = Channel::connect(listener.name());
@@ -185,7 +185,7 @@ TEST(strangers_of_the_same_user_are_passed_over) {
   }
   std::thread member([&] {
     Listener own;
-    groups[1] = form_host_group(store, records(listener, 2), 1, {}, own, Deadline::in(kLong));
+    groups[1] = form_host_group(store, {}, records(listener, 2), 1, {}, own, Deadline::in(kLong));
   });
   leader.join();
   member.join();
@@ -205,7 +205,7 @@ TEST(who_cannot_be_reached_is_alone) {
     auto known = records(listener, 3);
     if (rank == 1) known[0].socket = "vccl-nobody-listens-here";
     Listener own;
-    groups[rank] = form_host_group(store, known, rank, {}, rank ? own : listener, Deadline::in(kLong));
+    groups[rank] = form_host_group(store, {}, known, rank, {}, rank ? own : listener, Deadline::in(kLong));
   });
   CHECK((groups[0].ranks == std::vector<int>{0, 2}));
   CHECK((groups[1].ranks == std::vector<int>{1}));

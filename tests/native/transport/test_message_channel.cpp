@@ -135,8 +135,8 @@ Error error_after(const Packet& packet) {
     group.rank = rank;
     group.size = 2;
     group.regions = config.regions;
-    group.host =
-        form_host_group(store, records, rank, config.regions, listener, Deadline::in(Milliseconds(300'000)));
+    group.host = form_host_group(store, {}, records, rank, config.regions, listener,
+                                 Deadline::in(Milliseconds(300'000)));
     if (rank == 1) {
       ChannelWriter writer(group.host.messages().channel(1, 0));
       CHECK(writer.push(packet));

@@ -43,7 +43,7 @@ TEST(memory_that_runs_out_fails_the_group) {
     group.name = "test";
     group.size = 2;
     const RankRecord record{0, machine_key(), "", getpid(), pid_namespace(), listener.name()};
-    group.host = form_host_group(store, {record}, 0, {}, listener, Deadline::in(kFar));
+    group.host = form_host_group(store, {}, {record}, 0, {}, listener, Deadline::in(kFar));
     FailureChannel failures(group);
     AddedRegions added;
     Port port(place);

@@ -39,7 +39,7 @@ struct Ends {
     group.size = 2;
     const Deadline deadline = Deadline::in(kFar);
     const RankRecord record{0, machine_key(), "", getpid(), pid_namespace(), listener.name()};
-    group.host = form_host_group(store, {record}, 0, {}, listener, deadline);
+    group.host = form_host_group(store, {}, {record}, 0, {}, listener, deadline);
     failures.emplace(group);
     const LinkSettings settings{.address = "127.0.0.1", .silence = Milliseconds(8'000)};
     const Map nowhere{{"endpoint", "tcp://127.0.0.1:1"},

@@ -191,7 +191,7 @@ struct Pair {
       groups[rank].rank = rank;
       groups[rank].size = 2;
       groups[rank].host =
-          form_host_group(store, records, rank, {}, listeners[rank], Deadline::in(Milliseconds(300'000)));
+          form_host_group(store, {}, records, rank, {}, listeners[rank], Deadline::in(Milliseconds(300'000)));
       failures[rank].emplace(groups[rank]);
     });
   }

@@ -30,7 +30,7 @@ struct Rank0 {
     group.size = 2;
     group.describe = describe_test;
     const RankRecord record{0, machine_key(), "", getpid(), pid_namespace(), listener.name()};
-    group.host = form_host_group(store, {record}, 0, {}, listener, operation.deadline());
+    group.host = form_host_group(store, {}, {record}, 0, {}, listener, operation.deadline());
     failures.emplace(group);
     links.emplace(group, operation, *failures);
   }

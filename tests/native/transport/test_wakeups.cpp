@@ -70,7 +70,7 @@ class Members {
                          listeners[static_cast<std::size_t>(rank)].name()});
     run_threads(size, [&](int rank) {
       auto& listener = listeners[static_cast<std::size_t>(rank)];
-      (*this)[rank].emplace(form_host_group(store, records, rank, {}, listener, later()), size);
+      (*this)[rank].emplace(form_host_group(store, {}, records, rank, {}, listener, later()), size);
     });
   }
   std::optional<Member>& operator[](int rank) { return members_[static_cast<std::size_t>(rank)]; }

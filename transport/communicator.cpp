@@ -202,7 +202,7 @@ void GroupCommunicator::share_memory(Meeting& meeting, const CommunicatorConfig&
                                      const std::vector<RankRecord>& candidates) {
   try {
     group_.host = form_host_group(meeting, group_.names, candidates, config.rank, config.regions, listener,
-                                  operation_.deadline());
+                                  operation_.deadline(), [&] { meeting.look(); });
   } catch (const Error& error) {
     if (meeting.heard()) throw;
     // A rank hung up or died. It may have announced why it could not go on, or other ranks may have died

@@ -9,6 +9,8 @@
 #include <optional>
 
 #include "base/text.hpp"
+#include "transport/bootstrap/door.hpp"
+#include "transport/bootstrap/hand_over.hpp"
 #include "transport/host/machine.hpp"
 #include "transport/support/error_text.hpp"
 #include "transport/support/protocol.hpp"
@@ -19,59 +21,22 @@ namespace {
 using msgpack::Array;
 using msgpack::Value;
 
-constexpr Milliseconds kGreeting{5'000};  // for the packet that follows a connection at once
-
 std::string reach_key(int rank) {
   return base::text("reach/", rank);
-}
-
-/// Decodes a packet and checks its type. Throws the reason that a leader sent when it gave up.
-Value read_packet(const Channel::Packet& packet, const char* type) {
-  Value message = read_record(packet.bytes, -1);
-  const std::string& found = message.at("t").as_string();
-  if (found == "failed") throw Error(ErrorCode::bootstrap, message.at("why").as_string());
-  if (found != type) {
-    throw Error(ErrorCode::protocol,
-                base::text("hand-over packet \"", found, "\" where \"", type, "\" was expected"));
-  }
-  return message;
-}
-
-/// The descriptors of a rank's regions, and the descriptor that shows the end of its process.
-struct Handles {
-  std::vector<FileDescriptor> regions;
-  std::vector<std::uint64_t> bytes;  // the announced size of each region
-  FileDescriptor pidfd;
-};
-
-Array sizes_of(std::span<const Region> regions) {
-  Array sizes;
-  for (const Region& region : regions) sizes.emplace_back(identify_segment(region.fd).bytes);
-  return sizes;
-}
-
-/// Reads a packet's list of the sizes of regions.
-std::vector<std::uint64_t> read_sizes(const Value& message) {
-  std::vector<std::uint64_t> sizes;
-  for (const Value& size : message.at("bytes").as_array()) sizes.push_back(size.as_uint());
-  if (sizes.size() > kMaxRegions) {
-    throw Error(ErrorCode::protocol,
-                base::text(sizes.size(), " regions were announced; at most ", kMaxRegions, " can be shared"));
-  }
-  return sizes;
 }
 
 /// What both sides of the hand-over have in common.
 class HandOver {
  public:
   HandOver(Store& store, const RankNames& names, std::vector<RankRecord> candidates, int rank,
-           std::span<const Region> regions, const Deadline& deadline)
+           std::span<const Region> regions, const Deadline& deadline, const std::function<void()>& look)
       : store_(store),
         names_(names),
         candidates_(std::move(candidates)),
         rank_(rank),
         regions_(regions),
-        deadline_(deadline) {}
+        deadline_(deadline),
+        look_(look) {}
 
  protected:
   const RankRecord& record(int rank) const;
@@ -79,6 +44,8 @@ class HandOver {
   /// Maps the regions that a rank handed over, and appends the rank to the host group.
   void add_rank(int rank, const Handles& handles);
   std::vector<std::shared_ptr<Mapping>> map_regions(int rank, const Handles& handles) const;
+  /// Returns the earlier one of the deadline and `length` from now.
+  Deadline within(Milliseconds length) const;
 
   Store& store_;
   const RankNames& names_;
@@ -86,8 +53,14 @@ class HandOver {
   int rank_;
   std::span<const Region> regions_;
   const Deadline& deadline_;
+  const std::function<void()>& look_;
   HostGroup group_;
 };
+
+Deadline HandOver::within(Milliseconds length) const {
+  const Deadline slice = Deadline::in(length);
+  return slice.at < deadline_.at ? slice : deadline_;
+}
 
 const RankRecord& HandOver::record(int rank) const {
   const auto found = std::find_if(candidates_.begin(), candidates_.end(),
@@ -147,14 +120,18 @@ class Leader : HandOver {
 
  private:
   void make_control();
-  bool reached(int rank);
   void receive_members(Listener& listener);
-  void admit(Channel channel, std::vector<int>& expected);
+  bool reached(int rank);
+  bool hear(Guest& guest);
+  bool greet(Guest& guest);
+  void admit(Guest& guest);
+  bool awaits(int rank);
   void hand_out();
   void tell_members(const std::string& why) noexcept;
 
   FileDescriptor control_;
   std::string nonce_;
+  std::optional<Door> door_;  // if other ranks may come
   std::map<int, Channel> members_;
   std::map<int, Handles> handles_;
 };
@@ -184,72 +161,106 @@ void Leader::make_control() {
   std::memcpy(header->nonce, nonce_.data(), nonce_.size());
 }
 
-/// Blocks until `rank` has published whether it could connect to this rank, and returns the answer.
-bool Leader::reached(int rank) {
-  const Value answer = read_record(get_of(record(rank), own_record(), names_, store_, reach_key(rank),
-                                          "to say whether it can share memory with it", deadline_),
-                                   rank);
-  store_.remove(reach_key(rank));
-  return answer.at("ok").as_bool();
-}
-
 void Leader::receive_members(Listener& listener) {
-  std::vector<int> expected;
-  std::vector<PeerProcess> processes;
+  door_.emplace(listener, candidates_.size(), [this](Guest& guest) { return hear(guest); });
+  std::map<int, PeerProcess> expected;
   for (const RankRecord& candidate : candidates_) {
     if (candidate.rank == rank_ || !reached(candidate.rank)) continue;
-    expected.push_back(candidate.rank);
-    processes.push_back(process_of(candidate, own_record()));
+    expected.emplace(candidate.rank, process_of(candidate, own_record()));
   }
-  std::vector<int> waiting = expected;
-  while (!waiting.empty()) {
+  const auto is_missing = [&](const auto& entry) { return !members_.contains(entry.first); };
+  while (std::ranges::any_of(expected, is_missing)) {
+    door_->attend(within(kPeerLook));
+    look_();
+    const auto missing = std::ranges::find_if(expected, is_missing);
+    if (missing == expected.end()) break;
+    for (const auto& [rank, process] : expected) {
+      if (!members_.contains(rank) && process.dead()) throw died(record(rank), own_record(), names_);
+    }
+    if (!deadline_.passed()) continue;
+    throw Error(ErrorCode::timeout,
+                base::text(names_.rank(missing->first), " did not take the shared memory that ",
+                           names_.rank(rank_), " offered it", door_->complaint(names_.rank(rank_))));
+  }
+  std::erase_if(members_, [&](const auto& entry) { return !expected.contains(entry.first); });
+}
+
+/// Blocks until `rank` has published whether it could connect to this rank, and returns the answer.
+bool Leader::reached(int rank) {
+  const PeerProcess process = process_of(record(rank), own_record());
+  while (true) {
+    const Milliseconds patience = door_->attend(Deadline::in(Milliseconds(0)));
+    // This is read before the store: what a rank has set before it died is then found in the store.
+    const bool dead = process.dead();
     try {
-      admit(listener.accept(Deadline::in(kPeerLook)), waiting);
+      const std::string answer = store_.get(reach_key(rank), within(dead ? Milliseconds(0) : patience));
+      store_.remove(reach_key(rank));
+      return read_record(answer, rank, names_).at("ok").as_bool();
     } catch (const Error& error) {
       if (error.code() != ErrorCode::timeout) throw;
-      for (std::size_t i = 0; i < expected.size(); ++i) {
-        const bool missing = std::find(waiting.begin(), waiting.end(), expected[i]) != waiting.end();
-        if (missing && processes[i].dead()) throw died(record(expected[i]), own_record(), names_);
-      }
-      if (!deadline_.passed()) continue;
-      throw Error(ErrorCode::timeout,
-                  base::text(names_.rank(waiting.front()), " did not take the shared memory that ",
-                             names_.rank(rank_), " offered it"));
     }
+    look_();
+    if (dead) throw died(record(rank), own_record(), names_);
+    if (!deadline_.passed()) continue;
+    throw Error(ErrorCode::timeout,
+                base::text(names_.rank(rank_), " waited ", duration_text(deadline_.length), " for ",
+                           names_.rank(rank), " to say whether it can share memory with it",
+                           door_->complaint(names_.rank(rank_))));
   }
 }
 
-/// Hands the control segment to a rank that has connected, and checks its proof that the segment is mapped.
-void Leader::admit(Channel channel, std::vector<int>& expected) {
-  int rank = -1;
-  Handles handles;
+/// Receives a guest's packet, and answers it. Returns false if the guest is none any more, because it is a
+/// member now or no rank that this one waits for.
+bool Leader::hear(Guest& guest) {
+  const bool known = guest.rank >= 0;
+  if (!known && !greet(guest)) return false;
   try {
-    // A rank sends this as soon as it has connected. A process that sends nothing is no rank of the group.
-    Channel::Packet hello = channel.receive(Deadline::in(kGreeting));
-    const Value message = read_packet(hello, "hello");
-    rank = static_cast<int>(message.at("rank").as_int(0, INT32_MAX));
-    handles.bytes = read_sizes(message);
-    handles.regions = std::move(hello.descriptors);
-  } catch (const Error&) {
-    return;  // a stranger of the same user; the expected ranks are still to come
-  }
-  const auto found = std::find(expected.begin(), expected.end(), rank);
-  if (found == expected.end() || handles.regions.size() != handles.bytes.size()) return;
-  expected.erase(found);
-  try {
-    const int control = control_.get();
-    channel.send(control_message("control", {{"ranks", group_.layout_ranks}}), {&control, 1}, deadline_);
-    const Value proof = read_packet(channel.receive(deadline_), "proof");
-    if (proof.at("nonce").as_binary() != nonce_) {
-      throw Error(ErrorCode::protocol, "it returned another nonce than the one in the shared memory");
+    if (known) {
+      admit(guest);
+      return false;
     }
+    const int control = control_.get();
+    guest.channel.send(control_message("control", {{"ranks", group_.layout_ranks}}), {&control, 1},
+                       deadline_);
+    return true;
   } catch (const Error& error) {
-    throw Error(error.code(), base::text(names_.rank(rank), " failed to take the shared memory of ",
+    throw Error(error.code(), base::text(names_.rank(guest.rank), " failed to take the shared memory of ",
                                          names_.rank(rank_), ": ", error.what()));
   }
-  handles.pidfd = channel.peer_pidfd();
-  handles_[rank] = std::move(handles);
-  members_.emplace(rank, std::move(channel));
+}
+
+/// Receives which rank a guest is. Returns whether this rank waits for that one.
+bool Leader::greet(Guest& guest) {
+  try {
+    Channel::Packet hello = guest.channel.receive(Deadline::in(Milliseconds(0)));
+    const Value message = read_packet(hello, "hello");
+    const auto rank = static_cast<int>(message.at("rank").as_int(0, INT32_MAX));
+    Handles handles;
+    handles.bytes = read_sizes(message);
+    handles.regions = std::move(hello.descriptors);
+    if (!awaits(rank) || handles.regions.size() != handles.bytes.size()) return false;
+    handles_[rank] = std::move(handles);
+    guest.rank = rank;
+    return true;
+  } catch (const Error&) {
+    return false;  // a stranger of the same user; the expected ranks are still to come
+  }
+}
+
+bool Leader::awaits(int rank) {
+  const auto is_it = [rank](const auto& one) { return one.rank == rank; };
+  return rank != rank_ && !members_.contains(rank) && std::ranges::any_of(candidates_, is_it) &&
+         std::ranges::none_of(door_->guests(), is_it);
+}
+
+/// Checks a guest's proof that the control segment is mapped. The guest is then a member.
+void Leader::admit(Guest& guest) {
+  const Value proof = read_packet(guest.channel.receive(deadline_), "proof");
+  if (proof.at("nonce").as_binary() != nonce_) {
+    throw Error(ErrorCode::protocol, "it returned another nonce than the one in the shared memory");
+  }
+  handles_[guest.rank].pidfd = guest.channel.peer_pidfd();
+  members_.emplace(guest.rank, std::move(guest.channel));
 }
 
 void Leader::hand_out() {
@@ -273,13 +284,18 @@ void Leader::hand_out() {
 }
 
 void Leader::tell_members(const std::string& why) noexcept {
-  for (auto& [rank, channel] : members_) {
+  const auto tell = [&](Channel& channel) {
     try {
       channel.send(control_message("failed", {{"why", std::string(cut_text(why, 2000))}}), {},
                    Deadline::in(Milliseconds(100)));
     } catch (const std::exception&) {
       // That member has gone as well.
     }
+  };
+  for (auto& [rank, channel] : members_) tell(channel);
+  if (!door_) return;
+  for (Guest& guest : door_->guests()) {
+    if (guest.rank >= 0) tell(guest.channel);
   }
 }
 
@@ -310,14 +326,29 @@ std::optional<HostGroup> Member::form() {
 }
 
 std::optional<Channel> Member::reach() {
+  const RankRecord& leader = candidates_.front();
+  const PeerProcess process = process_of(leader, own_record());
   std::optional<Channel> channel;
   std::string why;
-  try {
-    channel = Channel::connect(candidates_.front().socket);
-  } catch (const Error& error) {
-    why = error.what();
-    if (process_of(candidates_.front(), own_record()).dead())
-      throw died(candidates_.front(), own_record(), names_);
+  while (!channel && why.empty()) {
+    try {
+      channel = Channel::connect(leader.socket, within(kPeerLook));
+    } catch (const Error& error) {
+      if (process.dead()) throw died(leader, own_record(), names_);
+      if (error.code() == ErrorCode::aborted) throw;
+      if (error.code() != ErrorCode::timeout) {
+        why = error.what();
+        continue;
+      }
+      look_();
+      if (deadline_.passed()) {
+        throw Error(
+            ErrorCode::timeout,
+            base::text(names_.rank(rank_), " could not connect to ", names_.rank(leader.rank),
+                       " within the timeout of ", duration_text(deadline_.length), ", because the door of ",
+                       names_.rank(leader.rank), " was full of other connections"));
+      }
+    }
   }
   // The leader waits only for the ranks that could connect.
   store_.set(reach_key(rank_), encode_record({{"ok", channel.has_value()}, {"why", why}}));
@@ -375,14 +406,15 @@ void Member::receive_ranks(Channel& channel) {
 
 HostGroup form_host_group(Store& store, const RankNames& names, const std::vector<RankRecord>& candidates,
                           int rank, std::span<const Region> regions, Listener& listener,
-                          const Deadline& deadline) {
+                          const Deadline& deadline, const std::function<void()>& look) {
   if (candidates.front().rank == rank) {
-    return Leader(store, names, candidates, rank, regions, deadline).form(&listener);
+    return Leader(store, names, candidates, rank, regions, deadline, look).form(&listener);
   }
-  if (auto group = Member(store, names, candidates, rank, regions, deadline).form()) return std::move(*group);
+  if (auto group = Member(store, names, candidates, rank, regions, deadline, look).form())
+    return std::move(*group);
   const auto own = std::find_if(candidates.begin(), candidates.end(),
                                 [&](const RankRecord& candidate) { return candidate.rank == rank; });
-  return Leader(store, names, {*own}, rank, regions, deadline).form(nullptr);
+  return Leader(store, names, {*own}, rank, regions, deadline, look).form(nullptr);
 }
 
 }  // namespace vccl

@@ -2,7 +2,6 @@
 
 #include "base/text.hpp"
 #include "transport/bootstrap/unix_socket.hpp"
-#include "transport/support/error_text.hpp"
 
 namespace vccl {
 
@@ -44,27 +43,6 @@ Error died(const RankRecord& them, const RankRecord& us, const RankNames& names)
   return Error(ErrorCode::peer_dead,
                base::text(names.rank(them.rank, base::text("pid ", them.pid)), " died while ",
                           names.rank(us.rank), " shared memory with it to form the group"));
-}
-
-std::string get_of(const RankRecord& them, const RankRecord& us, const RankNames& names, Store& store,
-                   const std::string& key, const char* what, const Deadline& deadline) {
-  const PeerProcess process = process_of(them, us);
-  while (true) {
-    // This is read before the store: what a rank has set before it died is then found in the store.
-    const bool dead = process.dead();
-    const Deadline look = Deadline::in(dead ? Milliseconds(0) : kPeerLook);
-    const bool last = look.at >= deadline.at;
-    try {
-      return store.get(key, last ? deadline : look);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::timeout) throw;
-      if (dead) throw died(them, us, names);
-      if (!last) continue;
-      throw Error(ErrorCode::timeout,
-                  base::text(names.rank(us.rank), " waited ", duration_text(deadline.length), " for ",
-                             names.rank(them.rank), " ", what));
-    }
-  }
 }
 
 }  // namespace vccl

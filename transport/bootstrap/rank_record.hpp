@@ -38,10 +38,4 @@ PeerProcess process_of(const RankRecord& them, const RankRecord& us);
 /// Returns the error of rank `us` if `them` dies before the communicator is made.
 Error died(const RankRecord& them, const RankRecord& us, const RankNames& names);
 
-/// Blocks until the key that `them` sets has a value, and returns the value. Throws Error(timeout), and
-/// Error(peer_dead) soon after the process of `them` has died without setting the key. `what` completes the
-/// text "rank 0 waited 30 s for rank 1 ...".
-std::string get_of(const RankRecord& them, const RankRecord& us, const RankNames& names, Store& store,
-                   const std::string& key, const char* what, const Deadline& deadline);
-
 }  // namespace vccl

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <thread>
 
 #include "base/text.hpp"
 #include "transport/host/machine.hpp"
@@ -23,6 +24,15 @@ constexpr int kPeerPidfd = 77;
 #else
 constexpr int kPeerPidfd = SO_PEERPIDFD;
 #endif
+
+// The longest queue of connections that wait to be accepted. The system may shorten it (net.core.somaxconn).
+constexpr int kQueue = 4096;
+// A rank whose leader has a full queue tries to connect again after this pause. A Unix socket tells nobody
+// when there is room.
+constexpr Milliseconds kPauseAtFullQueue{1};
+// How many users the text about closed connections names.
+constexpr std::size_t kNamedStrangers = 4;
+const char kWaiting[] = "it waited for the hand-over of shared memory";
 
 struct Address {
   sockaddr_un data{};
@@ -41,17 +51,23 @@ Address abstract_address(const std::string& name) {
   return address;
 }
 
-void wait_ready(int fd, short events, const Deadline& deadline) {
+// Returns whether one of the descriptors has become ready before the deadline.
+bool poll_until(std::span<pollfd> entries, const Deadline& deadline) {
   while (true) {
     const auto left = std::chrono::ceil<Milliseconds>(deadline.at - Clock::now()).count();
-    pollfd entry{fd, events, 0};
-    const int ready =
-        poll(&entry, 1, static_cast<int>(std::clamp<long long>(left, 0, kInterruptionPeriod.count())));
-    if (ready > 0) return;
+    const int ready = poll(entries.data(), entries.size(),
+                           static_cast<int>(std::clamp<long long>(left, 0, kInterruptionPeriod.count())));
+    if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) throw_system("poll on a hand-over socket");
-    throw_if_interrupted("it waited for the hand-over of shared memory");
-    if (deadline.passed()) throw Error(ErrorCode::timeout, "the hand-over of shared memory timed out");
+    throw_if_interrupted(kWaiting);
+    if (deadline.passed()) return false;
   }
+}
+
+void wait_ready(int fd, short events, const Deadline& deadline) {
+  pollfd entry{fd, events, 0};
+  if (!poll_until({&entry, 1}, deadline))
+    throw Error(ErrorCode::timeout, "the hand-over of shared memory timed out");
 }
 
 FileDescriptor make_socket(int flags) {
@@ -88,16 +104,22 @@ Channel::Channel(FileDescriptor socket) : socket_(std::move(socket)) {
   pid_ = peer.pid;
 }
 
-Channel Channel::connect(const std::string& name) {
-  FileDescriptor socket = make_socket(0);
+Channel Channel::connect(const std::string& name, const Deadline& deadline) {
+  FileDescriptor socket = make_socket(SOCK_NONBLOCK);
   const Address address = abstract_address(name);
-  int done;
-  do {
-    done = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.data), address.length);
-  } while (done != 0 && errno == EINTR);
-  if (done != 0) {
-    throw Error(ErrorCode::bootstrap,
-                base::text("connecting to the hand-over socket failed: ", std::strerror(errno)));
+  auto next_check = Clock::now();
+  while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.data), address.length) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) {
+      throw Error(ErrorCode::bootstrap,
+                  base::text("connecting to the hand-over socket failed: ", std::strerror(errno)));
+    }
+    if (deadline.passed()) throw Error(ErrorCode::timeout, "the queue of the hand-over socket was full");
+    if (Clock::now() >= next_check) {
+      next_check = Clock::now() + kInterruptionPeriod;
+      throw_if_interrupted(kWaiting);
+    }
+    std::this_thread::sleep_for(kPauseAtFullQueue);
   }
   return Channel(std::move(socket));
 }
@@ -165,6 +187,11 @@ Channel::Packet Channel::receive(const Deadline& deadline) {
   return packet;
 }
 
+bool Channel::ready() const {
+  pollfd entry{socket_.get(), POLLIN, 0};
+  return poll(&entry, 1, 0) > 0;
+}
+
 FileDescriptor Channel::peer_pidfd() const {
   // From Linux 6.5 on, the kernel gives this descriptor, so it cannot refer to a later process with the same
   // number.
@@ -179,20 +206,40 @@ Listener::Listener() : name_(base::text("vccl-", random_hex(16))), socket_(make_
   if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address.data), address.length) != 0) {
     throw_system("binding the hand-over socket");
   }
-  if (listen(socket_.get(), 4096) != 0) throw_system("listening on the hand-over socket");
+  if (listen(socket_.get(), kQueue) != 0) throw_system("listening on the hand-over socket");
 }
 
-Channel Listener::accept(const Deadline& deadline) {
-  while (true) {
-    wait_ready(socket_.get(), POLLIN, deadline);
+std::vector<Channel> Listener::accept(std::size_t most) {
+  std::vector<Channel> arrived;
+  for (int i = 0; i < kQueue && arrived.size() < most; ++i) {
     FileDescriptor connection(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection) {
-      if (errno == EINTR || errno == EAGAIN || errno == ECONNABORTED) continue;
+      if (errno == EAGAIN) break;
+      if (errno == EINTR || errno == ECONNABORTED) continue;
       throw_system("accepting a hand-over connection");
     }
-    if (credentials(connection.get()).uid != geteuid()) continue;
-    return Channel(std::move(connection));
+    if (const uid_t user = credentials(connection.get()).uid; user != geteuid()) {
+      ++turned_away_;
+      if (strangers_.size() < kNamedStrangers) strangers_.insert(user);
+    } else {
+      arrived.push_back(Channel(std::move(connection)));
+    }
   }
+  return arrived;
+}
+
+std::string Listener::turned_away_text() const {
+  std::string users;
+  for (const uid_t user : strangers_) users += base::text(users.empty() ? "" : ", ", user);
+  return base::text("closed ", turned_away_, turned_away_ == 1 ? " connection" : " connections",
+                    " of other users (uid ", users, ")");
+}
+
+void wait_for_any(const Listener& listener, std::span<const Channel* const> channels,
+                  const Deadline& deadline) {
+  std::vector<pollfd> entries{{listener.socket_.get(), POLLIN, 0}};
+  for (const Channel* channel : channels) entries.push_back({channel->socket_.get(), POLLIN, 0});
+  poll_until(entries, deadline);
 }
 
 }  // namespace vccl

@@ -2,18 +2,18 @@
 #include "transport/bootstrap/unix_socket.hpp"
 
 #include <fcntl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
+#include <poll.h>
 
-#include <cstring>
+#include <thread>
 
 #include "base/cores.hpp"
-#include "tests/native/transport/harness.hpp"
+#include "tests/native/transport/doors.hpp"
 #include "tests/native/transport/odd_files.hpp"
 #include "transport/bootstrap/interface.hpp"
 #include "transport/environment.hpp"
 #include "transport/host/machine.hpp"
 #include "transport/host/peer_process.hpp"
+#include "transport/interruption.hpp"
 
 namespace vccl {
 namespace {
@@ -63,8 +63,8 @@ TEST(descriptors_travel) {
   const int before = open_files();
   {
     Listener listener;
-    Channel client = Channel::connect(listener.name());
-    Channel server = listener.accept(Deadline::in(kLong));
+    Channel client = Channel::connect(listener.name(), Deadline::in(kLong));
+    Channel server = accept_one(listener);
     CHECK_EQ(client.peer_pid(), getpid());
     CHECK_EQ(server.peer_pid(), getpid());
     FileDescriptor segment = make_segment("test", 4096);
@@ -77,7 +77,7 @@ TEST(descriptors_travel) {
     for (const FileDescriptor& fd : packet.descriptors) CHECK_EQ(fcntl(fd.get(), F_GETFD), FD_CLOEXEC);
     CHECK_EQ(server.receive(Deadline::in(kLong)).bytes.size(), Channel::kMaxPacket);
     CHECK(error_of([&] { server.receive(Deadline::in(Milliseconds(20))); }).code() == ErrorCode::timeout);
-    CHECK(error_of([&] { listener.accept(Deadline::in(Milliseconds(20))); }).code() == ErrorCode::timeout);
+    CHECK(!server.ready() && listener.accept(1).empty());
     many.push_back(segment.get());
     CHECK(error_of([&] { client.send("x", many, Deadline::in(kLong)); }).code() == ErrorCode::invalid);
   }
@@ -86,12 +86,13 @@ TEST(descriptors_travel) {
 
 TEST(a_hung_up_peer_is_seen) {
   Listener listener;
-  auto client = std::make_unique<Channel>(Channel::connect(listener.name()));
-  Channel server = listener.accept(Deadline::in(kLong));
+  auto client = std::make_unique<Channel>(Channel::connect(listener.name(), Deadline::in(kLong)));
+  Channel server = accept_one(listener);
   client.reset();
   CHECK(error_of([&] { server.receive(Deadline::in(kLong)); }).code() == ErrorCode::bootstrap);
   CHECK(error_of([&] { server.send("x", {}, Deadline::in(kLong)); }).code() == ErrorCode::bootstrap);
-  CHECK(error_of([] { Channel::connect("vccl-nobody-listens-here"); }).code() == ErrorCode::bootstrap);
+  CHECK(error_of([] { Channel::connect("vccl-nobody-listens-here", Deadline::in(kLong)); }).code() ==
+        ErrorCode::bootstrap);
 }
 
 // As root only, who alone can become somebody else; otherwise there is no foreign user to test with.
@@ -101,29 +102,68 @@ TEST(a_foreign_user_is_refused) {
   // Our own listener seen by a foreign user: refused by the one who connects.
   {
     Processes stranger(1, [&](int) {
-      if (setresuid(65534, 65534, 65534) != 0) throw check::Failure("setresuid");
-      const Error error = error_of([&] { Channel::connect(listener.name()); });
+      become_another_user();
+      const Error error = error_of([&] { Channel::connect(listener.name(), Deadline::in(kLong)); });
       CHECK(error.code() == ErrorCode::bootstrap);
       check_contains(error.what(), "belongs to user 0, not to user 65534");
     });
     CHECK_EQ(stranger.wait()[0], 0);
   }
   // And refused by the one who listens, even if the stranger does not look: only our own user gets through.
-  Processes stranger(1, [&](int) {
-    if (setresuid(65534, 65534, 65534) != 0) throw check::Failure("setresuid");
-    const int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path + 1, listener.name().data(), listener.name().size());
-    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + listener.name().size());
-    CHECK_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
+  Processes strangers(2, [&](int) {
+    become_another_user();
+    const FileDescriptor socket = connect_as_stranger(listener.name());
+    pollfd hung_up{socket.get(), POLLIN, 0};
+    CHECK_EQ(poll(&hung_up, 1, -1), 1);
     char byte;
-    CHECK(recv(fd, &byte, 1, 0) <= 0);  // hung up on
+    CHECK(recv(socket.get(), &byte, 1, 0) <= 0);
   });
-  CHECK(error_of([&] { listener.accept(Deadline::in(Milliseconds(500))); }).code() == ErrorCode::timeout);
-  Channel own = Channel::connect(listener.name());
-  CHECK_EQ(listener.accept(Deadline::in(kLong)).peer_pid(), getpid());
-  CHECK_EQ(stranger.wait()[0], 0);
+  while (listener.turned_away() < 3) {
+    wait_for_any(listener, {}, Deadline::in(kLong));
+    CHECK(listener.accept(1).empty());
+  }
+  strangers.check_ends();
+  CHECK_EQ(listener.turned_away_text(), "closed 3 connections of other users (uid 65534)");
+  Channel own = Channel::connect(listener.name(), Deadline::in(kLong));
+  CHECK_EQ(accept_one(listener).peer_pid(), getpid());
+}
+
+TEST(a_full_queue_keeps_a_rank_until_its_deadline) {
+  Listener listener;
+  fill_queue(listener.name());
+  const Error error = error_of([&] { Channel::connect(listener.name(), Deadline::in(Milliseconds(20))); });
+  CHECK(error.code() == ErrorCode::timeout);
+}
+
+TEST(a_rank_at_a_full_queue_is_interrupted) {
+  Listener listener;
+  fill_queue(listener.name());
+  set_interruption_check([] { return std::string("KeyboardInterrupt"); });
+  const Error error = error_of([&] { Channel::connect(listener.name(), Deadline::in(kLong)); });
+  set_interruption_check(nullptr);
+  CHECK(error.code() == ErrorCode::aborted);
+  check_contains(error.what(), "interrupted by KeyboardInterrupt while it waited for the hand-over");
+}
+
+TEST(a_rank_comes_in_when_a_full_queue_is_accepted) {
+  Listener listener;
+  fill_queue(listener.name());
+  std::thread rank([&] {
+    Channel channel = Channel::connect(listener.name(), Deadline::in(kLong));
+    channel.send("hello", {}, Deadline::in(kLong));
+    CHECK_EQ(channel.receive(Deadline::in(kLong)).bytes, "welcome");
+  });
+  while (true) {
+    Channel next = accept_one(listener);
+    try {
+      next.receive(Deadline::in(kLong));
+    } catch (const Error&) {
+      continue;  // a stranger who has hung up
+    }
+    next.send("welcome", {}, Deadline::in(kLong));
+    break;
+  }
+  rank.join();
 }
 
 TEST(a_dead_process_is_noticed_with_and_without_a_pidfd) {

@@ -6,10 +6,11 @@
 #include <thread>
 
 #include "tests/native/transport/deadly_store.hpp"
-#include "tests/native/transport/harness.hpp"
+#include "tests/native/transport/doors.hpp"
 #include "tests/native/transport/odd_files.hpp"
 #include "tests/native/transport/zmq_library.hpp"
 #include "transport/host/machine.hpp"
+#include "transport/interruption.hpp"
 #include "transport/support/protocol.hpp"
 
 namespace vccl {
@@ -32,7 +33,7 @@ std::vector<RankRecord> records(const Listener& leader, int ranks) {
 /// of their files' sizes.
 Channel join_by_hand(MemoryStore& store, const Listener& leader, std::shared_ptr<Mapping>& control,
                      const std::vector<std::pair<int, std::uint64_t>>& regions = {}) {
-  Channel channel = Channel::connect(leader.name());
+  Channel channel = Channel::connect(leader.name(), Deadline::in(kLong));
   store.set("reach/1", encode_record({{"ok", true}, {"why", ""}}));
   std::vector<int> descriptors;
   msgpack::Array bytes;
@@ -148,7 +149,7 @@ TEST(a_member_does_not_map_what_no_rank_makes) {
         error = error_of(
             [&] { form_host_group(store, {}, records(listener, 2), 1, {}, own, Deadline::in(kLong)); });
       });
-      Channel channel = listener.accept(Deadline::in(kLong));
+      Channel channel = accept_one(listener);
       const FileDescriptor control = make_control_segment(2);
       const auto send = [&](const char* type, Map fields, std::vector<int> descriptors) {
         channel.send(control_message(type, std::move(fields)), descriptors, Deadline::in(kLong));
@@ -176,12 +177,12 @@ TEST(strangers_of_the_same_user_are_passed_over) {
     groups[0] = form_host_group(store, {}, records(listener, 2), 0, {}, listener, Deadline::in(kLong));
   });
   {
-    Channel nonsense = Channel::connect(listener.name());
+    Channel nonsense = Channel::connect(listener.name(), Deadline::in(kLong));
     nonsense.send("nonsense", {}, Deadline::in(kLong));
-    Channel other_rank = Channel::connect(listener.name());
+    Channel other_rank = Channel::connect(listener.name(), Deadline::in(kLong));
     other_rank.send(control_message("hello", {{"rank", 7}, {"bytes", msgpack::Array{}}}), {},
                     Deadline::in(kLong));
-    Channel gone = Channel::connect(listener.name());
+    Channel gone = Channel::connect(listener.name(), Deadline::in(kLong));
   }
   std::thread member([&] {
     Listener own;
@@ -194,6 +195,78 @@ TEST(strangers_of_the_same_user_are_passed_over) {
     CHECK_EQ(groups[rank].index, rank);
   }
   CHECK(groups[0].control == groups[1].control);
+}
+
+/// Ranks 0 and 1 form a group at a door.
+void check_group_forms(Listener& door) {
+  MemoryStore store;
+  HostGroup groups[2];
+  run_threads(2, [&](int rank) {
+    Listener own;
+    groups[rank] = form_host_group(store, records(door, 2), rank, {}, rank ? own : door, Deadline::in(kLong));
+    CHECK((groups[rank].ranks == std::vector<int>{0, 1}));
+  });
+  CHECK(groups[0].control == groups[1].control);
+}
+
+// More of them than the leader keeps, and the rest of the queue is full of those that have hung up.
+TEST(strangers_of_the_same_user_that_say_nothing_keep_nobody_out) {
+  Listener door;
+  std::vector<FileDescriptor> silent;
+  for (int i = 0; i < 200; ++i) silent.push_back(connect_as_stranger(door.name()));
+  fill_queue(door.name());
+  check_group_forms(door);
+}
+
+// As root only, as below.
+TEST(strangers_that_connect_without_end_keep_nobody_out) {
+  if (geteuid() != 0) return;
+  Listener door;
+  Processes strangers(2, [&](int) {
+    become_another_user();
+    while (true) connect_as_stranger(door.name());
+  });
+  while (connect_as_stranger(door.name())) sched_yield();
+  check_group_forms(door);
+  CHECK(door.turned_away() > 0);
+}
+
+TEST(a_leader_that_waits_in_vain_counts_connections_of_other_users) {
+  if (geteuid() != 0) return;
+  Listener door;
+  Processes(2, [&](int) {
+    become_another_user();
+    CHECK(connect_as_stranger(door.name()));
+  }).check_ends();
+  MemoryStore store;
+  const Error error =
+      error_of([&] { form_host_group(store, records(door, 2), 0, {}, door, Deadline::in(Milliseconds(1))); });
+  CHECK(error.code() == ErrorCode::timeout);
+  CHECK_EQ(std::string(error.what()),
+           "rank 0 waited 1 ms for rank 1 to say whether it can share memory with it, and rank 0 closed 2 "
+           "connections of other users (uid 65534), which may have kept ranks away");
+}
+
+TEST(a_rank_at_a_full_door_says_so) {
+  Listener door, own;
+  fill_queue(door.name());
+  MemoryStore store;
+  const auto error_at_door = [&](const Deadline& deadline, const std::function<void()>& look) {
+    return error_of([&] { form_host_group(store, records(door, 2), 1, {}, own, deadline, look); });
+  };
+  const Error late = error_at_door(Deadline::in(Milliseconds(1)), [] {});
+  CHECK(late.code() == ErrorCode::timeout);
+  CHECK_EQ(std::string(late.what()),
+           "rank 1 could not connect to rank 0 within the timeout of 1 ms, because the door of rank 0 was "
+           "full of other connections");
+  const Error told =
+      error_at_door(Deadline::in(kLong), [] { throw Error(ErrorCode::invalid, "rank 2 has failed"); });
+  CHECK_EQ(std::string(told.what()), "rank 2 has failed");
+  set_interruption_check([] { return std::string("KeyboardInterrupt"); });
+  const Error interrupted = error_at_door(Deadline::in(kLong), [] {});
+  set_interruption_check(nullptr);
+  CHECK(interrupted.code() == ErrorCode::aborted);
+  CHECK_EQ(store.keys(), 0u);  // it has not said that it cannot reach the leader
 }
 
 // A rank that claims our host and cannot reach us (another container, say) becomes a host of its own.
@@ -261,7 +334,7 @@ TEST(ranks_of_two_users_share_nothing_and_use_links) {
     find_zmq_for_tests();
     zmq_api();
     umask(0);
-    if (rank == 1 && setresuid(65534, 65534, 65534) != 0) throw check::Failure("setresuid");
+    if (rank == 1) become_another_user();
     auto c = Communicator::create(store, test_config(rank, 3));
     CHECK_EQ(c->host_count(), 2);
     CHECK(c->host_of(0) == c->host_of(2) && c->host_of(0) != c->host_of(1));

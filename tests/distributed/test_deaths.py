@@ -105,7 +105,7 @@ def test_new_group_with_a_dead_member(rank_pool, victim, hosts):
         3, new_group_of_others, victim, hosts=hosts, dying=[victim], group_timeout=LONG, timeout=60
     )
     survivor = 3 - victim
-    assert f"rank {victim - 1} (pid " in texts[survivor], texts  # its number in the new group
+    assert f"rank {victim} ({victim - 1} of group 1, ranks 1, 2; pid " in texts[survivor], texts
 
 
 def new_group_of_who_left(rank, size, victim):

@@ -5,9 +5,11 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import sysconfig
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +17,8 @@ import pytest
 from processes import gone, read_when_there, wait_until
 from torch.distributed import run as torchrun
 
-from vccl_entry import client, own_options, server_folder, server_key
+from vccl_entry import client, messages, own_options, server_folder, server_key
+from vccl_entry import server as server_module
 
 COMMAND = Path(sysconfig.get_path("scripts"), "vrun")
 SERVER = """
@@ -370,6 +373,58 @@ def test_the_folder_is_private(monkeypatch, tmp_path):
     os.symlink(tmp_path / "elsewhere", folder.path)
     with pytest.raises(server_folder.FolderError):
         server_folder.open_folder()
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    folder = server_folder.open_folder()
+    yield folder
+    folder.close()
+
+
+def fill_queue(folder: server_folder.Folder) -> None:
+    """Leaves no room for one more connection to the server "key"."""
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            with socket.socket(socket.AF_UNIX) as stranger:
+                stranger.setblocking(False)
+                stranger.connect(f"{folder.path}/key.socket")
+
+
+def test_a_client_waits_for_room_in_the_queue(monkeypatch, folder):
+    with folder.listen("key") as listener:
+        fill_queue(folder)
+        accepted = []
+        # The client pauses when it has found the queue full.
+        monkeypatch.setattr(
+            server_folder.time, "sleep", lambda seconds: accepted.append(listener.accept()[0])
+        )
+        with folder.connect("key") as connection:
+            connection.sendall(b"request")
+        assert len(accepted) == 1
+        accepted[0].close()
+        monkeypatch.setattr(server_folder.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr(server_folder, "_PATIENCE", 0.01)
+        fill_queue(folder)
+        with pytest.raises(server_folder.FolderError, match="processes or more have waited for the server"):
+            folder.connect("key")
+
+
+def test_a_client_that_says_nothing_keeps_no_other_waiting(monkeypatch, folder):
+    monkeypatch.setattr(server_module, "_SECONDS_FOR_HEAD", 600.0)
+    server = server_module._Server(folder, "key", folder.listen("key"), refused=None)
+    thread = threading.Thread(target=server.serve, daemon=True)
+    thread.start()
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(folder.connect("key")) for _ in range(server_module._MOST_SILENT + 1)]
+        assert silent[0].recv(1) == b""  # there are too many of them
+        speaking = stack.enter_context(folder.connect("key"))
+        messages.send(speaking, messages.STOP)
+        assert messages.receive(speaking).kind == messages.STOPPING
+        assert silent[-1].recv(1) == b""
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 def test_options_in_front_of_the_script():

@@ -19,12 +19,21 @@ from .server_folder import Folder, check_peer, listen_as_this_process
 
 # The system ends a server that has not imported everything after so many seconds.
 _SECONDS_TO_IMPORT = 600
-# Seconds for the head of a message, which a client sends at once.
+# A client sends the head of its message at once. It has so many seconds, and so many clients may be late.
 _SECONDS_FOR_HEAD = 5.0
+_MOST_SILENT = 64
 # Seconds that an agent has to end after its client.
 _SECONDS_TO_END = 10.0
 # Every agent or rank would import these for itself.
 _USED_LATER = ("encodings.idna", "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend")
+
+
+@dataclass
+class _Silent:
+    """A client that has connected, and not sent the head of its message yet."""
+
+    client: socket.socket
+    leave_at: float
 
 
 @dataclass
@@ -102,6 +111,7 @@ class _Server:
         self._identity = folder.identity(key)
         self._refused = refused
         self._files = _files_of_modules()
+        self._silent: dict[int, _Silent] = {}  # by descriptor, as they came
         self._runs: dict[int, _Run] = {}  # an agent's pidfd -> what is known of it
         self._stopping: list[socket.socket] = []  # kept open until this process ends
         # Until the first client has asked, who may have ended.
@@ -119,14 +129,16 @@ class _Server:
                 break
             for ready in self._wait():
                 if self._listener is not None and ready == self._listener.fileno():
-                    request = self._accept()
+                    self._accept()
+                elif ready in self._silent:
+                    request = self._hear(self._silent.pop(ready).client)
                     if request is not None:
                         return request
                 elif ready in self._runs:
                     self._report_end(ready)
                 else:
                     self._end_run_of(ready)
-            self._kill_overdue()
+            self._end_overdue()
         return None
 
     def _wait(self) -> list[int]:
@@ -134,28 +146,39 @@ class _Server:
         poll = select.poll()
         if self._listener is not None:
             poll.register(self._listener, select.POLLIN)
+        for client in self._silent:
+            poll.register(client, select.POLLIN)
         for agent, run in self._runs.items():
             poll.register(agent, select.POLLIN)
             if run.kill_at is None:
                 # The agent reads from the connection. Only its end is of interest here.
                 poll.register(run.client, select.POLLRDHUP)
         times = [run.kill_at for run in self._runs.values() if run.kill_at is not None]
+        times += [silent.leave_at for silent in self._silent.values()]
         if not self._runs:
             times.append(self._idle_at)
         seconds = max(0.0, min(times) - time.monotonic()) if times else None
         return [ready for ready, _ in poll.poll(None if seconds is None else seconds * 1000 + 1)]
 
-    def _accept(self) -> tuple[socket.socket, messages.Message] | None:
-        """Answers one client. Returns its request in the agent, and None in the server."""
+    def _accept(self) -> None:
+        """Lets a client in. It may send its message later, and keeps no other client waiting."""
         assert self._listener is not None
         try:
             client, _ = self._listener.accept()
         except OSError:
-            return None
-        descriptors: list[int] = []
+            return
         try:
             check_peer(client)
-            client.settimeout(_SECONDS_FOR_HEAD)
+        except OSError:
+            client.close()
+            return
+        client.settimeout(_SECONDS_FOR_HEAD)
+        self._silent[client.fileno()] = _Silent(client, time.monotonic() + _SECONDS_FOR_HEAD)
+
+    def _hear(self, client: socket.socket) -> tuple[socket.socket, messages.Message] | None:
+        """Answers one client. Returns its request in the agent, and None in the server."""
+        descriptors: list[int] = []
+        try:
             message = messages.receive(client)
             descriptors = message.descriptors
             if message.kind == messages.STOP:
@@ -222,7 +245,10 @@ class _Server:
                 os.kill(run.pid, signal.SIGINT)
                 run.kill_at = time.monotonic() + _SECONDS_TO_END
 
-    def _kill_overdue(self) -> None:
+    def _end_overdue(self) -> None:
+        for descriptor, silent in list(self._silent.items()):
+            if len(self._silent) > _MOST_SILENT or time.monotonic() > silent.leave_at:
+                self._silent.pop(descriptor).client.close()
         for run in self._runs.values():
             if run.kill_at is not None and time.monotonic() > run.kill_at:
                 os.kill(run.pid, signal.SIGKILL)
@@ -236,6 +262,9 @@ class _Server:
                 self._folder.remove(self._key)
         self._listener.close()
         self._listener = None
+        for silent in self._silent.values():
+            silent.client.close()
+        self._silent.clear()
 
     def _close_all(self) -> None:
         """Closes what belongs to the server, in an agent."""
@@ -245,7 +274,7 @@ class _Server:
         for descriptor, run in self._runs.items():
             os.close(descriptor)
             run.client.close()
-        for client in self._stopping:
+        for client in [*self._stopping, *(silent.client for silent in self._silent.values())]:
             client.close()
 
 

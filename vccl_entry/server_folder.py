@@ -18,7 +18,10 @@ _SUFFIX = ".socket"
 _LOCK = "lock"
 # Seconds that a process holds the lock at most: it starts a process, or looks at sockets.
 _PATIENCE = 30.0
+# How many processes may wait for a server, and seconds until one that finds that many tries again. The system
+# tells nobody when there is room.
 _BACKLOG = 64
+_PAUSE_AT_FULL_QUEUE = 0.01
 
 
 class FolderError(Exception):
@@ -63,15 +66,15 @@ class Folder:
         return sorted(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX))
 
     def connect(self, key: str) -> socket.socket | None:
-        """Connects to a server. Returns None if none listens.
+        """Connects to a server, and waits while its queue is full. Returns None if none listens.
 
         Raises:
-            FolderError: another user's process listens there.
+            FolderError: another user's process listens there, or the queue stays full.
         """
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(_PATIENCE)  # where more processes wait for the server than it lets wait
+        connection.settimeout(_PATIENCE)
         try:
-            connection.connect(self._address(key))
+            _connect_when_there_is_room(connection, self._address(key))
             check_peer(connection)
         except (ConnectionRefusedError, FileNotFoundError):
             connection.close()
@@ -124,6 +127,19 @@ def open_folder() -> Folder:
         os.close(descriptor)
         raise FolderError(f"{path} has to belong to its user alone, with mode 0700")
     return Folder(path, descriptor)
+
+
+def _connect_when_there_is_room(connection: socket.socket, address: str) -> None:
+    """Connects a socket that has a timeout, which does not make it wait for room in the server's queue."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return connection.connect(address)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                reason = f"{_BACKLOG} processes or more have waited for the server for {_PATIENCE:.0f} s"
+                raise TimeoutError(reason) from None
+        time.sleep(_PAUSE_AT_FULL_QUEUE)
 
 
 def listen_as_this_process(listener: socket.socket) -> None:

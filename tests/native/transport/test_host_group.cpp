@@ -203,7 +203,8 @@ void check_group_forms(Listener& door) {
   HostGroup groups[2];
   run_threads(2, [&](int rank) {
     Listener own;
-    groups[rank] = form_host_group(store, records(door, 2), rank, {}, rank ? own : door, Deadline::in(kLong));
+    groups[rank] =
+        form_host_group(store, {}, records(door, 2), rank, {}, rank ? own : door, Deadline::in(kLong));
     CHECK((groups[rank].ranks == std::vector<int>{0, 1}));
   });
   CHECK(groups[0].control == groups[1].control);
@@ -239,8 +240,8 @@ TEST(a_leader_that_waits_in_vain_counts_connections_of_other_users) {
     CHECK(connect_as_stranger(door.name()));
   }).check_ends();
   MemoryStore store;
-  const Error error =
-      error_of([&] { form_host_group(store, records(door, 2), 0, {}, door, Deadline::in(Milliseconds(1))); });
+  const Error error = error_of(
+      [&] { form_host_group(store, {}, records(door, 2), 0, {}, door, Deadline::in(Milliseconds(1))); });
   CHECK(error.code() == ErrorCode::timeout);
   CHECK_EQ(std::string(error.what()),
            "rank 0 waited 1 ms for rank 1 to say whether it can share memory with it, and rank 0 closed 2 "
@@ -252,7 +253,7 @@ TEST(a_rank_at_a_full_door_says_so) {
   fill_queue(door.name());
   MemoryStore store;
   const auto error_at_door = [&](const Deadline& deadline, const std::function<void()>& look) {
-    return error_of([&] { form_host_group(store, records(door, 2), 1, {}, own, deadline, look); });
+    return error_of([&] { form_host_group(store, {}, records(door, 2), 1, {}, own, deadline, look); });
   };
   const Error late = error_at_door(Deadline::in(Milliseconds(1)), [] {});
   CHECK(late.code() == ErrorCode::timeout);

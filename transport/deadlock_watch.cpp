@@ -20,6 +20,7 @@
 #include "transport/host/machine.hpp"
 #include "transport/state/failure_channel.hpp"
 #include "transport/state/group.hpp"
+#include "transport/state/wait_circle.hpp"
 
 namespace vccl {
 namespace {
@@ -50,49 +51,6 @@ struct Wait {
   }
 };
 
-using Token = std::uint64_t;
-using Records = std::map<Token, WaitRecord::Copy>;
-
-bool awaits_one_of(const PublishedWait& wait, const std::set<Token>& members) {
-  return std::any_of(wait.awaited.begin(), wait.awaited.begin() + wait.awaited_count,
-                     [&](Token token) { return members.contains(token); });
-}
-
-/// Returns the largest set in which every wait of each member is for at least one member.
-std::set<Token> waiting_for_each_other(const Records& records, bool only_blocked) {
-  std::set<Token> members;
-  for (const auto& [token, record] : records) {
-    if (record.waits.count > 0 && (record.waits.blocked == 1 || !only_blocked)) members.insert(token);
-  }
-  const auto can_go_on = [&](Token token) {
-    const PublishedWaits& waits = records.at(token).waits;
-    return !std::all_of(waits.waits.begin(), waits.waits.begin() + waits.count,
-                        [&](const auto& wait) { return awaits_one_of(wait, members); });
-  };
-  while (std::erase_if(members, can_go_on) > 0) {
-  }
-  return members;
-}
-
-/// Returns those of `members` that `first` waits for, directly or not, and `first` itself.
-std::set<Token> awaited_from(Token first, const std::set<Token>& members, const Records& records) {
-  std::set<Token> found;
-  std::vector<Token> left;
-  if (members.contains(first)) left.push_back(first);
-  while (!left.empty()) {
-    const Token token = left.back();
-    left.pop_back();
-    if (!found.insert(token).second) continue;
-    const PublishedWaits& waits = records.at(token).waits;
-    for (std::uint32_t i = 0; i < waits.count; ++i) {
-      const PublishedWait& wait = waits.waits[i];
-      for (std::uint32_t j = 0; j < wait.awaited_count; ++j)
-        if (members.contains(wait.awaited[j])) left.push_back(wait.awaited[j]);
-    }
-  }
-  return found;
-}
-
 Token make_token() {
   Token token = 0;
   while (token == 0) std::memcpy(&token, random_bytes(sizeof token).data(), sizeof token);
@@ -122,6 +80,7 @@ struct DeadlockWatch::State {
   std::uint64_t version = 0, looks = 0;
   PublishedWaits published{};
   std::vector<std::uint64_t> ids;  // of the waits
+  bool in_circle = false;          // whether this process was part of a circle of waits at the last look
   std::optional<std::uint64_t> blocked;
 
   // The versions that may turn out to be a deadlock, with their looks when they were first seen together.
@@ -142,11 +101,13 @@ struct DeadlockWatch::State {
   void look();
   PublishedWaits describe() const;
   void publish(const PublishedWaits& waits);
+  using TokenLine = std::pair<Token, const RankLine*>;
+  std::vector<TokenLine> lines_by_token() const;
   Records read_records() const;
   bool has_held(const std::set<Token>& members, const Records& records, std::uint64_t for_looks,
                 std::map<Token, std::pair<std::uint64_t, std::uint64_t>>& first_seen) const;
   void judge();
-  void warn_once(const Records& records);
+  void warn_once(const std::set<Token>& members, const Records& records);
   bool all_members_know(const Records& records);
   void carry_out();
 };
@@ -276,6 +237,7 @@ void DeadlockWatch::State::run() {
   if (version > 0 && published.count > 0) publish(PublishedWaits{});
   ids.clear();
   candidate.clear();
+  in_circle = false;
   verdict.reset();
   running = false;
   changed.notify_all();
@@ -285,6 +247,7 @@ void DeadlockWatch::State::look() {
   std::vector<pthread_t> threads;
   std::vector<std::uint64_t> now;
   std::shared_ptr<const BlockedThreads> ask;
+  bool suspicious = false;
   const auto collect = [&] {
     now.clear();
     threads.clear();
@@ -297,8 +260,10 @@ void DeadlockWatch::State::look() {
     std::lock_guard lock(mutex);
     collect();
     ask = blocked_threads;
+    suspicious = in_circle;
   }
-  const auto answer = ask && *ask ? (*ask)(threads) : std::nullopt;
+  // The question takes Python's lock, which a process with no circle in sight is spared.
+  const auto answer = suspicious && ask && *ask ? (*ask)(threads) : std::nullopt;
   const auto asked_with = now;
 
   std::lock_guard lock(mutex);
@@ -350,20 +315,50 @@ void DeadlockWatch::State::publish(const PublishedWaits& waits_now) {
   for (const auto& [group, failures] : communicators) group->own_line().waits.write(version, published);
 }
 
-/// Returns this process's record and those of all processes that share a communicator with it. The caller
-/// holds the lock.
+/// Returns this process's record, those of the processes that it waits for, directly or not, and those of the
+/// members of the verdict. The others cannot be in one circle with this process, and to read them all would
+/// cost each rank of a large group more than its turn. The caller holds the lock.
 Records DeadlockWatch::State::read_records() const {
   Records records;
   records[token] = {version, looks, verdict.has_value(), published};
-  for (const auto& [group, failures] : communicators) {
-    const HostGroup& host = group->host;
-    for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
-      const Token other = read(host.line(i).process);
-      if (other == 0 || records.contains(other)) continue;
-      if (const auto record = host.line(i).waits.read(); record.version != 0) records[other] = record;
+  std::vector<Token> left;
+  const auto add_awaited = [&left](const PublishedWaits& waits) {
+    for (std::uint32_t i = 0; i < waits.count; ++i) {
+      const auto& awaited = waits.waits[i].awaited;
+      left.insert(left.end(), awaited.begin(), awaited.begin() + waits.waits[i].awaited_count);
     }
+  };
+  add_awaited(published);
+  if (verdict)
+    for (const auto& member : verdict->versions) left.push_back(member.first);
+  if (left.empty()) return records;
+  const auto lines = lines_by_token();
+  while (!left.empty()) {
+    const Token other = left.back();
+    left.pop_back();
+    if (other == 0 || records.contains(other)) continue;
+    const auto line = std::ranges::lower_bound(lines, other, {}, &TokenLine::first);
+    if (line == lines.end() || line->first != other) continue;
+    const auto record = line->second->waits.read();
+    if (record.version == 0) continue;
+    add_awaited(record.waits);
+    records[other] = record;
   }
   return records;
+}
+
+/// Returns a line of each process that shares a communicator with this one, by token. The caller holds the
+/// lock.
+std::vector<DeadlockWatch::State::TokenLine> DeadlockWatch::State::lines_by_token() const {
+  std::vector<TokenLine> lines;
+  for (const auto& [group, failures] : communicators) {
+    const HostGroup& host = group->host;
+    for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i)
+      lines.emplace_back(read(host.line(i).process), &host.line(i));
+  }
+  // A process's lines have the same record.
+  std::ranges::sort(lines, {}, &TokenLine::first);
+  return lines;
 }
 
 /// Returns whether the members' records have kept their versions for `for_looks` looks of each since they
@@ -390,12 +385,14 @@ bool DeadlockWatch::State::has_held(
 /// The caller holds the lock.
 void DeadlockWatch::State::judge() {
   const Records records = read_records();
+  const auto circle = awaited_from(token, waiting_for_each_other(records, false), records);
+  in_circle = !circle.empty();
   if (verdict) {
     if (all_members_know(records)) carry_out();
     return;
   }
   const auto members = awaited_from(token, waiting_for_each_other(records, true), records);
-  if (!has_held(members, records, 2, candidate)) return warn_once(records);
+  if (!has_held(members, records, 2, candidate)) return warn_once(circle, records);
   verdict.emplace();
   verdict->text =
       base::text("the ranks wait for each other in different calls, and none of them can go on: ",
@@ -412,8 +409,7 @@ void DeadlockWatch::State::judge() {
 }
 
 /// Warns once about a circle that another thread of a member might still end. The caller holds the lock.
-void DeadlockWatch::State::warn_once(const Records& records) {
-  const auto members = awaited_from(token, waiting_for_each_other(records, false), records);
+void DeadlockWatch::State::warn_once(const std::set<Token>& members, const Records& records) {
   if (!has_held(members, records, kDoubtful, doubtful) || warned == version) return;
   warned = version;
   const std::string text =

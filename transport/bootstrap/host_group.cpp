@@ -265,21 +265,22 @@ void Leader::admit(Guest& guest) {
 
 void Leader::hand_out() {
   Array ranks;
-  for (int rank : group_.ranks) ranks.emplace_back(rank);
+  HandOverPackets packets;
+  for (int rank : group_.ranks) {
+    ranks.emplace_back(rank);
+    const Handles& handles = handles_[rank];
+    std::vector<int> descriptors;
+    Array bytes(handles.bytes.begin(), handles.bytes.end());
+    if (rank == rank_) {
+      for (const Region& region : regions_) descriptors.push_back(region.fd);
+      bytes = sizes_of(regions_);
+    }
+    for (const FileDescriptor& fd : handles.regions) descriptors.push_back(fd.get());
+    packets.add(rank, std::move(bytes), std::move(descriptors), handles.pidfd ? handles.pidfd.get() : -1);
+  }
   for (auto& [member, channel] : members_) {
     channel.send(control_message("group", {{"ranks", ranks}}), {}, deadline_);
-    for (int rank : group_.ranks) {
-      const Handles& handles = handles_[rank];
-      std::vector<int> descriptors;
-      Array bytes(handles.bytes.begin(), handles.bytes.end());
-      if (rank == rank_) {
-        for (const Region& region : regions_) descriptors.push_back(region.fd);
-        bytes = sizes_of(regions_);
-      }
-      for (const FileDescriptor& fd : handles.regions) descriptors.push_back(fd.get());
-      if (handles.pidfd) descriptors.push_back(handles.pidfd.get());
-      channel.send(control_message("rank", {{"rank", rank}, {"bytes", bytes}}), descriptors, deadline_);
-    }
+    packets.send(channel, deadline_);
   }
 }
 
@@ -377,24 +378,18 @@ void Member::map_control(Channel& channel) {
 
 void Member::receive_ranks(Channel& channel) {
   const Value group = read_packet(channel.receive(deadline_), "group");
-  for (const Value& entry : group.at("ranks").as_array()) {
-    Channel::Packet reply = channel.receive(deadline_);
-    const Value message = read_packet(reply, "rank");
-    const auto rank = static_cast<int>(message.at("rank").as_int(0, INT32_MAX));
-    Handles handles;
-    handles.bytes = read_sizes(message);
-    const std::size_t regions = handles.bytes.size();
-    const bool ascending = group_.ranks.empty() || rank > group_.ranks.back();
-    const std::size_t descriptors = reply.descriptors.size();
-    if (entry != Value(rank) || !ascending || descriptors < regions || descriptors > regions + 1) {
-      throw Error(ErrorCode::protocol, "a rank's packet does not fit what was announced");
-    }
-    if (descriptors > regions) {
-      handles.pidfd = std::move(reply.descriptors.back());
-      reply.descriptors.pop_back();
-    }
-    handles.regions = std::move(reply.descriptors);
-    add_rank(rank, handles);
+  const Array& announced = group.at("ranks").as_array();
+  while (group_.ranks.size() < announced.size()) {
+    const std::size_t before = group_.ranks.size();
+    read_hand_over(channel.receive(deadline_), [&](int rank, Handles handles) {
+      const std::size_t place = group_.ranks.size();
+      const bool ascending = place == 0 || rank > group_.ranks.back();
+      if (place == announced.size() || announced[place] != Value(rank) || !ascending)
+        throw Error(ErrorCode::protocol, "a packet of the hand-over does not fit what was announced");
+      add_rank(rank, handles);
+    });
+    if (group_.ranks.size() == before)
+      throw Error(ErrorCode::protocol, "a packet of the hand-over has no ranks");
   }
   if (std::find(group_.ranks.begin(), group_.ranks.end(), rank_) == group_.ranks.end() ||
       static_cast<int>(group_.ranks.size()) > group_.layout_ranks) {

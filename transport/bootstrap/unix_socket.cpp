@@ -27,8 +27,8 @@ constexpr int kPeerPidfd = SO_PEERPIDFD;
 
 // The longest queue of connections that wait to be accepted. The system may shorten it (net.core.somaxconn).
 constexpr int kQueue = 4096;
-// A rank whose leader has a full queue tries to connect again after this pause. A Unix socket tells nobody
-// when there is room.
+// A rank whose leader has a full queue tries to connect again after this pause, and so does one that has
+// handed over too much at once. A Unix socket tells nobody when there is room.
 constexpr Milliseconds kPauseAtFullQueue{1};
 // How many users the text about closed connections names.
 constexpr std::size_t kNamedStrangers = 4;
@@ -68,6 +68,19 @@ void wait_ready(int fd, short events, const Deadline& deadline) {
   pollfd entry{fd, events, 0};
   if (!poll_until({&entry, 1}, deadline))
     throw Error(ErrorCode::timeout, "the hand-over of shared memory timed out");
+}
+
+// The kernel lets a user have no more descriptors under way between processes than one process may have open
+// (RLIMIT_NOFILE). Others arrive while the caller waits, and nobody tells when.
+void await_fewer_in_flight(const Deadline& deadline) {
+  throw_if_interrupted(kWaiting);
+  if (deadline.passed()) {
+    throw Error(
+        ErrorCode::timeout,
+        "the hand-over of shared memory timed out, because too many descriptors of this user are under "
+        "way between processes: raise the limit on open files (ulimit -n)");
+  }
+  std::this_thread::sleep_for(kPauseAtFullQueue);
 }
 
 FileDescriptor make_socket(int flags) {
@@ -146,6 +159,10 @@ void Channel::send(const std::string& bytes, std::span<const int> descriptors, c
     wait_ready(socket_.get(), POLLOUT, deadline);
     if (sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return;
     if (errno == EPIPE || errno == ECONNRESET) throw_hung_up();
+    if (errno == ETOOMANYREFS) {
+      await_fewer_in_flight(deadline);
+      continue;
+    }
     if (errno != EINTR && errno != EAGAIN) throw_system("handing over descriptors");
   }
 }

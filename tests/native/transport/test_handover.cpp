@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 
+#include <optional>
 #include <thread>
 
 #include "base/cores.hpp"
@@ -126,6 +128,33 @@ TEST(a_foreign_user_is_refused) {
   CHECK_EQ(listener.turned_away_text(), "closed 3 connections of other users (uid 65534)");
   Channel own = Channel::connect(listener.name(), Deadline::in(kLong));
   CHECK_EQ(accept_one(listener).peer_pid(), getpid());
+}
+
+// The kernel refuses to let a user have more descriptors under way than RLIMIT_NOFILE, except for root.
+TEST(too_many_descriptors_under_way_are_waited_for) {
+  run_processes(1, [](int) {
+    if (geteuid() == 0) become_another_user();
+    const rlimit few{64, 64};
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    Listener listener;
+    std::optional<Channel> full = Channel::connect(listener.name(), Deadline::in(kLong));
+    std::optional<Channel> never_reads = accept_one(listener);
+    Channel sender = Channel::connect(listener.name(), Deadline::in(kLong));
+    Channel receiver = accept_one(listener);
+    const std::vector<int> descriptors(40, STDOUT_FILENO);
+    for (int i = 0; i < 2; ++i) full->send("full", descriptors, Deadline::in(kLong));
+    const auto send = [&](Milliseconds patience) {
+      sender.send("descriptors", descriptors, Deadline::in(patience));
+    };
+    const Error error = error_of([&] { send(Milliseconds(20)); });
+    CHECK(error.code() == ErrorCode::timeout);
+    check_contains(error.what(), "raise the limit on open files");
+    std::thread late([&] { send(kLong); });
+    full.reset();
+    never_reads.reset();
+    late.join();
+    CHECK_EQ(receiver.receive(Deadline::in(kLong)).bytes, "descriptors");
+  });
 }
 
 TEST(a_full_queue_keeps_a_rank_until_its_deadline) {

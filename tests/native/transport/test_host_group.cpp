@@ -96,7 +96,8 @@ TEST(the_right_nonce_is) {
         msgpack::Value(msgpack::Array{0, 1}));
   Channel::Packet first = channel.receive(Deadline::in(kLong));
   const std::uint64_t bytes = region.region().size;
-  CHECK(msgpack::decode(first.bytes).at("bytes") == msgpack::Value(msgpack::Array{bytes}));
+  CHECK(msgpack::decode(first.bytes).at("ranks").as_array().at(0).at("bytes") ==
+        msgpack::Value(msgpack::Array{bytes}));
   CHECK(map_segment(first.descriptors.at(0).get(), bytes) == group.regions[0][0]);
 }
 
@@ -159,13 +160,70 @@ TEST(a_member_does_not_map_what_no_rank_makes) {
       if (!is_control) {
         channel.receive(Deadline::in(kLong));
         send("group", {{"ranks", msgpack::Array{0, 1}}}, {});
-        send("rank", {{"rank", 0}, {"bytes", msgpack::Array{odd.announced}}}, {odd.fd.get()});
+        const msgpack::Map rank{{"rank", 0}, {"bytes", msgpack::Array{odd.announced}}, {"pidfd", false}};
+        send("ranks", {{"ranks", msgpack::Array{rank}}}, {odd.fd.get()});
       }
       member.join();
       CHECK(error.code() == ErrorCode::protocol);
       check_contains(error.what(), "the hand-over of shared memory by rank 0 failed: ");
       check_contains(error.what(), odd.complaint);
     }
+  }
+}
+
+// As many packets as it takes go to each member.
+TEST(hundreds_of_descriptors_are_handed_over) {
+  const int ranks = 40;
+  MemoryStore store;
+  std::vector<HostGroup> groups(ranks);
+  std::vector<Listener> listeners(ranks);
+  std::vector<RankRecord> all;
+  for (int rank = 0; rank < ranks; ++rank) all.push_back(records(listeners[0], 1)[0]), all.back().rank = rank;
+  TestRegion regions[kMaxRegions];
+  std::vector<Region> given;
+  for (TestRegion& region : regions) given.push_back(region.region());
+  run_threads(ranks, [&](int rank) {
+    groups[rank] = form_host_group(store, {}, all, rank, given, listeners[rank], Deadline::in(kLong));
+  });
+  for (const HostGroup& group : groups) {
+    CHECK_EQ(group.ranks.size(), std::size_t(ranks));
+    for (const auto& of_rank : group.regions) CHECK_EQ(of_rank.size(), kMaxRegions);
+  }
+}
+
+TEST(a_member_refuses_packets_that_do_not_fit) {
+  const FileDescriptor region = make_segment("test", 4096);
+  const auto entry = [](int rank, bool pidfd) {
+    return msgpack::Map{{"rank", rank}, {"bytes", msgpack::Array{4096}}, {"pidfd", pidfd}};
+  };
+  const std::pair<msgpack::Array, const char*> wrong[] = {
+      {{}, "has no ranks"},
+      {{entry(1, false)}, "does not fit what was announced"},
+      {{entry(0, true)}, "fewer descriptors than it says"},
+      {{entry(0, false), entry(1, false)}, "fewer descriptors than it says"},
+  };
+  for (const auto& [ranks, complaint] : wrong) {
+    MemoryStore store;
+    Listener listener;
+    Error error(ErrorCode::system, "");
+    std::thread member([&] {
+      Listener own;
+      error = error_of(
+          [&] { form_host_group(store, {}, records(listener, 2), 1, {}, own, Deadline::in(kLong)); });
+    });
+    Channel channel = accept_one(listener);
+    const FileDescriptor control = make_control_segment(2);
+    const auto send = [&](const char* type, Map fields, std::vector<int> descriptors) {
+      channel.send(control_message(type, std::move(fields)), descriptors, Deadline::in(kLong));
+    };
+    channel.receive(Deadline::in(kLong));
+    send("control", {{"ranks", 2}}, {control.get()});
+    channel.receive(Deadline::in(kLong));
+    send("group", {{"ranks", msgpack::Array{0, 1}}}, {});
+    send("ranks", {{"ranks", ranks}}, ranks.empty() ? std::vector<int>{} : std::vector<int>{region.get()});
+    member.join();
+    CHECK(error.code() == ErrorCode::protocol);
+    check_contains(error.what(), complaint);
   }
 }
 

@@ -11,7 +11,7 @@
 
 namespace vccl {
 
-class MemoryStore final : public Store {
+class MemoryStore : public Store {
  public:
   void set(const std::string& key, const std::string& value) override {
     std::lock_guard lock(mutex_);

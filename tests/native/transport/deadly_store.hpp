@@ -7,29 +7,28 @@
 #include <string>
 #include <utility>
 
+#include "tests/native/forwarding_store.hpp"
 #include "transport/error.hpp"
-#include "transport/store.hpp"
 
 namespace vccl {
 
 /// Does what a derived class says at a given use of the store: "set reach/", "get table".
-class StoreWithPlan : public Store {
+class StoreWithPlan : public ForwardingStore {
  public:
-  StoreWithPlan(Store& inner, std::string where) : inner_(inner), where_(std::move(where)) {}
+  StoreWithPlan(Store& inner, std::string where) : ForwardingStore(inner), where_(std::move(where)) {}
   void set(const std::string& key, const std::string& value) override {
     look("set " + key);
-    inner_.set(key, value);
+    ForwardingStore::set(key, value);
   }
   std::string get(const std::string& key, const Deadline& deadline) override {
     look("get " + key);
-    return inner_.get(key, deadline);
+    return ForwardingStore::get(key, deadline);
   }
   std::string compare_set(const std::string& key, const std::string& expected,
                           const std::string& value) override {
     look("compare_set " + key);
-    return inner_.compare_set(key, expected, value);
+    return ForwardingStore::compare_set(key, expected, value);
   }
-  void remove(const std::string& key) override { inner_.remove(key); }
 
  protected:
   virtual void act() = 0;
@@ -39,7 +38,6 @@ class StoreWithPlan : public Store {
   void look(const std::string& use) {
     if (!where_.empty() && use.starts_with(where_)) act();
   }
-  Store& inner_;
   std::string where_;
 };
 

@@ -45,32 +45,23 @@ class ClosedPort {
 };
 
 /// Replaces a field of the record that is set under `key`.
-class RewritingStore final : public Store {
+class RewritingStore final : public MemoryStore {
  public:
   RewritingStore(std::string key, std::string field, std::string value)
       : key_(std::move(key)), field_(std::move(field)), value_(std::move(value)) {}
 
   void set(const std::string& key, const std::string& value) override {
-    if (key != key_) return store_.set(key, value);
+    if (key != key_) return MemoryStore::set(key, value);
     Map fields = msgpack::decode(value).as_map();
     CHECK(fields.contains(field_));
     fields[field_] = value_;
     rewritten = true;
-    store_.set(key, msgpack::encode(fields));
+    MemoryStore::set(key, msgpack::encode(fields));
   }
-  std::string get(const std::string& key, const Deadline& deadline) override {
-    return store_.get(key, deadline);
-  }
-  std::string compare_set(const std::string& key, const std::string& expected,
-                          const std::string& value) override {
-    return store_.compare_set(key, expected, value);
-  }
-  void remove(const std::string& key) override { store_.remove(key); }
 
   std::atomic<bool> rewritten{false};
 
  private:
-  MemoryStore store_;
   const std::string key_, field_, value_;
 };
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <new>
 
+#include "tests/native/forwarding_store.hpp"
 #include "tests/native/transport/deadly_store.hpp"
 #include "tests/native/transport/harness.hpp"
 #include "tests/native/transport/rounds.hpp"
@@ -60,31 +61,26 @@ TEST(a_rank_dies_at_any_point_of_the_meeting) {
 
 /// Looks whether records of ranks are removed while another rank has not read the table yet, and may be about
 /// to read them.
-class SlowReader final : public Store {
+class SlowReader final : public ForwardingStore {
  public:
-  SlowReader(Store& inner, std::atomic<int>& tables_read) : inner_(inner), tables_read_(tables_read) {}
-  void set(const std::string& key, const std::string& value) override { inner_.set(key, value); }
+  SlowReader(Store& inner, std::atomic<int>& tables_read)
+      : ForwardingStore(inner), tables_read_(tables_read) {}
   std::string get(const std::string& key, const Deadline& deadline) override {
-    std::string value = inner_.get(key, deadline);
+    std::string value = ForwardingStore::get(key, deadline);
     if (key == "table") {
       usleep(50'000);
       ++tables_read_;
     }
     return value;
   }
-  std::string compare_set(const std::string& key, const std::string& expected,
-                          const std::string& value) override {
-    return inner_.compare_set(key, expected, value);
-  }
   void remove(const std::string& key) override {
     if (key.starts_with("joined/")) before_last_read += tables_read_ != 2;
-    inner_.remove(key);
+    ForwardingStore::remove(key);
   }
 
   int before_last_read = 0;
 
  private:
-  Store& inner_;
   std::atomic<int>& tables_read_;
 };
 

@@ -197,22 +197,13 @@ TEST(what_no_peer_says) {
 }
 
 /// Keeps what the ranks read about each other's listeners.
-class Spy final : public Store {
+class Spy final : public MemoryStore {
  public:
   void set(const std::string& key, const std::string& value) override {
     if (key == "messages") listeners = value;
-    inner.set(key, value);
+    MemoryStore::set(key, value);
   }
-  std::string get(const std::string& key, const Deadline& deadline) override {
-    return inner.get(key, deadline);
-  }
-  std::string compare_set(const std::string& key, const std::string& expected,
-                          const std::string& value) override {
-    return inner.compare_set(key, expected, value);
-  }
-  void remove(const std::string& key) override { inner.remove(key); }
 
-  MemoryStore inner;
   std::string listeners;
 };
 

@@ -183,27 +183,19 @@ TEST(a_stranger_who_floods_a_stream_is_turned_away) {
 }
 
 /// A store that leads all links over proxies, which share a judge. Calls of the judge do not overlap.
-class PathStore final : public Store {
+class PathStore final : public MemoryStore {
  public:
   /// judge(n, piece) says what becomes of the nth piece of all.
   explicit PathStore(std::function<Then(int, std::string&)> judge) : judge_(std::move(judge)) {}
 
   void set(const std::string& key, const std::string& value) override {
     if (!key.starts_with("link/") && !key.starts_with("across/") && !key.starts_with("messages/"))
-      return store_.set(key, value);
+      return MemoryStore::set(key, value);
     msgpack::Map fields = msgpack::decode(value).as_map();
     for (const char* field : {"endpoint", "stream"})
       if (fields.contains(field)) fields[field] = over_path(fields[field].as_string());
-    store_.set(key, msgpack::encode(fields));
+    MemoryStore::set(key, msgpack::encode(fields));
   }
-  std::string get(const std::string& key, const Deadline& deadline) override {
-    return store_.get(key, deadline);
-  }
-  std::string compare_set(const std::string& key, const std::string& expected,
-                          const std::string& value) override {
-    return store_.compare_set(key, expected, value);
-  }
-  void remove(const std::string& key) override { store_.remove(key); }
 
  private:
   std::string over_path(const std::string& endpoint) {
@@ -216,7 +208,6 @@ class PathStore final : public Store {
     return proxies_.back().endpoint();
   }
 
-  MemoryStore store_;
   std::mutex mutex_, judging_;
   const std::function<Then(int, std::string&)> judge_;
   int pieces_ = 0;

@@ -37,7 +37,7 @@ constexpr int kLastEndpoint = 32;
 constexpr int kRouterMandatory = 33, kIpv6 = 42;
 constexpr int kCurveServer = 47, kCurvePublicKey = 48, kCurveSecretKey = 49, kCurveServerKey = 50;
 constexpr int kKeepalive = 34, kKeepaliveIdle = 36, kReconnectInterval = 18;
-constexpr int kHeartbeatInterval = 75, kHeartbeatTimeout = 77, kUseDescriptor = 89;
+constexpr int kHeartbeatInterval = 75, kHeartbeatTimeout = 77, kHandshakeTime = 66, kUseDescriptor = 89;
 constexpr int kContextMaxSockets = 2, kContextBlocky = 70;
 constexpr int kEventConnected = 0x0001, kEventAccepted = 0x0020, kEventClosed = 0x0080,
               kEventDisconnected = 0x0200;

@@ -2,6 +2,7 @@
 
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -53,6 +54,11 @@ void taken_over(void*) {}
 
 // An option of 0 or less would make libzmq drop what has arrived when the connection ends.
 constexpr int kNever = 3'600'000;  // milliseconds
+
+// libzmq's threads shake hands, however busy the ranks are, and there are no heartbeats before. So a
+// handshake that takes as long as a heartbeat may take is one whose connection has ended for the other end
+// only. This is libzmq's own limit, which stays that of listeners.
+constexpr int kLongestHandshake = 30'000;  // milliseconds
 
 // A refused connection is reported as the end of an attempt (closed), not as a disconnection.
 constexpr int kConnectionEvents = kEventConnected | kEventDisconnected | kEventClosed;
@@ -215,6 +221,7 @@ void ZmqSocket::reopen() {
 
 void ZmqSocket::connect(const std::string& endpoint, const std::string& server_key, bool once) {
   if (once) set(kReconnectInterval, kNever);
+  set(kHandshakeTime, std::min(patience_, kLongestHandshake));
   if (!server_key.empty()) set_keys(false, server_key);
   if (endpoint.find('[') != std::string::npos) set(kIpv6, 1);
   if (!monitor_) monitor_ = make_monitor(kConnectionEvents);

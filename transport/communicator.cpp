@@ -178,7 +178,7 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
   failures_->set_meeting(&meeting);
   connect(meeting, records, environment);
   meet(meeting);
-  if (across_) across_->watch_all();
+  each_link(&RemoteLinks::settle);
   count_cores();
   group_.elsewhere = meeting.take_processes();
   std::erase_if(group_.elsewhere, [&](const auto& entry) {
@@ -244,7 +244,9 @@ void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>&
     failures_->set_links([this] { each_link(&RemoteLinks::pump); },
                          [this] { between_operations(&RemoteLinks::listen); },
                          [this] { each_link(&RemoteLinks::spread_failure); });
+    meeting.serve_links([this] { failures_->check_links(); });
   }
+  if (across_) across_->watch_all();
   if (remote_) {
     remote_->connect(meeting, left_index_ < 0 ? left : -1, right_index < 0 ? right : -1, settings);
   }

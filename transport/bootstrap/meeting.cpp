@@ -74,6 +74,7 @@ std::string RankEnd::text(const RankNames& names, int rank) const {
 
 std::string Meeting::get(const std::string& key, const Deadline& deadline) {
   while (true) {
+    if (serve_links_) serve_links_();
     const Deadline slice = Deadline::in(kPeerLook);
     const bool last = slice.at >= deadline.at;
     try {
@@ -95,7 +96,8 @@ std::string Meeting::await(int rank, const std::string& key, const char* what) {
   try {
     return get(key, deadline_);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::timeout || heard_) throw;
+    // A failure that has come over a link may be another rank's timeout.
+    if (error.code() != ErrorCode::timeout || heard_ || !deadline_.passed()) throw;
     throw Error(ErrorCode::timeout,
                 base::text(names_.rank(config_.rank), " waited ", duration_text(deadline_.length), " for ",
                            names_.rank(rank), " ", what, " while group ", config_.name,

@@ -2,6 +2,7 @@
 // the meeting cannot succeed.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -53,6 +54,10 @@ class Meeting final : public Store {
   /// meeting and left while others have not, so an ended process is no reason to give up any more.
   void all_connected() { watches_deaths_ = false; }
 
+  /// Lets every wait for the store call this as often as it looks: other ranks may need the links of a rank
+  /// that waits. What it throws ends the wait.
+  void serve_links(std::function<void()> serve) { serve_links_ = std::move(serve); }
+
   /// Checks the other ranks if the last check was kPeerLook ago. Every wait of the meeting calls this. Throws
   /// the error that another rank announced, Error(peer_dead) if a rank has died, Error(peer_left) if a rank
   /// has left an earlier communicator of the group and its process has ended, and the failure of another
@@ -98,6 +103,7 @@ class Meeting final : public Store {
   const RankNames names_;
   const Deadline& deadline_;
   NoticeBoard notices_;
+  std::function<void()> serve_links_;  // empty while there are no links
   RankRecord own_;
   bool joined_ = false;
   bool all_known_ = false;

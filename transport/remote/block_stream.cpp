@@ -18,10 +18,10 @@ std::string text_of_header(const FrameHeader::Bytes& header) {
 }  // namespace
 
 BlockSender::BlockSender(const std::string& endpoint, FrameProtection protection, Milliseconds silence,
-                         bool resumes)
+                         bool resumes, std::uint64_t attempt)
     : endpoint_(endpoint), silence_(silence), resumes_(resumes), sealer_(std::move(protection)) {
   connect();
-  greet(0);
+  greet(attempt);
 }
 
 void BlockSender::connect() {

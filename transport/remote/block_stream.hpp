@@ -32,9 +32,10 @@ class BlockSender {
   };
 
   /// Connects to where a BlockReceiver with the same protection listens. If `resumes`, libzmq makes no
-  /// connection anew: the owner calls keep(), confirm(), pause() and resume().
+  /// connection anew: the owner calls keep(), confirm(), pause() and resume(). The greeting has the number of
+  /// the attempt.
   BlockSender(const std::string& endpoint, FrameProtection protection,
-              Milliseconds silence = LinkSettings().silence, bool resumes = false);
+              Milliseconds silence = LinkSettings().silence, bool resumes = false, std::uint64_t attempt = 0);
 
   /// Returns whether prepare() writes to its slot.
   bool encrypts() const { return sealer_.encrypts(); }

@@ -91,6 +91,11 @@ void PeerConnection::give_up_again(std::optional<Milliseconds> tried) {
   end.finish();
 }
 
+void PeerConnection::give_up_after(int cuts, std::optional<Milliseconds> tried) {
+  cuts_ = cuts;
+  give_up_again(tried);
+}
+
 std::string PeerConnection::hello(Map fields) const {
   fields.insert({{"rank", group_.rank}, {"token", listener.token}, {"host", settings.host}});
   return control_message("hello", std::move(fields));
@@ -129,6 +134,11 @@ std::string PeerConnection::end_text() const {
     return base::text(us, " could not connect to ", peer_text(), " within ",
                       duration_text(settings.patience()), " (",
                       ever_refused_ ? "it was refused" : "nobody answered", "; ", kFirewall, ")");
+  }
+  if (cuts_ > 0) {
+    return base::text(us, " could not connect to ", peer_text(),
+                      tried_again_ ? base::text(" within ", duration_text(*tried_again_)) : "",
+                      " (the connection was cut ", cuts_, " times; ", kFirewall, ")");
   }
   if (socket && socket->refused() && !made_again_) {
     return base::text(us, " could not connect to ", peer_text(),

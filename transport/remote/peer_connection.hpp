@@ -98,6 +98,9 @@ class PeerConnection {
   bool connecting();
   /// Ends the connection, which could not be made again within `tried`, or not at all if that is nothing.
   void give_up_again(std::optional<Milliseconds> tried);
+  /// Ends the connection, which was cut so many times while the group was made, or could not be made again
+  /// within `tried` at last.
+  void give_up_after(int cuts, std::optional<Milliseconds> tried = std::nullopt);
   /// Returns "rank 1 (tcp://10.0.0.2:40001, host node2)".
   std::string peer_text() const;
 
@@ -139,6 +142,7 @@ class PeerConnection {
   bool ever_refused_ = false;                // an attempt was refused
   bool made_again_ = false;                  // the connection was made, and has ended at least once
   std::optional<Milliseconds> tried_again_;  // for how long in vain
+  int cuts_ = 0;                             // after how many it was given up, in a meeting
   State state_ = State::unknown;
   std::string why_;                 // the reason that the peer gave when it left
   std::string peer_place_;          // the peer's address and host

@@ -29,23 +29,27 @@ Map RemoteLink::accept_stream(const Value& record) {
   stream_endpoint_ = record.at("stream").as_string();
   if (!stream_endpoint_.empty() && can_protect_blocks(settings.security))
     contribution_ = random_bytes(Session::kContribution);
-  return contribution();
+  session_ = random_bytes(kSession);
+  Map fields = contribution();
+  fields["session"] = Binary{session_};
+  return fields;
 }
 
-Map RemoteLink::take_answer() {
-  Map result = contribution();
-  session_ = random_bytes(kSession);
-  result["session"] = Binary{session_};
-  wipe(contribution_);
-  return result;
+void RemoteLink::greet(const Value& hello, const ZmqSocket::Received& received) {
+  read_hello(hello, received.control.sender());
+  if (side == Side::right) return open_stream(hello);
+  session_ = hello.at("session").as_binary();
+  if (session_.size() != kSession) throw Error(ErrorCode::protocol, "a session of another length");
+  open_stream(hello);
+  welcome(hello, received.route);
 }
 
 Map RemoteLink::contribution() const {
   return contribution_.empty() ? Map() : Map{{"secret", Binary{contribution_}}};
 }
 
+/// Reads the secret of the neighbour's hello, and opens this rank's end of the stream.
 void RemoteLink::open_stream(const Value& hello) {
-  if (side == Side::right) session_ = hello.at("session").as_binary();
   const bool theirs = hello.has("secret");
   if (side == Side::left) {
     if (!theirs) return receiver.reset();
@@ -56,7 +60,7 @@ void RemoteLink::open_stream(const Value& hello) {
     throw Error(ErrorCode::protocol, "another answer than fits the question for a stream");
   } else if (theirs) {
     sender = std::make_unique<BlockSender>(stream_endpoint_, agree(hello.at("secret").as_binary()),
-                                           settings.silence, true);
+                                           settings.silence, true, attempt_);
     wipe(contribution_);
   }
   group_.log.info(base::text("blocks ", side == Side::left ? "from" : "to", " ", group_.rank_text(rank), ": ",

@@ -3,9 +3,9 @@
 // VCCL_LINK_SECURITY says.
 //
 // The rank that listens for its left neighbour adds to its record {security, stream}: how it protects blocks,
-// and where it listens for them. Both ranks add to their hello {secret}: what each contributes to the keys of
-// the stream. A rank without libcrypto leaves these out, and all blocks then go over the encrypted
-// connection.
+// and where it listens for them. The rank on the left adds to its hello {session}: 16 random bytes that only
+// the two ranks know. Both ranks add to their hello {secret}: what each contributes to the keys of the
+// stream. A rank without libcrypto leaves that out, and all blocks then go over the encrypted connection.
 //
 // Beside the control messages of peer_connection.hpp there are these. A block has its bytes in a second
 // frame.
@@ -18,12 +18,12 @@
 //   ping     to the left: {n}: to be answered by pong {n}, which proves that the connection has not ended
 // `heard` is how many messages of the types begin and block have come (journal.hpp).
 //
-// A connection that is cut is made again, and with it the stream. The rank on the left connects with new
-// sockets, and says hello {again, session, attempt, heard}. The session is what the rank on the right has
-// given it in its first hello, and the attempts of a link have ascending numbers. The rank on the right
-// answers with hello {again, attempt, heard, frame}: `frame` is the number of the frame of the stream that
-// has to come next. Both then repeat what the other one has not heard. What was sent on the new connection
-// before the answer does not count.
+// A connection that is cut is made again, and with it the stream, from the first hello on. The rank on the
+// left connects with new sockets, and says hello {again, session, attempt, heard}. The attempts of a link
+// have ascending numbers. The rank on the right answers with hello {again, attempt, heard, frame}: `frame` is
+// the number of the frame of the stream that has to come next. The secrets are in the hello as well for as
+// long as the other rank may not know them. Both ranks then repeat what the other one has not heard. What was
+// sent on the new connection before the answer does not count.
 #pragma once
 
 #include <deque>
@@ -58,12 +58,11 @@ struct RemoteLink : PeerConnection {
   /// the record of the listener.
   void offer_stream(msgpack::Map& record);
   /// Reads what the neighbour offers. Throws Error(invalid) if it has another LinkSettings::security. Returns
-  /// the fields of this rank's hello that accept the offer.
+  /// the fields of this rank's hello, which accept the offer.
   msgpack::Map accept_stream(const msgpack::Value& record);
-  /// Reads the rest of the neighbour's hello, and opens this rank's end of the stream.
-  void open_stream(const msgpack::Value& hello);
-  /// Returns the fields of this rank's answer to hello, once: forgets what it contributed to the keys.
-  msgpack::Map take_answer();
+  /// Handles the neighbour's first hello, which came as `received`: opens this rank's end of the stream, and
+  /// answers.
+  void greet(const msgpack::Value& hello, const ZmqSocket::Received& received);
   /// Returns whether a block of so many bytes goes over the stream. Both ends come to the same answer.
   bool streams(std::size_t bytes) const { return (sender || receiver) && bytes > ZmqSocket::kCopied; }
 
@@ -96,8 +95,6 @@ struct RemoteLink : PeerConnection {
   }
   /// Handles such a message.
   void understand_apart(const ZmqSocket::Received& received);
-  /// Call this with the route of the peer's first hello.
-  void set_route(const std::string& route) { route_ = route; }
   void understand_pong(std::uint64_t number);
   /// Call this before the sockets are closed. Nothing is sent again from then on, so memory that was lent may
   /// change once the sockets do not read it any more.
@@ -111,8 +108,8 @@ struct RemoteLink : PeerConnection {
 
   Ready ready;
   const Side side;
-  // All links of the group were made once. From then on a connection that is cut is made again.
-  bool lasting = false;
+  // All ranks of the group have met. Until then a connection may be cut only so many times.
+  bool settled = false;
   Journal journal{kMostUnconfirmed};
   std::unique_ptr<BlockSender> sender;      // to the right, if there is a stream
   std::unique_ptr<BlockReceiver> receiver;  // from the left
@@ -132,14 +129,19 @@ struct RemoteLink : PeerConnection {
   // The protocol lets a rank be ahead of its neighbour by kSlots blocks and as many operations.
   static constexpr std::size_t kMostUnconfirmed = 16 * Communicator::kSlots;
 
+  // Each one but the first delays the next attempt. Together this takes about a second.
+  static constexpr int kMostCuts = 20;
+
+  void open_stream(const msgpack::Value& hello);
   bool stream_is_cut();
   void keep_up(bool cut);
   void begin_again();
+  int count_cut();
   void attempt();
   void try_again(bool cut);
   void await_peer();
   void give_up(bool within_time);
-  void resume(const msgpack::Value& answer);
+  void resume(const msgpack::Value& answer, const ZmqSocket::Received& received);
   bool fits(const ZmqSocket::Received& received) const;
   void welcome(const msgpack::Value& message, const std::string& route);
   void tell_of_stranger(const std::string& address);
@@ -153,10 +155,13 @@ struct RemoteLink : PeerConnection {
   FrameProtection agree(const std::string& theirs) const;
 
   std::string stream_endpoint_;  // of the right neighbour
-  std::string contribution_;     // of this rank to the keys, until it is used; empty if there is no stream
-  std::string session_;          // what only the two ranks know
+  // Of this rank to the keys, until the peer knows it and this rank has used it. Empty if there is no stream.
+  std::string contribution_;
+  std::string session_;              // what only the two ranks know
   std::optional<Resumption> again_;  // while the connection is made again
   bool answered_ = false;            // the peer has answered the attempt under way
+  bool finished_ = false;            // nothing is made again any more
+  int cuts_ = 0;                     // how many connections have ended before the link was settled
   bool cut_ = false;                 // something could not be sent
   std::uint64_t attempt_ = 0;        // the number of the last attempt, of all in the link's life
   std::string route_;                // of the peer's connection, if it connects

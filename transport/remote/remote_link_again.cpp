@@ -1,5 +1,6 @@
 // How a link sends what has to arrive, and how its connections are made again when they were cut.
 #include "base/text.hpp"
+#include "transport/crypto/wipe.hpp"
 #include "transport/remote/remote_link.hpp"
 #include "transport/state/lost_ranks.hpp"
 #include "transport/support/error_text.hpp"
@@ -31,7 +32,12 @@ void RemoteLink::receive_ready(FunctionRef<void(ZmqSocket::Received&)> understan
       suspect();
     ready.control = true;  // the look may have noticed that something has arrived
   }
-  if (suspected_from_ && probe()) cut = ready.control = true;
+  if (suspected_from_) {
+    if (probe()) cut = true;
+    // A ping may have noticed that something has arrived. The descriptor does not show that, nor anything
+    // that comes behind it.
+    ready.control = true;
+  }
   const std::uint64_t attempt = attempt_;
   if (std::exchange(ready.control, false)) {
     while (auto received = socket->receive()) understand(*received);
@@ -48,6 +54,8 @@ void RemoteLink::receive_ready(FunctionRef<void(ZmqSocket::Received&)> understan
     ready.stream = block.has_value();
     if (block) streamed.push_back(std::move(*block));
   }
+  // The greeting proves that the peer has made the keys.
+  if (receiver && receiver->greeted()) wipe(contribution_);
 }
 
 void RemoteLink::send_surely(const char* type, Map fields, std::optional<std::span<const std::byte>> block) {
@@ -88,7 +96,7 @@ void RemoteLink::suspect() {
   if (route_.empty() || socket->closed()) return;
   suspected_from_ = pings_ + 1;
   next_probe_ = {};
-  if (lasting) socket->reopen();
+  if (!finished_) socket->reopen();
 }
 
 /// Returns whether the peer's connection has ended. libzmq says so only to a rank that sends on it, and only
@@ -125,7 +133,7 @@ void RemoteLink::confirm(std::uint64_t blocks) {
 }
 
 void RemoteLink::finish() {
-  lasting = false;
+  finished_ = true;
   again_.reset();
   journal.forget();
   if (sender) sender->forget();
@@ -144,14 +152,15 @@ bool RemoteLink::stream_is_cut() {
 /// Call this when all that came before the end of a connection, if it was `cut`, has been read.
 void RemoteLink::keep_up(bool cut) {
   cut |= stream_is_cut();
-  if (again_ && !is(State::open)) {
+  const bool wanted = is(State::open) || is(State::unknown);
+  if (again_ && !wanted) {
     again_.reset();
     end.finish();
   } else if (again_ && side == Side::right) {
     try_again(cut);
   } else if (again_) {
     await_peer();
-  } else if (cut && lasting && is(State::open)) {
+  } else if (cut && wanted && !finished_) {
     begin_again();
   } else if (cut) {
     end.notice();
@@ -160,15 +169,21 @@ void RemoteLink::keep_up(bool cut) {
 
 void RemoteLink::begin_again() {
   if (end.noticed()) return;
-  again_.emplace(settings.silence);
+  again_.emplace(settled ? settings.silence : settings.silence * Resumption::kMeeting);
   group_.log.info(base::text("the connection to ", peer_text(), " was cut"));
+  answered_ = false;
   if (side == Side::right) {
-    attempt();
+    if (count_cut() > 1) again_->fail_attempt();
+    if (again_->attempt_is_due()) attempt();
   } else {
-    answered_ = false;
     socket->reopen();
     await_peer();
   }
+}
+
+/// Returns how many connections have ended since the first one was made, if the link is not settled.
+int RemoteLink::count_cut() {
+  return settled ? 0 : ++cuts_;
 }
 
 /// Makes another attempt to connect. Old sockets are closed first: what libzmq has not sent is kept here.
@@ -178,8 +193,10 @@ void RemoteLink::attempt() {
   ++attempt_;
   if (sender) sender->pause();
   try {
-    connect_again(
+    Map fields = contribution();
+    fields.insert(
         {{"again", true}, {"session", Binary{session_}}, {"attempt", attempt_}, {"heard", journal.heard()}});
+    connect_again(std::move(fields));
   } catch (const Error& error) {
     // The next attempt may find a free descriptor.
     group_.log.warn(base::text("cannot connect again to ", peer_text(), ": ", error.what()));
@@ -198,6 +215,11 @@ void RemoteLink::try_again(bool cut) {
   }
   if (!answered_ && socket->refused() && is_refused_at(listener.endpoint)) return give_up(false);
   if (again_->look(again_->trying())) return give_up(true);
+  if (cut && !again_->attempt_failed()) count_cut();
+  if (!settled && cuts_ >= kMostCuts) {
+    again_.reset();
+    return give_up_after(cuts_);
+  }
   if (cut || socket->refused()) again_->fail_attempt();
   if (!again_->attempt_is_due()) return;
   group_.log.warn(base::text("attempt ", again_->attempts(), " to make the connection to ", peer_text(),
@@ -215,7 +237,10 @@ void RemoteLink::give_up(bool within_time) {
   std::optional<Milliseconds> tried;
   if (within_time) tried = side == Side::right ? again_->trying() : again_->waiting();
   again_.reset();
-  give_up_again(tried);
+  if (tried && !settled && cuts_ > 1)
+    give_up_after(cuts_, tried);
+  else
+    give_up_again(tried);
 }
 
 void RemoteLink::understand_apart(const ZmqSocket::Received& received) {
@@ -232,14 +257,14 @@ void RemoteLink::understand_apart(const ZmqSocket::Received& received) {
   if (type == "fail" || type == "left")
     read_last_words(message);
   else if (type == "hello" && message.at("attempt").as_uint() == attempt_)
-    resume(message);
+    resume(message, received);
 }
 
 /// Returns whether this is the next hello of the peer.
 bool RemoteLink::fits(const ZmqSocket::Received& received) const {
   try {
     const Value message = read_control(received.control, -1, group_.names);
-    return lasting && is(State::open) && message.at("t") == Value("hello") && message.has("again") &&
+    return !finished_ && is(State::open) && message.at("t") == Value("hello") && message.has("again") &&
            listener.read_hello(message, group_.size) == rank &&
            message.at("session").as_binary() == session_ && message.at("attempt").as_uint() > attempt_;
   } catch (const Error&) {
@@ -254,18 +279,24 @@ void RemoteLink::tell_of_stranger(const std::string& address) {
                              " again, and was not let in. Further ones are not told for a minute."));
 }
 
-/// The peer has connected again. It may have noticed the end of the old connection earlier than this rank.
+/// The peer has connected, perhaps again. It may have noticed the end of the old connection earlier than this
+/// rank.
 void RemoteLink::welcome(const Value& message, const std::string& route) {
-  journal.confirm(message.at("heard").as_uint());
-  attempt_ = message.at("attempt").as_uint();
+  const bool again = message.has("again");
   route_ = route;
   suspect();  // this connection may have ended before this rank knew whose it was
-  Map answer{{"again", true}, {"attempt", attempt_}, {"heard", journal.heard()}};
-  if (receiver) answer["frame"] = receiver->resume(attempt_);
+  Map answer = contribution();
+  if (again) {
+    journal.confirm(message.at("heard").as_uint());
+    attempt_ = message.at("attempt").as_uint();
+    answer.insert({{"again", true}, {"attempt", attempt_}, {"heard", journal.heard()}});
+    if (receiver) answer["frame"] = receiver->resume(attempt_);
+  }
   if (!post(hello(std::move(answer)))) {  // this attempt is over
     cut_ = true;
     return;
   }
+  if (!again) return;
   group_.log.info(base::text("the connection from ", peer_text(), " was cut, and was made again",
                              again_ ? base::text(" after ", duration_text(again_->lasted())) : ""));
   again_.reset();
@@ -274,11 +305,14 @@ void RemoteLink::welcome(const Value& message, const std::string& route) {
   ready = {};
 }
 
-/// The peer has answered the attempt.
-void RemoteLink::resume(const Value& answer) {
+/// The peer has answered the attempt, perhaps as the first one of all.
+void RemoteLink::resume(const Value& answer, const ZmqSocket::Received& received) {
   journal.confirm(answer.at("heard").as_uint());
   answered_ = true;
-  if (sender) sender->resume(answer.at("frame").as_uint(), attempt_);
+  if (is(State::unknown))
+    greet(answer, received);
+  else if (sender)
+    sender->resume(answer.at("frame").as_uint(), attempt_);
   catch_up();
   ready = {};
 }

@@ -60,13 +60,15 @@ void RemoteLinks::connect(Meeting& meeting, int left, int right, const LinkSetti
   const auto greeted = [](const auto& link) { return [&] { return !link->is(State::unknown); }; };
   if (left_) {
     until(greeted(left_), *left_, "to connect in");
-    left_->socket->shut();
-    left_->post(left_->hello(left_->take_answer()));
     if (left_->receiver) await_stream(*left_);
   }
   if (right_) until(greeted(right_), *right_, "to answer in");
+}
+
+void RemoteLinks::settle() {
+  std::lock_guard lock(mutex_);
   for (RemoteLink* link : {left_.get(), right_.get()})
-    if (link) link->lasting = true;
+    if (link) link->settled = true;
 }
 
 // The neighbour opens the stream as soon as it reads this rank's hello, so a firewall that lets only the
@@ -186,7 +188,7 @@ bool RemoteLinks::look(FunctionRef<bool()> ready, RemoteLink& link, const char* 
 
 const RemoteLink* RemoteLinks::long_gone() const {
   for (const RemoteLink* link : {left_.get(), right_.get()}) {
-    if (link && link->is(State::open) && link->end.over(kLongGone)) return link;
+    if (link && (link->is(State::open) || link->is(State::unknown)) && link->end.over(kLongGone)) return link;
   }
   return nullptr;
 }
@@ -276,12 +278,10 @@ void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
   const std::string& type = message.at("t").as_string();
   const bool from_left = link.side == RemoteLink::Side::left;
   if (type == "hello") {
+    if (link.is(State::unknown)) return link.greet(message, received);
     if (message.has("again")) return;  // it is late, and said nothing new
     // Another one would begin the stream anew, with the same keys.
-    if (!link.is(State::unknown)) throw breach("a second greeting");
-    link.read_hello(message, received.control.sender());
-    link.open_stream(message);
-    link.set_route(received.route);
+    throw breach("a second greeting");
   } else if (link.is(State::unknown)) {
     // A neighbour that fails between our greeting and its answer says its last words in the place of the
     // answer.
@@ -386,6 +386,11 @@ void RemoteLinks::receive(Ends ends) noexcept {
   } catch (const Error& error) {
     if (!wrong) wrong = error;
   }
+  try {
+    if ((wrong || end) && ends == Ends::in_operation) failures_.await_reason();  // as in look()
+  } catch (const Error& reason) {
+    wrong = reason;
+  }
   if (wrong) {
     failures_.fail(wrong->code(), wrong->what());
   } else if (end) {
@@ -417,7 +422,10 @@ void RemoteLinks::pass_on_losses() {
         !(link->is(State::open) || link->is(State::told)))
       continue;
     for (; const auto rank = lost.at(link->lost_told); ++link->lost_told)
-      if (*rank != link->rank) link->send_loosely("lost", {{"rank", *rank}});
+      if (*rank != link->rank) {
+        link->send_loosely("lost", {{"rank", *rank}});
+        link->ready.control = true;  // as in send()
+      }
   }
 }
 

@@ -24,6 +24,8 @@ class RemoteLinks {
   /// one's stream of blocks has come through as well. Throws Error(bootstrap | timeout | protocol | system |
   /// peer_dead), and Error(invalid) if a neighbour has another LinkSettings::security.
   void connect(Meeting& meeting, int left, int right, const LinkSettings& settings);
+  /// Call this when all ranks have met.
+  void settle();
   /// Lets waits look for failures on these links as well.
   void also_watch(RemoteLinks& others) { others_.push_back(&others); }
   RemoteLink* to_left() { return left_.get(); }

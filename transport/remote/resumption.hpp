@@ -4,6 +4,8 @@
 // nothing comes any more (zmq_socket.cpp). Then the rank that had connected connects again, to the same
 // endpoint. The times add up to less than the silence, so a peer that has vanished is reported before that
 // has passed.
+//
+// While a group is made, ranks may be slow to answer. So each of these times is then kMeeting times as long.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +18,8 @@ namespace vccl {
 /// at least every 100 ms, but may be stopped.
 class Resumption {
  public:
+  static constexpr int kMeeting = 5;
+
   explicit Resumption(Milliseconds silence)
       : silence_(silence), since_(Clock::now()), looked_(since_), begun_(since_) {}
 
@@ -41,16 +45,17 @@ class Resumption {
     begun_ = Clock::now();
     failed_ = false;
   }
-  /// Call this when the attempt under way has failed.
+  /// Call this when the attempt under way has failed. Before the first one, this delays that one.
   void fail_attempt() { failed_ = true; }
+  bool attempt_failed() const { return failed_; }
   int attempts() const { return attempts_; }
   /// Returns whether to begin another attempt: the first one, one a little after another that has failed, or
   /// one after another that takes too long. The peer's socket leaves a connection hanging that comes before
   /// the end of the last one was read there, so the first attempts are short. Later ones are longer, because
   /// the peer may also be slow.
   bool attempt_is_due() const {
-    if (attempts_ == 0) return true;
-    const auto longest = std::min(kAttempt * (1 << std::min(attempts_ - 1, 4)), kLongestAttempt);
+    if (attempts_ == 0 && !failed_) return true;
+    const auto longest = std::min(kAttempt * (1 << std::clamp(attempts_ - 1, 0, 4)), kLongestAttempt);
     return Clock::now() - begun_ >= (failed_ ? kPause : longest);
   }
 

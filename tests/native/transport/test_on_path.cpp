@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "tests/native/transport/captured.hpp"
-#include "tests/native/transport/message_traffic.hpp"
+#include "tests/native/transport/path_store.hpp"
 #include "tests/native/transport/rounds.hpp"
 #include "tests/native/transport/zmq_library.hpp"
 #include "transport/remote/block_stream.hpp"
@@ -56,8 +56,8 @@ struct Ends {
 TEST(bytes_that_come_twice_end_the_connection) {
   for (int i = 0; i < 3; ++i) {
     std::atomic<bool> repeats{false};
-    Ends ends([&](bool to_target, std::string& piece) {
-      if (to_target && repeats.exchange(false)) piece += piece;
+    Ends ends([&](const OnPath::Passing& passing, std::string& piece) {
+      if (passing.to_target && repeats.exchange(false)) piece += piece;
       return Then::pass;
     });
     usleep(50'000);  // libzmq looks for commands once in a while only, and spoils errno when it does
@@ -73,7 +73,9 @@ TEST(bytes_that_come_twice_end_the_connection) {
 TEST(a_connection_breaks_while_it_closes) {
   std::atomic<bool> holds{false};
   std::vector<std::byte> block(256 * 1024);
-  Ends ends([&](bool to_target, std::string&) { return to_target && holds ? Then::hold : Then::pass; });
+  Ends ends([&](const OnPath::Passing& passing, std::string&) {
+    return passing.to_target && holds ? Then::hold : Then::pass;
+  });
   holds = true;
   for (int i = 0; i < 64; ++i) CHECK(ends.rank.send("block", block.data(), block.size()));
   std::atomic<bool> closed{false};
@@ -99,7 +101,7 @@ TEST(a_connection_breaks_while_it_closes) {
 // What is sent last goes out before a connection ends.
 TEST(last_messages_arrive) {
   for (int i = 0; i < 20; ++i) {
-    Ends ends([](bool, std::string&) { return Then::pass; });
+    Ends ends([](const OnPath::Passing&, std::string&) { return Then::pass; });
     CHECK(ends.rank.send("before"));
     CHECK(ends.rank.post_last({}, "last") == ZmqSocket::Sent::yes);
     ends.rank.close(Milliseconds(30'000));
@@ -182,44 +184,6 @@ TEST(a_stranger_who_floods_a_stream_is_turned_away) {
   wait_until([&] { return receiver.receive().has_value(); });
 }
 
-/// A store that leads all links over proxies, which share a judge. Calls of the judge do not overlap.
-class PathStore final : public MemoryStore {
- public:
-  /// judge(n, piece) says what becomes of the nth piece of all.
-  explicit PathStore(std::function<Then(int, std::string&)> judge) : judge_(std::move(judge)) {}
-
-  void set(const std::string& key, const std::string& value) override {
-    if (!key.starts_with("link/") && !key.starts_with("across/") && !key.starts_with("messages/"))
-      return MemoryStore::set(key, value);
-    msgpack::Map fields = msgpack::decode(value).as_map();
-    for (const char* field : {"endpoint", "stream"})
-      if (fields.contains(field)) fields[field] = over_path(fields[field].as_string());
-    MemoryStore::set(key, msgpack::encode(fields));
-  }
-
- private:
-  std::string over_path(const std::string& endpoint) {
-    if (endpoint.empty()) return endpoint;
-    std::lock_guard lock(mutex_);
-    proxies_.emplace_back(endpoint, [this](bool, std::string& piece) {
-      std::lock_guard judging(judging_);
-      return judge_(pieces_++, piece);
-    });
-    return proxies_.back().endpoint();
-  }
-
-  std::mutex mutex_, judging_;
-  const std::function<Then(int, std::string&)> judge_;
-  int pieces_ = 0;
-  std::list<OnPath> proxies_;
-};
-
-std::shared_ptr<Communicator> make_over(Store& store, const std::string& hosts, int rank) {
-  CommunicatorConfig config = test_config(rank, static_cast<int>(hosts.size()));
-  config.host_id = hosts.substr(static_cast<std::size_t>(rank), 1);
-  return Communicator::create(store, config);
-}
-
 // Changed, repeated and missing bytes in a group that was made end in an error that names two ranks, or in
 // right numbers.
 TEST(tampering_ends_in_errors) {
@@ -235,7 +199,7 @@ TEST(tampering_ends_in_errors) {
     for (const int which : {1, 4, 11}) {
       std::atomic<int> made{0};
       int pieces = 0;
-      PathStore store([&](int, std::string& piece) {
+      PathStore store([&](const std::string&, const OnPath::Passing&, std::string& piece) {
         if (made == 2 && (++pieces == which || pieces == which + 2)) tamper(piece);
         return Then::pass;
       });

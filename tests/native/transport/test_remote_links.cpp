@@ -2,6 +2,8 @@
 // and a block that comes before the announcement of its operation waits for that.
 #include "transport/remote/remote_links.hpp"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <functional>
 #include <optional>
@@ -61,6 +63,11 @@ struct Rank0 {
     throw check::Failure("rank 0 does not answer");
   }
   std::string token() const { return published.at("token").as_string(); }
+  /// What rank 1 says first, with further fields.
+  std::string hello(Map fields = {}) const {
+    fields.insert({{"rank", 1}, {"token", token()}, {"host", "b"}, {"session", Binary{session}}});
+    return control_message("hello", std::move(fields));
+  }
 
   MemoryStore store;
   Listener listener;
@@ -73,6 +80,7 @@ struct Rank0 {
   std::optional<Error> error;
   Value published;
   std::optional<ZmqSocket> neighbour;
+  const std::string session = random_bytes(16);
 };
 
 /// What rank 0 makes of `first`, the first message of rank 1.
@@ -134,8 +142,7 @@ struct EarlyBlock : Rank0 {
     security = of_link;
     connect([&] {
       const std::string ours = random_bytes(Session::kContribution);
-      neighbour->send(control_message(
-          "hello", {{"rank", 1}, {"token", token()}, {"host", "b"}, {"secret", Binary{ours}}}));
+      neighbour->send(hello({{"secret", Binary{ours}}}));
       const std::string theirs = answer().at("secret").as_binary();
       const std::string purpose = base::text("blocks|test|1|0|", name_of(security), "|", token());
       stream.emplace(published.at("stream").as_string(),
@@ -210,8 +217,7 @@ TEST(a_block_whose_operation_is_never_announced_is_not_taken) {
 /// Rank 0 in an operation that it announces with its blocks, as rank 1 does with this short one.
 struct AnnouncedBlock : Rank0 {
   explicit AnnouncedBlock(std::uint64_t their_count) {
-    connect(
-        [&] { neighbour->send(control_message("hello", {{"rank", 1}, {"token", token()}, {"host", "b"}})); });
+    connect([&] { neighbour->send(hello()); });
     CHECK(!error);
     CHECK(operation.begin({.signature = {.collective = 1, .count = 5}}, Deadline::in(kLong)));
     links->begin_with_block();
@@ -243,13 +249,14 @@ TEST(a_block_that_brings_another_announcement_is_not_taken) {
 
 /// Rank 0 with a link without a stream, which rank 1 makes again.
 struct CutLink : Rank0 {
-  explicit CutLink(Milliseconds silence = kLong) {
+  explicit CutLink(Milliseconds silence = kLong, bool settled = true) {
     settings.silence = silence;
     connect([&] {
-      neighbour->send(control_message("hello", {{"rank", 1}, {"token", token()}, {"host", "b"}}));
-      session = answer().at("session").as_binary();
+      neighbour->send(hello());
+      answer();
     });
     CHECK(!error);
+    if (settled) links->settle();
     begin_operation();
   }
   /// Begins an operation of rank 0, which says so.
@@ -280,10 +287,9 @@ struct CutLink : Rank0 {
   void come_again(const Map& changed = {}, std::uint64_t heard = 0) {
     neighbour.emplace();
     neighbour->connect(published.at("endpoint").as_string(), published.at("key").as_string());
-    Map hello{{"rank", 1},      {"token", token()},           {"host", "b"},         {"again", true},
-              {"heard", heard}, {"session", Binary{session}}, {"attempt", ++attempt}};
-    for (const auto& [key, value] : changed) hello[key] = value;
-    neighbour->send(control_message("hello", hello));
+    Map fields{{"again", true}, {"heard", heard}, {"attempt", ++attempt}};
+    for (const auto& [key, value] : changed) fields[key] = value;
+    neighbour->send(hello(std::move(fields)));
   }
   void check_answer(std::uint64_t heard) {
     const Value answer = hear();
@@ -297,7 +303,6 @@ struct CutLink : Rank0 {
     return failures->error();
   }
 
-  std::string session;
   std::uint64_t attempt = 0;
 };
 
@@ -327,10 +332,11 @@ TEST(what_was_heard_is_counted) {
   rank.check_answer(1);
 }
 
-// What does not fit is dropped, before the end of the connection was noticed and after it.
+// What does not fit is dropped, before the end of the connection was noticed and after it, while the group is
+// made and later.
 TEST(a_connection_is_not_made_again_for_others) {
-  for (const bool open : {false, true}) {
-    CutLink rank;
+  for (const auto& [open, settled] : {std::pair(false, true), {true, true}, {false, false}, {true, false}}) {
+    CutLink rank(kLong, settled);
     if (!open) {
       rank.neighbour->close(Milliseconds(0));
       while (rank.links->to_left()->in_touch()) rank.links->pump();
@@ -378,6 +384,63 @@ TEST(a_connection_is_not_made_again_for_others) {
     rank.begin_operation();
     rank.check_begin(2);
   }
+}
+
+// Rank 0 pings rank 1 until it answers. What arrives just before a ping makes the descriptor readable, and
+// the ping makes it silent again.
+TEST(a_ping_does_not_hide_what_has_arrived) {
+  CutLink rank;
+  RemoteLink& link = *rank.links->to_left();
+  rank.neighbour->send(control_message("something"));
+  pollfd item{link.socket->data_descriptor(), POLLIN, 0};
+  CHECK(poll(&item, 1, static_cast<int>(kLong.count())) == 1);
+  bool read = false;
+  auto handle = [&](ZmqSocket::Received&) { read = true; };
+  for (int i = 0; i < 100 && !read; ++i) {
+    link.ready = {false, false, false, false};
+    link.receive_ready(handle);
+    usleep(2'000);
+  }
+  CHECK(read);
+}
+
+// Rank 1 may not have got the answer, or have got it and not made the stream.
+TEST(the_secret_is_told_until_the_stream_was_made_with_it) {
+  Rank0 rank;
+  const std::string ours = random_bytes(Session::kContribution);
+  const auto dial = [&](int attempt) {
+    rank.neighbour.emplace();
+    rank.neighbour->connect(rank.published.at("endpoint").as_string(), rank.published.at("key").as_string());
+    Map fields{{"secret", Binary{ours}}};
+    if (attempt > 0) fields.insert({{"again", true}, {"attempt", attempt}, {"heard", 0}});
+    rank.neighbour->send(rank.hello(std::move(fields)));
+  };
+  std::optional<BlockSender> stream;
+  rank.connect([&] {
+    dial(0);
+    const std::string theirs = rank.answer().at("secret").as_binary();
+    for (int attempt = 1; attempt < 4; ++attempt) {
+      dial(attempt);
+      const Value answer = rank.answer();
+      CHECK(answer.at("attempt") == Value(attempt));
+      CHECK(answer.at("frame") == Value(0));
+      CHECK(answer.at("secret").as_binary() == theirs);
+    }
+    const std::string purpose = base::text("blocks|test|1|0|encrypt|", rank.token());
+    stream.emplace(rank.published.at("stream").as_string(),
+                   FrameProtection::agree(LinkSecurity::encrypt, ours, theirs, purpose), kLong, true, 3);
+  });
+  CHECK(!rank.error);  // the stream has come
+  dial(4);
+  std::optional<ZmqSocket::Received> received;
+  while (!received && !rank.operation.deadline().passed()) {
+    rank.links->pump();
+    received = rank.neighbour->receive();
+  }
+  CHECK(received);
+  const Value answer = read_control(received->control, 0);
+  CHECK(answer.at("attempt") == Value(4));
+  CHECK(!answer.has("secret"));
 }
 
 TEST(a_rank_that_does_not_come_again_is_dead) {

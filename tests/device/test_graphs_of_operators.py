@@ -61,6 +61,7 @@ def test_a_training_step(warm_up):
 
     # The optimizer makes its state, and the parameters their gradients, before the capture.
     side = torch.vdev.Stream()
+    side.wait_stream(torch.vdev.current_stream())  # which fills the inputs and the parameters
     for net, optimizer in zip(nets, optimizers, strict=True):
         with torch.vdev.stream(side):
             step(net, optimizer)

@@ -95,6 +95,7 @@ BlockReceiver::BlockReceiver(const LinkSettings& settings, const Log& log)
 
 std::uint64_t BlockReceiver::resume(std::uint64_t attempt) {
   attempt_ = attempt;
+  peers_connection_.reset();
   socket_.reopen();
   return opener_->next();
 }
@@ -112,10 +113,17 @@ std::optional<RemoteBlock> BlockReceiver::receive() {
       // Frames that came over an earlier connection as well. They may still come in between.
     } else if (verdict != FrameOpener::Verdict::good) {
       tell_of(first, verdict);
+      if (peers_connection_ && first.connection() == peers_connection_) {
+        peers_connection_.reset();
+        socket_.end_proven();
+      }
     } else if (header.kind == FrameKind::greeting) {
       greeted_ = true;
       // That of an earlier attempt may have been on its way when its connection ended.
-      if (header.operation == attempt_) socket_.shut(&first);
+      if (header.operation == attempt_) {
+        socket_.shut(&first);
+        peers_connection_ = first.connection();
+      }
     } else if (received->payload) {
       return RemoteBlock{header.operation, std::move(*received->payload)};
     }

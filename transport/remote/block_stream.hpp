@@ -104,8 +104,9 @@ class BlockReceiver {
   /// Returns whether the sender has connected: its greeting was received. From then on nobody else can
   /// connect.
   bool greeted() const { return greeted_; }
-  /// Returns the next block, if there is one. Drops frames that are not the peer's and logs that. Throws
-  /// Error(protocol) if frames were lost.
+  /// Returns the next block, if there is one. Drops frames that are not the peer's and logs that. Ends the
+  /// peer's connection if they came over that: somebody changes what it sends, and it has to send that again.
+  /// Throws Error(protocol) if frames were lost.
   std::optional<RemoteBlock> receive();
   ZmqSocket& socket() { return socket_; }
 
@@ -117,7 +118,8 @@ class BlockReceiver {
   const Log log_;
   std::optional<FrameOpener> opener_;
   bool greeted_ = false;
-  std::uint64_t attempt_ = 0;  // of making the connection again
+  std::optional<int> peers_connection_;  // libzmq's descriptor, once nobody else can connect
+  std::uint64_t attempt_ = 0;            // of making the connection again
   RateLimit told_;
 };
 

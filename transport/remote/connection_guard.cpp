@@ -206,6 +206,13 @@ void ConnectionGuard::shut(WatchedListener& listener, std::optional<int> rank) {
   end_those(listener, SHUT_RDWR, others);
 }
 
+void ConnectionGuard::end_proven(WatchedListener& listener) {
+  std::lock_guard lock(mutex_);
+  const std::optional<int> rank = listener.proven;
+  auto is_rank = [rank](int descriptor, const auto&) { return descriptor == rank; };
+  if (rank) end_those(listener, SHUT_RDWR, is_rank);
+}
+
 void ConnectionGuard::end_connections(WatchedListener& listener) {
   std::lock_guard lock(mutex_);
   listener.reopens = false;

@@ -100,6 +100,8 @@ class ConnectionGuard {
   /// Refuses all further connections, if the listener `reopens` until one of them ends. Existing connections
   /// stay. If libzmq's descriptor of a `rank` is given, all others end.
   void shut(WatchedListener& listener, std::optional<int> rank);
+  /// Ends the connection of the rank that shut() was given.
+  void end_proven(WatchedListener& listener);
   /// Lets connections in again after shut().
   void reopen(WatchedListener& listener);
   /// Lets nobody in any more, and all connections end. Blocks for no longer than a call of the system.

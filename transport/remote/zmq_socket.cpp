@@ -215,6 +215,10 @@ void ZmqSocket::shut(const ZmqMessage* rank) {
     context_->connection_guard().shut(*listener_, rank ? rank->connection() : std::nullopt);
 }
 
+void ZmqSocket::end_proven() {
+  if (listener_ && !closed()) context_->connection_guard().end_proven(*listener_);
+}
+
 void ZmqSocket::reopen() {
   if (listener_ && !closed()) context_->connection_guard().reopen(*listener_);
 }

@@ -80,6 +80,8 @@ class ZmqSocket {
   /// Refuses all further connections, in a host until one of them ends. Existing connections stay. A pull
   /// ends all of them but the one that `rank` came over: others could make memory grow there.
   void shut(const ZmqMessage* rank = nullptr);
+  /// Ends the connection that `rank` of shut() came over.
+  void end_proven();
   /// Lets connections in again after shut().
   void reopen();
   const std::string& public_key() const { return public_key_; }

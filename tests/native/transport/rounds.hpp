@@ -16,11 +16,11 @@ inline int left_rank(Communicator& c) {
 }
 
 /// Sends the whole window to the right and checks what comes from the left, block by block.
-inline void pass_window(Communicator& c, std::span<std::byte> window) {
+inline void pass_window(Communicator& c, std::span<std::byte> window,
+                        Milliseconds timeout = Milliseconds(300'000)) {
   const std::uint64_t number = c.sequence() + 1;
   for (std::size_t i = 0; i < window.size(); ++i) window[i] = pattern(c.rank(), number, i);
-  Operation operation(c, {.collective = 1, .count = window.size()}, window,
-                      Deadline::in(Milliseconds(300'000)));
+  Operation operation(c, {.collective = 1, .count = window.size()}, window, Deadline::in(timeout));
   for (std::size_t offset = 0; offset < window.size(); offset += kBlock) {
     const std::size_t bytes = std::min(kBlock, window.size() - offset);
     c.right().post(offset, bytes);

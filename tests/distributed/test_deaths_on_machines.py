@@ -74,7 +74,8 @@ def test_new_group_with_a_dead_rank_on_another_machine(run, tmp_path):
     found = texts(run, tmp_path, 3, "group", 2)
     assert set(found) == {1}
     assert found[1].startswith(
-        "the connection to rank 2 (1 of group 1, ranks 1, 2; pid 1, host 2) ended while group 1 was put together"
+        "the connection to rank 2 (1 of group 1, ranks 1, 2; pid 1, host 2) ended while group 1 "
+        "was put together"
     )
 
 
@@ -83,5 +84,6 @@ def test_new_group_with_a_dead_rank_that_is_no_neighbour(run, tmp_path):
     assert set(found) == {1}
     # Rank 1 has no link to rank 4. The neighbours of both have passed the news on.
     assert found[1].startswith(
-        "the connection to rank 4 (1 of group 1, ranks 1, 4; pid 1, host 4) ended while group 1 was put together"
+        "the connection to rank 4 (1 of group 1, ranks 1, 4; pid 1, host 4) ended while group 1 "
+        "was put together"
     )

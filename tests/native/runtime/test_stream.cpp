@@ -545,7 +545,8 @@ TEST(many_threads_fail_raise_and_clear) {
   }
   for (auto& thread : threads) thread.join();
   CHECK(thrown > 0);
-  CHECK(std::any_of(std::begin(raised), std::end(raised), [](const auto& errors) { return !errors.empty(); }));
+  CHECK(
+      std::any_of(std::begin(raised), std::end(raised), [](const auto& errors) { return !errors.empty(); }));
   vdev::program_errors().settle();
   CHECK_EQ(synchronize_error(*stream), std::string(""));
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch_build import without_cuda
 
 from vccl import _torch_version
 
@@ -304,6 +305,7 @@ static const c10::CachingAllocator::DeviceConfigParserHookRegistry registered(
 """
 
 
+@without_cuda
 def test_settings_of_allocators_that_another_device_has_registered(python, library):
     """As a torch that was built with CUDA has them. Both devices get what the program sets."""
     code = f"""

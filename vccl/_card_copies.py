@@ -7,7 +7,8 @@ current streams of both hold, and what is put on either stream later finds the c
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -30,10 +31,36 @@ Streams = Sequence[torch.Stream | None] | None
 
 
 def install() -> None:
-    """Gives ``torch._C`` the functions, which only its builds for CUDA have."""
+    """Gives ``torch._C`` the functions. A torch that was built with CUDA has its own, which GPUs keep."""
     for name in __all__:
-        if not hasattr(torch._C, name):
-            setattr(torch._C, name, globals()[name])
+        ours, theirs = globals()[name], getattr(torch._C, name, None)
+        setattr(torch._C, name, ours if theirs is None else _by_device(ours, theirs))
+
+
+def _by_device(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function that calls ``ours`` if a tensor is on a card, and ``theirs`` if one is on a GPU.
+
+    Tensors of the CPU alone go to the accelerator of the process.
+    """
+
+    @functools.wraps(ours)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        types = set(_device_types((args, tuple(kwargs.values()))))
+        if not types & {device_type(), "cuda"}:
+            accelerator = torch.accelerator.current_accelerator()
+            types.add(accelerator.type if accelerator else "cuda")
+        return (ours if device_type() in types else theirs)(*args, **kwargs)
+
+    return call
+
+
+def _device_types(value: Any) -> Iterator[str]:
+    """Yields the types of the devices of the tensors in nested lists and tuples."""
+    if isinstance(value, Tensor):
+        yield value.device.type
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _device_types(part)
 
 
 def _module() -> Any:

@@ -1,6 +1,7 @@
 """PYTORCH_ALLOC_CONF: what the cards follow, what they refuse, and nothing that they pass over."""
 
 import pytest
+from torch_build import without_cuda
 
 # The settings are the process's, so each test has one of its own.
 SET = """
@@ -71,6 +72,7 @@ assert held() - before == MIB
     )
 
 
+@without_cuda  # whose own allocator takes these settings
 @pytest.mark.parametrize("how", ["variable", "call"])
 def test_what_cannot_be_followed_is_refused(run_python, how):
     refused = {

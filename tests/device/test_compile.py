@@ -9,6 +9,7 @@ from compiling import compiling
 from torch import nn
 from torch._inductor import config
 from torch.nn import functional as F
+from torch_build import without_cuda
 
 from vccl._no_gpu import NoGpuError
 
@@ -309,6 +310,7 @@ def test_a_missing_compiler_is_named():
         compiled(torch.ones(3, device="vdev"))
 
 
+@without_cuda
 def test_extensions_with_cuda_sources_are_refused(tmp_path):
     from torch.utils import cpp_extension
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from compiling import compiling
 from torch.multiprocessing import reductions
+from torch_build import without_cuda
 from unpatched import unpatched
 
 
@@ -52,6 +53,7 @@ def test_hole_of_inductor_fallback():
         compiled(torch.ones(3, device="vdev"))
 
 
+@without_cuda
 def test_hole_of_cuda_extensions(tmp_path, monkeypatch):
     from torch.utils import cpp_extension
 

@@ -18,6 +18,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed import fake_pg  # noqa: F401  registers the fake backend
+from torch_build import WITH_CUDA, without_cuda
 
 from vccl._device_type import backend_name
 from vccl._groups import vccl_backends
@@ -241,6 +242,7 @@ def wrongly_annotated(state, bucket: int):
     raise AssertionError("never called")
 
 
+@without_cuda  # which has NCCL, so that torch takes the hooks
 @pytest.mark.ranks(2, group=False)
 def test_ddp_of_gloo(ranks):
     """gloo's groups are refused as before."""
@@ -326,6 +328,8 @@ def test_groups_of_another_make(ranks, kind):
     assert net.module.weight.grad is not None
     data = net._get_ddp_logging_data()
     assert data == DistributedDataParallel._get_ddp_logging_data.__wrapped__(net)
+    if WITH_CUDA:  # which has NCCL, so that torch takes the hooks
+        return
     refused = DistributedDataParallel(nn.Linear(3, 2), process_group=group)
     with pytest.raises(TypeError, match="BF16 all reduce communication hook required"):
         refused.register_comm_hook(group, default_hooks.bf16_compress_hook)

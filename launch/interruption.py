@@ -90,3 +90,15 @@ class Interruption:
             signal.setitimer(signal.ITIMER_REAL, self._patience)
         # torchrun's agent passes the signal on to the ranks and waits for them.
         raise SignalException("Ctrl-C", signal.SIGINT)
+
+
+def signal_behind(error: BaseException) -> int | None:
+    """Returns the signal during whose handling an error was raised, or None if there was none."""
+    behind: BaseException | None = error
+    while behind is not None:
+        if isinstance(behind, SignalException):
+            return int(behind.sigval)
+        if isinstance(behind, KeyboardInterrupt):
+            return int(signal.SIGINT)
+        behind = behind.__context__
+    return None

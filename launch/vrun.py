@@ -30,7 +30,7 @@ from vccl import __version__, _device_type, _torch_version
 from . import addresses, announcement, card_use, checks, failure, hosts, links, rendezvous
 from .announcement import Announcement
 from .forked_rank import folder_of, keep_operators_at_exit, leave
-from .interruption import PATIENCE, Interruption
+from .interruption import PATIENCE, Interruption, signal_behind
 from .relay import relay_for
 from .starting import PreloadError, Template, starting_ranks
 
@@ -239,6 +239,12 @@ def run_agent(args: argparse.Namespace, template: Template | None) -> int:
         return 128 + int(error.sigval)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+    except RuntimeError as error:
+        # Torchrun cleans up what it has only begun to start, and the error of that hides the signal.
+        number = signal_behind(error)
+        if number is None:
+            raise
+        return 128 + number
     else:
         return 0
     print(failure.describe(first), file=sys.stderr)

@@ -325,7 +325,9 @@ def test_who_may_not_make_namespaces_is_told(start, tmp_path):
     without = ["setpriv", "--bounding-set", "-sys_admin"] if os.geteuid() == 0 else []
     if without and subprocess.run([*without, "true"]).returncode != 0:
         pytest.skip("setpriv cannot take away the right")
-    child = start([*without, sys.executable, "-m", "vccl.launch.vrun", "--hosts", 2, "--netns", "script.py"])
+    script = tmp_path / "script.py"
+    script.write_text("")
+    child = start([*without, sys.executable, "-m", "vccl.launch.vrun", "--hosts", 2, "--netns", script])
     output = child.output(600)
     assert child.returncode == 1, output
     assert "vrun: --netns makes network namespaces, which needs root" in output and "Traceback" not in output

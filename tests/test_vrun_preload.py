@@ -238,3 +238,18 @@ def test_without_autoload_ranks_import_for_themselves(vrun, tmp_path):
         "import sys, torch\nassert 'vccl' not in sys.modules\nassert not hasattr(torch, 'vdev')\n"
     )
     vrun("--nproc-per-node", 1, script, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+
+
+def test_an_error_of_torchruns_cleaning_up_does_not_hide_ctrl_c(run, tmp_path):
+    (tmp_path / "script.py").write_text("")
+    code = f"""
+import sys
+from vccl.launch import vrun
+def interrupted(args):
+    try: raise KeyboardInterrupt
+    except KeyboardInterrupt: raise RuntimeError("cannot join thread before it is started")
+vrun.torchrun.run = interrupted
+sys.exit(vrun.main(["--nproc-per-node", "1", {str(tmp_path / "script.py")!r}]))
+"""
+    output = run([sys.executable, "-c", code], status=130)
+    assert "Traceback" not in output

@@ -21,7 +21,7 @@ def without_numpy(tmp_path):
 
 def test_bench_and_compare(run, vrun, without_numpy, tmp_path):
     assert "all_reduce" in vrun(
-        "--cards", 2, "-m", "vccl.bench", "all_reduce", "--sizes", "4K", env=without_numpy
+        "--cards", 2, "-m", "vccl.bench", "all_reduce", "--max", "4K", env=without_numpy
     )
     script = tmp_path / "script.py"
     script.write_text(

@@ -137,3 +137,15 @@ def vrun(run: Callable[..., str]) -> Callable[..., str]:
         return run([sys.executable, "-m", "vccl.launch.vrun", *map(str, arguments)], **options)
 
     return vrun
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], Path]:
+    """script(text) writes a script for ranks of vrun, which has the usual imports, and returns its path."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "script.py"
+        path.write_text("import os, signal, subprocess, sys, time\n" + text)
+        return path
+
+    return write

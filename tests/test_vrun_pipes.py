@@ -1,8 +1,5 @@
 """What ranks print to a pipe: lines of several ranks are not mixed, and every byte is as they printed it."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 PIECES = """
@@ -11,16 +8,6 @@ for number in range(300):
     for piece in (b"<rank ", rank, b" line %d " % number, b"x" * (number % 7) * 1000, b">\\n"):
         os.write(1 + number % 2, piece)
 """
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Callable[[str], Path]:
-    def write(text: str) -> Path:
-        path = tmp_path / "script.py"
-        path.write_text("import os, sys\n" + text)
-        return path
-
-    return write
 
 
 @pytest.mark.parametrize(

@@ -31,16 +31,6 @@ def terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
         each.close()
 
 
-@pytest.fixture
-def script(tmp_path: Path) -> Callable[[str], Path]:
-    def write(text: str) -> Path:
-        path = tmp_path / "script.py"
-        path.write_text("import os, signal, subprocess, sys, time\n" + text)
-        return path
-
-    return write
-
-
 STUBBORN = """
 for number in (signal.SIGINT, signal.SIGTERM): signal.signal(number, signal.SIG_IGN)
 child = subprocess.Popen(["sleep", "3600"])

@@ -31,8 +31,8 @@ class Door {
 
   std::list<Guest>& guests() { return guests_; }
   /// Completes the text of an error about a rank that did not come, for the door of `leader`, which is a
-  /// RankNames::rank(): "..., and rank 0 closed 2 connections of
-  /// other users". It is empty if there were none.
+  /// RankNames::rank(): "..., and rank 0 closed 2 connections of other users". It is empty if there were
+  /// none.
   std::string complaint(const std::string& leader) const;
 
  private:

@@ -14,7 +14,7 @@
 namespace vccl {
 
 /// Calls of the judge do not overlap.
-class PathStore final : public Store {
+class PathStore final : public MemoryStore {
  public:
   using Then = OnPath::Then;
   /// Says what becomes of a piece. `link` is the key of the record that tells where to connect, and the field
@@ -28,20 +28,12 @@ class PathStore final : public Store {
 
   void set(const std::string& key, const std::string& value) override {
     if (before_set_) before_set_(key);
-    if (!is_of_link(key)) return store_.set(key, value);
+    if (!is_of_link(key)) return MemoryStore::set(key, value);
     msgpack::Map fields = msgpack::decode(value).as_map();
     for (const char* field : {"endpoint", "stream"})
       if (fields.contains(field)) fields[field] = over_path(key + " " + field, fields[field].as_string());
-    store_.set(key, msgpack::encode(fields));
+    MemoryStore::set(key, msgpack::encode(fields));
   }
-  std::string get(const std::string& key, const Deadline& deadline) override {
-    return store_.get(key, deadline);
-  }
-  std::string compare_set(const std::string& key, const std::string& expected,
-                          const std::string& value) override {
-    return store_.compare_set(key, expected, value);
-  }
-  void remove(const std::string& key) override { store_.remove(key); }
 
   /// The proxy of a link whose record was set.
   OnPath& path_of(const std::string& link) {
@@ -74,7 +66,6 @@ class PathStore final : public Store {
     return proxies_.back().path.endpoint();
   }
 
-  MemoryStore store_;
   std::mutex mutex_, judging_;
   const Judge judge_;
   const std::function<void(const std::string&)> before_set_;

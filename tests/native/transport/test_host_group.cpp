@@ -138,32 +138,46 @@ TEST(a_leader_does_not_map_what_no_rank_makes) {
   }
 }
 
+using Send = std::function<void(const char* type, Map fields, std::vector<int> descriptors)>;
+
+/// Leads a group of two by hand: hands `control` over, announces both ranks if the member takes it, and lets
+/// `hand_out` send the rest. Returns the member's error.
+Error error_of_member(int control, const std::function<void(const Send&)>& hand_out) {
+  MemoryStore store;
+  Listener listener;
+  Error error(ErrorCode::system, "");
+  std::thread member([&] {
+    Listener own;
+    error =
+        error_of([&] { form_host_group(store, {}, records(listener, 2), 1, {}, own, Deadline::in(kLong)); });
+  });
+  Channel channel = accept_one(listener);
+  const Send send = [&](const char* type, Map fields, std::vector<int> descriptors) {
+    channel.send(control_message(type, std::move(fields)), descriptors, Deadline::in(kLong));
+  };
+  channel.receive(Deadline::in(kLong));
+  send("control", {{"ranks", 2}}, {control});
+  try {
+    channel.receive(Deadline::in(kLong));
+    send("group", {{"ranks", msgpack::Array{0, 1}}}, {});
+    hand_out(send);
+  } catch (const Error&) {
+    // The member has refused the control segment and hung up.
+  }
+  member.join();
+  return error;
+}
+
 // The leader passes on what it was given; one that is at fault itself must not end its members.
 TEST(a_member_does_not_map_what_no_rank_makes) {
   for (const bool is_control : {true, false}) {
     for (const OddFile& odd : odd_files(ControlLayout(2).bytes())) {
-      MemoryStore store;
-      Listener listener;
-      Error error(ErrorCode::system, "");
-      std::thread member([&] {
-        Listener own;
-        error = error_of(
-            [&] { form_host_group(store, {}, records(listener, 2), 1, {}, own, Deadline::in(kLong)); });
-      });
-      Channel channel = accept_one(listener);
       const FileDescriptor control = make_control_segment(2);
-      const auto send = [&](const char* type, Map fields, std::vector<int> descriptors) {
-        channel.send(control_message(type, std::move(fields)), descriptors, Deadline::in(kLong));
-      };
-      channel.receive(Deadline::in(kLong));
-      send("control", {{"ranks", 2}}, {is_control ? odd.fd.get() : control.get()});
-      if (!is_control) {
-        channel.receive(Deadline::in(kLong));
-        send("group", {{"ranks", msgpack::Array{0, 1}}}, {});
-        const msgpack::Map rank{{"rank", 0}, {"bytes", msgpack::Array{odd.announced}}, {"pidfd", false}};
+      const Error error = error_of_member(is_control ? odd.fd.get() : control.get(), [&](const Send& send) {
+        if (is_control) return;
+        const Map rank{{"rank", 0}, {"bytes", msgpack::Array{odd.announced}}, {"pidfd", false}};
         send("ranks", {{"ranks", msgpack::Array{rank}}}, {odd.fd.get()});
-      }
-      member.join();
+      });
       CHECK(error.code() == ErrorCode::protocol);
       check_contains(error.what(), "the hand-over of shared memory by rank 0 failed: ");
       check_contains(error.what(), odd.complaint);
@@ -203,25 +217,10 @@ TEST(a_member_refuses_packets_that_do_not_fit) {
       {{entry(0, false), entry(1, false)}, "fewer descriptors than it says"},
   };
   for (const auto& [ranks, complaint] : wrong) {
-    MemoryStore store;
-    Listener listener;
-    Error error(ErrorCode::system, "");
-    std::thread member([&] {
-      Listener own;
-      error = error_of(
-          [&] { form_host_group(store, {}, records(listener, 2), 1, {}, own, Deadline::in(kLong)); });
-    });
-    Channel channel = accept_one(listener);
     const FileDescriptor control = make_control_segment(2);
-    const auto send = [&](const char* type, Map fields, std::vector<int> descriptors) {
-      channel.send(control_message(type, std::move(fields)), descriptors, Deadline::in(kLong));
-    };
-    channel.receive(Deadline::in(kLong));
-    send("control", {{"ranks", 2}}, {control.get()});
-    channel.receive(Deadline::in(kLong));
-    send("group", {{"ranks", msgpack::Array{0, 1}}}, {});
-    send("ranks", {{"ranks", ranks}}, ranks.empty() ? std::vector<int>{} : std::vector<int>{region.get()});
-    member.join();
+    const Error error = error_of_member(control.get(), [&](const Send& send) {
+      send("ranks", {{"ranks", ranks}}, ranks.empty() ? std::vector<int>{} : std::vector<int>{region.get()});
+    });
     CHECK(error.code() == ErrorCode::protocol);
     check_contains(error.what(), complaint);
   }

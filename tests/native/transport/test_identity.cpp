@@ -1,6 +1,7 @@
 // Ranks prove to each other what they meet for: who makes another group, or belongs to another job, is told.
 #include "transport/bootstrap/identity.hpp"
 
+#include "tests/native/forwarding_store.hpp"
 #include "tests/native/transport/harness.hpp"
 #include "transport/claim.hpp"
 #include "transport/common_call.hpp"
@@ -141,18 +142,9 @@ TEST(a_table_of_an_earlier_job_is_not_believed) {
   // The keys of a job that died at the wrong moment: its table is still there.
   MemoryStore left;
   {
-    struct Keeper final : Store {
-      explicit Keeper(MemoryStore& to) : inner(to) {}
-      void set(const std::string& key, const std::string& value) override { inner.set(key, value); }
-      std::string get(const std::string& key, const Deadline& deadline) override {
-        return inner.get(key, deadline);
-      }
-      std::string compare_set(const std::string& key, const std::string& expected,
-                              const std::string& value) override {
-        return inner.compare_set(key, expected, value);
-      }
+    struct Keeper final : ForwardingStore {
+      using ForwardingStore::ForwardingStore;
       void remove(const std::string&) override {}
-      MemoryStore& inner;
     } keeper(left);
     run_threads(2, [&](int rank) { Communicator::create(keeper, test_config(rank, 2)); });
   }

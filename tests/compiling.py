@@ -13,7 +13,7 @@ def compiling() -> Iterator[None]:
     """Compiles anew, into a folder of its own, and makes an error of a graph that Inductor cannot compile."""
     import torch._dynamo
 
-    from vccl._torch_patches import inductor_fallback
+    from vccl._torch_patches.device import inductor_fallback
 
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.filterwarnings("error", "torch.compile: Inductor cannot compile")

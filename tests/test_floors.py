@@ -1,149 +1,14 @@
-"""Checks the layering in rooms.json: a room uses only what stands below it, there only public headers.
+"""Checks that the source tree keeps the layering in rooms.json, and the checks of ``rooms.py`` themselves."""
 
-A room is a folder, and may have folders of its own. Its public headers lie at its top. What lies in one of
-its folders is for the room itself and for its tests. A room with a `library` in rooms.json is free of torch.
-"""
-
-import ast
 import json
-import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from rooms import CPP, problems, read_rooms, sources
 
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST = 450  # lines
-CPP = {".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".inc"}
-# Folders whose files belong to no room. Tests are checked apart; examples are user code.
-OUTSIDE = {"build", "docs", "examples", "tests"}
-TORCH = re.compile(r"(torch|ATen|c10|caffe2|pybind11)/|Python\.h")
-INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Room:
-    """One entry of rooms.json. `folders` are relative to the room's own."""
-
-    name: str
-    floor: int
-    may_include: tuple[str, ...]
-    folders: tuple[str, ...]
-    library: str = ""  # CMake's target; rooms with torch make one module together
-    tests: str = ""  # the folder in tests/native
-    package: str = ""  # for Python: the name under which the room is imported
-
-    def holds(self, path: str) -> bool:
-        """Whether a file lies at the room's top or in one of its folders."""
-        folder = os.path.dirname(path)
-        return folder in {self.name, *(f"{self.name}/{inner}" for inner in self.folders)}
-
-    def publishes(self, path: str) -> bool:
-        """Whether other rooms may include the file."""
-        return os.path.dirname(path) == self.name
-
-
-def read_rooms(root: Path) -> dict[str, Room]:
-    entries = json.loads((root / "rooms.json").read_text())
-    return {
-        name: Room(
-            name, **{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
-        )
-        for name, entry in entries.items()
-    }
-
-
-def sources(root: Path) -> Iterator[str]:
-    """Yields every C++ and Python file of the project outside of OUTSIDE, relative to `root`."""
-    for folder, folders, files in os.walk(root):
-        top = Path(folder) == root
-        folders[:] = sorted(
-            name for name in folders if not name.startswith((".", "__")) and not (top and name in OUTSIDE)
-        )
-        for name in sorted(files):
-            if Path(name).suffix in CPP | {".py"}:
-                yield str((Path(folder) / name).relative_to(root))
-
-
-def room_of(path: str, rooms: dict[str, Room]) -> Room | None:
-    return next((room for room in rooms.values() if room.holds(path)), None)
-
-
-def problems_of_table(rooms: dict[str, Room]) -> Iterator[str]:
-    for room in rooms.values():
-        for below in room.may_include:
-            if below not in rooms:
-                yield f"rooms.json lets {room.name} include {below}, which is no room"
-            elif rooms[below].floor >= room.floor:
-                yield f"rooms.json lets {room.name} include {below}, which does not stand below it"
-
-
-def problems_of_include(path: str, name: str, own: Room, root: Path, rooms: dict[str, Room]) -> Iterator[str]:
-    other = room_of(name, rooms)
-    if other is None:
-        yield f'{path} includes "{name}", which is not written from the repository root, or is in no room'
-    elif not (root / name).is_file():
-        yield f'{path} includes "{name}", which does not exist'
-    elif other != own and other.name not in own.may_include:
-        yield f"{path} includes {name}: {own.name} may not include {other.name}"
-    elif other != own and not other.publishes(name):
-        yield f"{path} includes {name}, which is not a public header of {other.name}"
-
-
-def problems_of_cpp(path: str, own: Room, root: Path, rooms: dict[str, Room]) -> Iterator[str]:
-    for quote, name in INCLUDE.findall((root / path).read_text()):
-        if quote == '"':
-            yield from problems_of_include(path, name, own, root, rooms)
-        elif own.library and TORCH.match(name):
-            yield f"{path} includes <{name}>, and {own.name} is free of torch"
-
-
-def imports_of(path: str, own: Room, root: Path) -> Iterator[str]:
-    """Yields the full name of everything that a Python file imports."""
-    package = own.package + os.path.dirname(path).removeprefix(own.name).replace("/", ".")
-    for node in ast.walk(ast.parse((root / path).read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            yield from (".".join(filter(None, [*base, node.module, alias.name])) for alias in node.names)
-
-
-def problems_of_python(path: str, own: Room, root: Path, rooms: dict[str, Room]) -> Iterator[str]:
-    packages = {room.package: room for room in rooms.values() if room.package}
-    for name in imports_of(path, own, root):
-        found = [package for package in packages if f"{name}.".startswith(f"{package}.")]
-        other = packages[max(found, key=len)] if found else own
-        if other != own and other.name not in own.may_include:
-            yield f"{path} imports {name}: {own.name} may not import {other.name}"
-
-
-def problems_of_tests(root: Path, rooms: dict[str, Room]) -> Iterator[str]:
-    """Yields the inner headers that the native tests of another room include."""
-    for file in sorted((root / "tests" / "native").rglob("*.[ch]pp")):
-        path = str(file.relative_to(root))
-        for _, name in INCLUDE.findall(file.read_text()):
-            room = room_of(name, rooms)
-            if room and not room.publishes(name) and file.parent != root / "tests" / "native" / room.tests:
-                yield f"{path} includes {name}, which is for {room.name} and its own tests"
-
-
-def problems(root: Path) -> list[str]:
-    rooms = read_rooms(root)
-    found = [*problems_of_table(rooms), *problems_of_tests(root, rooms)]
-    used = set()
-    for path in sources(root):
-        own = room_of(path, rooms)
-        if own is None:
-            found.append(f"{path} is in no room: rooms.json names the rooms and their folders")
-            continue
-        used.add(os.path.dirname(path))
-        check = problems_of_python if path.endswith(".py") else problems_of_cpp
-        found += check(path, own, root, rooms)
-    listed = {f"{room.name}/{inner}" for room in rooms.values() for inner in room.folders} | set(rooms)
-    return found + [f"{folder} is in rooms.json and has no file" for folder in sorted(listed - used)]
 
 
 def test_every_file_is_in_a_room_and_uses_only_what_it_may():
@@ -206,20 +71,32 @@ def test_the_architecture_page_has_the_same_rooms():
 
 @pytest.fixture
 def project(tmp_path):
-    """Writes a project of two rooms that is in order. Returns a function that adds a file and checks all."""
+    """Writes a project of four rooms that is in order. Returns a function that adds a file and checks all."""
     rooms = {
-        "below": {"floor": 0, "library": "b", "tests": "b", "may_include": [], "folders": ["inner"]},
-        "above": {"floor": 1, "may_include": ["below"], "folders": []},
-        "tool": {"floor": 2, "package": "tool", "may_include": [], "folders": []},
+        "below": {
+            "floor": 0,
+            "library": "b",
+            "tests": "b",
+            "may_include": [],
+            "folders": ["inner", "outer"],
+        },
+        "above": {"floor": 1, "may_include": ["below"], "folders": ["inner", "python"]},
+        "tool": {"floor": 2, "package": "tool", "may_include": [], "folders": ["low", "high"]},
         "app": {"floor": 3, "package": "tool.app", "may_include": ["tool"], "folders": []},
     }
     files = {
         "rooms.json": json.dumps(rooms),
         "below/public.hpp": "",
+        "below/public_more.cpp": '#include "below/outer/hidden.hpp"\n#include "below/public.hpp"\n',
         "below/inner/hidden.hpp": '#include "below/public.hpp"\n#include <vector>\n',
-        "above/use.cpp": '#include "below/public.hpp"\n#include <torch/torch.h>\n',
-        "tests/native/b/test.cpp": '#include "below/inner/hidden.hpp"\n',
-        "tool/__init__.py": "",
+        "below/outer/hidden.hpp": '#include "below/inner/hidden.hpp"\n',
+        "above/inner/use.cpp": '#include "below/public.hpp"\n#include <torch/torch.h>\n',
+        "above/python/module.cpp": "#include <Python.h>\n",
+        "tests/native/b/meeting/test.cpp": '#include "below/inner/hidden.hpp"\n',
+        "tool/__init__.py": "def first(): from tool import front\n",
+        "tool/front.py": "from tool import _C\nfrom tool.high import y\n",
+        "tool/low/x.py": "from tool import _C\n",
+        "tool/high/y.py": "from tool.low import x\n",
         "app/main.py": "from tool import x\nfrom . import y\n",
     }
 
@@ -239,11 +116,16 @@ def test_a_project_in_order_has_no_problems(project):
 @pytest.mark.parametrize(
     ("path", "text", "problem"),
     [
-        ("below/up.cpp", '#include "above/use.cpp"', "below may not include above"),
-        ("below/torch.cpp", "#include <ATen/ATen.h>", "free of torch"),
-        ("below/gone.cpp", '#include "below/gone.hpp"', "does not exist"),
-        ("below/bare.cpp", '#include "public.hpp"', "not written from the repository root"),
-        ("above/deep.cpp", '#include "below/inner/hidden.hpp"', "not a public header of below"),
+        ("below/inner/up.cpp", '#include "above/inner/use.cpp"', "below may not include above"),
+        ("below/inner/torch.cpp", "#include <ATen/ATen.h>", "free of torch"),
+        ("below/inner/gone.cpp", '#include "below/gone.hpp"', "does not exist"),
+        ("below/inner/bare.cpp", '#include "public.hpp"', "not written from the repository root"),
+        ("below/inner/hidden.cpp", '#include "below/outer/hidden.hpp"', "whose folder stands above its own"),
+        ("below/private.hpp", "", "below/private.hpp is at the top of below, and no other room includes it"),
+        ("below/other.cpp", "", "below/other.cpp is at the top of below, and implements no header there"),
+        ("below/public.hpp", '#include "below/inner/hidden.hpp"', "headers include each other in a circle"),
+        ("above/inner/deep.cpp", '#include "below/inner/hidden.hpp"', "not a public header of below"),
+        ("above/inner/bind.cpp", "#include <pybind11/pybind11.h>", "and is not in above/python"),
         ("below/new/file.cpp", "", "below/new/file.cpp is in no room"),
         ("below/inner/deeper/file.hpp", "", "below/inner/deeper/file.hpp is in no room"),
         ("elsewhere/file.h", "", "elsewhere/file.h is in no room"),
@@ -252,6 +134,8 @@ def test_a_project_in_order_has_no_problems(project):
         ("tool/use.py", "import tool.app.main", "tool may not import app"),
         ("tool/use.py", "from tool import app", "tool may not import app"),
         ("tool/use.py", "from .app import main", "tool may not import app"),
+        ("tool/low/z.py", "def late(): from tool.front import a", "tool has parts that import each other"),
+        ("tool/front.py", "def late(): from tool import first", "tool has parts that import each other"),
     ],
 )
 def test_what_is_out_of_order_is_found(project, path, text, problem):
@@ -259,10 +143,13 @@ def test_what_is_out_of_order_is_found(project, path, text, problem):
     assert problem in found
 
 
-def test_a_table_that_points_upwards_is_found(project):
-    rooms = {"below": {"floor": 0, "may_include": ["above", "cellar"], "folders": ["empty"]}}
-    rooms["above"] = {"floor": 1, "may_include": [], "folders": []}
-    found = "\n".join(project("rooms.json", json.dumps(rooms)))
-    assert "which does not stand below it" in found
-    assert "cellar, which is no room" in found
-    assert "below/empty is in rooms.json and has no file" in found
+def test_an_import_of_a_folder_above_is_found(project):
+    found = project("tool/low/x.py", "from tool.high import y")
+    assert "tool/low/x.py imports tool.high.y, whose folder stands above its own" in found
+
+
+def test_a_full_folder_is_found(project):
+    for number in range(25):
+        problem = project(f"docs/page{number}.md")
+        assert problem == []
+    assert project("docs/page.md") == ["docs has 26 files of its own; 25 are the most"]

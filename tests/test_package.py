@@ -21,7 +21,6 @@ FOLDERS = {
     "vccl_entry",
     "examples",
     "launch",
-    "testing",
     "tests",
     "transport",
     "vccl",

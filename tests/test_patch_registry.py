@@ -18,6 +18,7 @@ from vccl._torch_patches.signatures import parameters_of, value_of
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(_torch_patches.__file__).parent
+FOLDERS = {"device": _torch_patches.DEVICE_PATCHES, "distributed": _torch_patches.DISTRIBUTED_PATCHES}
 NAMES = (*_torch_patches.DEVICE_PATCHES, *_torch_patches.DISTRIBUTED_PATCHES)
 every_patch = pytest.mark.parametrize("patch", [_torch_patches.patch(name) for name in NAMES], ids=NAMES)
 
@@ -184,7 +185,7 @@ def test_parameters_of_bound_functions_come_from_their_docstring():
 
 
 def test_every_module_with_a_patch_is_on_the_list():
-    with_patch = {path.stem for path in FOLDER.glob("*.py") if "\nPATCH = Patch(" in path.read_text()}
+    with_patch = {path.stem for path in FOLDER.rglob("*.py") if "\nPATCH = Patch(" in path.read_text()}
     assert with_patch == set(NAMES)
     assert len(NAMES) == len(set(NAMES))
 
@@ -240,9 +241,11 @@ def test_the_page_lists_every_patch():
     """Compares the table of docs/torch.md with the registry, and shows the right rows if they differ."""
     page = (ROOT / "docs" / "torch.md").read_text()
     rows = [
-        f"| [`{patch.name}`](../vccl/_torch_patches/{patch.name}.py) | {patch.without} | {patch.until} "
+        f"| [`{patch.name}`](../vccl/_torch_patches/{folder}/{patch.name}.py) | {patch.without} "
+        f"| {patch.until} "
         f"| {', '.join(map(link, patch.upstream)) or 'none found'} |"
-        for patch in map(_torch_patches.patch, NAMES)
+        for folder, names in FOLDERS.items()
+        for patch in map(_torch_patches.patch, names)
     ]
     assert re.findall(r"^\| \[`.*$", page, re.MULTILINE) == rows, "\n".join(rows)
 

@@ -316,7 +316,7 @@ def _cpu_memory_stats() -> dict[str, int]:
 def _empty_cpu_cache() -> None:
     """Returns the free part of the shared CPU memory to the system."""
 
-# ---- memory that several processes use (vccl/vdev/process_sharing.py)
+# ---- memory that several processes use (vccl/_cards/process_sharing.py)
 
 def _share_event(event_id: int, index: int, stream: int, /) -> None:
     """Lets other processes see an event that was last recorded on a stream, given by card and id.

@@ -9,7 +9,9 @@ PYTEST_DONT_REWRITE: with this word, pytest does not warn that it cannot rewrite
 that torch has imported before. It would rewrite them because the installation has a plugin.
 """
 
-__version__ = "0.1.0"
+from . import _version
+
+__version__ = _version.VERSION
 
 cmake_prefix_path: str  # which __getattr__() finds
 
@@ -27,11 +29,11 @@ def __getattr__(name: str) -> object:
 
         return ProcessGroupVccl.Options
     if name == "monitored_barrier":
-        from vccl._monitored_barrier import monitored_barrier
+        from vccl._groups.monitored_barrier import monitored_barrier
 
         return monitored_barrier
     if name == "share_cpu_memory":
-        from vccl._cpu_memory import share_cpu_memory
+        from vccl._groups.cpu_memory import share_cpu_memory
 
         return share_cpu_memory
     if name == "cmake_prefix_path":

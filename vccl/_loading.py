@@ -54,11 +54,13 @@ def _register() -> None:
         from vccl import cuda
 
         cuda.register()
+        cuda.register_nccl()
     else:
         from vccl import vdev
 
         vdev.register()
-    from vccl import _cpu_memory, distributed
+    from vccl import distributed
+    from vccl._groups import cpu_memory
 
     distributed.register()
-    _cpu_memory.share_if_asked()
+    cpu_memory.share_if_asked()

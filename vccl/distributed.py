@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
-from vccl import _cpu_memory, _torch_patches
+from vccl import _torch_patches
 from vccl._device_type import device_type
-from vccl._groups import vccl_backends
+from vccl._groups import cpu_memory
+from vccl._groups.backends import vccl_backends
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import _DistributedBackendOptions
@@ -31,10 +32,6 @@ def register() -> None:
     if not dist.is_available() or "VCCL" in dist.Backend._plugins:
         return
     dist.Backend.register_backend("vccl", _create, extended_api=True, devices=[device_type(), "cpu"])
-    if device_type() == "cuda":
-        from vccl.cuda import nccl
-
-        nccl.install()
     _torch_patches.apply_to_distributed()
     _C._write_addresses_as_numbers()
 
@@ -70,14 +67,14 @@ def make_group(
 ) -> "ProcessGroupVccl":
     """Makes the process group of one rank, whose options name the group, its ranks and its timeout."""
     from vccl._C import ProcessGroupVccl
-    from vccl._torch_patches import group_descriptions
+    from vccl._torch_patches.distributed import group_descriptions
 
     options.group_desc = group_descriptions.description.get()
     # The list is empty for the default group, which holds every rank.
     options.global_ranks_in_group = list(options.global_ranks_in_group or range(size))
     options._origin = _origin()
     _prepare_process()
-    _cpu_memory.share_if_asked()  # a forked process shares nothing yet, whatever its parent did
+    cpu_memory.share_if_asked()  # a forked process shares nothing yet, whatever its parent did
     return ProcessGroupVccl(store, rank, size, options, _groups_that_know_ranks())
 
 

@@ -100,7 +100,7 @@ def _import_modules(preload: list[str], folder: str) -> str | None:
     from vccl.launch import template
 
     refused = template.import_modules(preload, folder)
-    return refused and refused.reason
+    return refused.reason if refused else None
 
 
 class _Server:
@@ -282,7 +282,7 @@ def _reason_not_to_fork() -> str | None:
     from vccl.launch import template
 
     refused = template.reason_not_to_fork()
-    return refused and refused.reason
+    return refused.reason if refused else None
 
 
 def _files_of_modules() -> dict[str, tuple[int, int, int] | None]:

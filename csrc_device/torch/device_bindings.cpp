@@ -163,7 +163,7 @@ py::dict cpu_memory_stats() {
   return result;
 }
 
-// Binds what vccl/_cpu_memory.py uses.
+// Binds what vccl/_groups/cpu_memory.py uses.
 void bind_cpu_memory(py::module_& m) {
   m.def("_share_cpu_memory", [](std::size_t min_bytes) {
     share_host_memory(min_bytes);

@@ -11,7 +11,7 @@ from torch._inductor import config
 from torch.nn import functional as F
 from torch_build import without_cuda
 
-from vccl._no_gpu import NoGpuError
+from vccl._cards.no_gpu import NoGpuError
 
 # A graph that runs eagerly would give the right results, too.
 pytestmark = pytest.mark.filterwarnings("error:torch.compile. Inductor cannot compile")

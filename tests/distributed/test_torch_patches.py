@@ -21,8 +21,8 @@ from torch.testing._internal.distributed import fake_pg  # noqa: F401  registers
 from torch_build import WITH_CUDA, without_cuda
 
 from vccl._device_type import backend_name
-from vccl._groups import vccl_backends
-from vccl._torch_patches import rendezvous
+from vccl._groups.backends import vccl_backends
+from vccl._torch_patches.distributed import rendezvous
 from vccl.testing.ports import reserved_port
 
 BACKENDS = ["vccl", None, "vdev:vccl", "cpu:gloo,vdev:vccl", "cpu:vccl,vdev:vccl"]

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.data import DataLoader, TensorDataset
 
-from vccl._no_gpu import NoGpuError
+from vccl._cards.no_gpu import NoGpuError
 
 
 def raises(kind, function, *texts):

@@ -9,7 +9,7 @@ import warnings
 import torch
 from uses_of_names import REFUSED_WITH, TYPES, listed, use
 
-from vccl._no_gpu import NoGpuError
+from vccl._cards.no_gpu import NoGpuError
 
 _CODE = "template <typename T> T same(T x) { return x; }"
 # By module of torch.cuda: an expression that has to raise an error, for each name that is refused. The error

@@ -21,7 +21,7 @@ from device_page import (
 from other_devices import MUSA, NPU
 from uses_of_names import REFUSED_WITH, use
 
-from vccl._no_gpu import NoGpuError
+from vccl._cards.no_gpu import NoGpuError
 from vccl.vdev import refused
 
 MODULES = ("", *OWN)

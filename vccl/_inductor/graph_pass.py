@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch._inductor.custom_graph_pass import CustomGraphModulePass, get_hash_for_files
 
-from vccl import __version__
 from vccl._device_type import device_type
 from vccl._inductor import card_operations, card_scheduling, card_wrapper
-from vccl._torch_patches import fake_convolution, inductor
+from vccl._torch_patches.device import fake_convolution, inductor
+from vccl._version import VERSION
 
 
 class MoveScalarsToCards(CustomGraphModulePass):
@@ -36,7 +36,7 @@ class MoveScalarsToCards(CustomGraphModulePass):
     def uuid(self) -> tuple[str, bytes]:
         """Identifies how code is generated. Inductor's cache on disk keeps apart what differs in this."""
         modules = (card_operations, card_scheduling, card_wrapper, fake_convolution, inductor)
-        return __version__, get_hash_for_files((__file__, *(str(module.__file__) for module in modules)))
+        return VERSION, get_hash_for_files((__file__, *(str(module.__file__) for module in modules)))
 
 
 def _copy_to(graph: torch.fx.Graph, scalar: torch.fx.Node, device: torch.device) -> torch.fx.Node:

@@ -1,8 +1,8 @@
 """The changes that vccl makes to torch where torch has no interface for them.
 
 Torch finds built-in backends and devices by name or type in a number of places, and a backend from outside
-falls through. Each module of this package holds one patch, which changes such places for vccl and hands every
-other call to torch's own function. docs/torch.md lists the patches.
+falls through. Each module in ``device/`` and ``distributed/`` holds one patch, which changes such places for
+vccl and hands every other call to torch's own function. docs/torch.md lists the patches.
 """
 
 import importlib
@@ -44,8 +44,9 @@ DISTRIBUTED_PATCHES = (
 
 
 def patch(name: str) -> Patch:
-    """Returns the patch in the module `name` of this package."""
-    return importlib.import_module(f"{__name__}.{name}").PATCH
+    """Returns the patch with this name, which is in ``device/`` or ``distributed/``."""
+    folder = "device" if name in DEVICE_PATCHES else "distributed"
+    return importlib.import_module(f"{__name__}.{folder}.{name}").PATCH
 
 
 def apply_to_device() -> None:

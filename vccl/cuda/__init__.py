@@ -29,7 +29,8 @@ from vccl import _C
 
 def register() -> None:
     """Fills ``torch.cuda``. Call this once, when the compiled module has been loaded."""
-    from vccl import _card_copies, _torch_patches
+    from vccl import _torch_patches
+    from vccl._cards import copies
     from vccl._inductor import registration
     from vccl.cuda import (
         cards,
@@ -48,7 +49,7 @@ def register() -> None:
     for module in (cards, streams, graphs, memory, pools, libraries, nccl_calls):
         for name in module.__all__:
             setattr(torch._C, name, getattr(module, name))
-    _card_copies.install()
+    copies.install()
     refused.install()
     cards.install()
     streams.install()
@@ -64,3 +65,10 @@ def register() -> None:
     registration.register()
     # The threads of streams must stop while the interpreter is still whole.
     atexit.register(_C.shutdown)
+
+
+def register_nccl() -> None:
+    """Gives ``torch.distributed`` the names of NCCL. Call this before the backend ``vccl`` is registered."""
+    from vccl.cuda import nccl
+
+    nccl.install()

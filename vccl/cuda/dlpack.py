@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from vccl._no_gpu import NoGpuError
+from vccl._cards.no_gpu import NoGpuError
 
 _to_method: Any = torch.Tensor.__dlpack__
 _from: Any = torch.utils.dlpack.from_dlpack

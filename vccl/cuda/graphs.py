@@ -5,7 +5,7 @@ from typing import NoReturn
 import torch
 
 from vccl import _C
-from vccl._no_gpu import NoGpuError
+from vccl._cards.no_gpu import NoGpuError
 from vccl.cuda.remaking import remake
 
 __all__ = ["_CUDAGraph", "_cuda_isCurrentStreamCapturing", "_graph_pool_handle", "_host_emptyCache"]

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from vccl import _ranges
-from vccl._no_gpu import TUNING, NoGpuError
+from vccl._cards import ranges
+from vccl._cards.no_gpu import TUNING, NoGpuError
 from vccl.cuda import cudart
 
 __all__ = [
@@ -104,21 +104,21 @@ _cuda_tunableop_tuning_enable = _cuda_record_untuned_enable = _cuda_tunableop_en
 class _nvtx:
     """Takes the ranges of NVTX for the profiler, in the place of ``torch._C._nvtx``."""
 
-    rangePushA = staticmethod(_ranges.push)
-    rangePop = staticmethod(_ranges.pop)
-    rangeStartA = staticmethod(_ranges.start)
-    rangeEnd = staticmethod(_ranges.end)
-    markA = staticmethod(_ranges.mark)
+    rangePushA = staticmethod(ranges.push)
+    rangePop = staticmethod(ranges.pop)
+    rangeStartA = staticmethod(ranges.start)
+    rangeEnd = staticmethod(ranges.end)
+    markA = staticmethod(ranges.mark)
 
     # CUDA begins and ends these when the stream comes there. A profile shows a range of the host above what
     # it launches on the stream.
     @staticmethod
     def deviceRangeStart(message: str, stream: int) -> object:
-        return _ranges.start(message)
+        return ranges.start(message)
 
     @staticmethod
     def deviceRangeEnd(handle: int, stream: int) -> None:
-        _ranges.end(handle)
+        ranges.end(handle)
 
 
 def install() -> None:

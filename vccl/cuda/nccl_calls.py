@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from vccl._card_copies import (
+from vccl._cards.copies import (
     Streams,
     _broadcast_out,
     _gather_out,
@@ -17,7 +17,7 @@ from vccl._card_copies import (
     copy_to,
     current_streams,
 )
-from vccl._no_gpu import NoGpuError
+from vccl._cards.no_gpu import NoGpuError
 
 __all__ = [
     "_nccl_all_gather",

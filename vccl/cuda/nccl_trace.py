@@ -11,7 +11,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from vccl._groups import vccl_backends
+from vccl._groups.backends import vccl_backends
 
 # The version of the format that torch 2.13 writes.
 _VERSION = "2.10"

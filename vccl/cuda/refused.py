@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from vccl._no_gpu import CORES, TUNING, refusal
+from vccl._cards.no_gpu import CORES, TUNING, refusal
 
 _GRAPHS = "Use torch.cuda.graph: the cards have no checkpoints of the pools of graphs."
 _POOLS = "Use torch.cuda.use_mem_pool(), which is for the calling thread."

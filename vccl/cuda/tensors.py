@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from vccl import _C
-from vccl.cuda import sharing
+from vccl._cards import cuda_handles
 
 _LEGACY = {
     "BFloat16Tensor": torch.bfloat16,
@@ -72,8 +72,8 @@ def install() -> None:
     storage: Any = torch.UntypedStorage
     storage.__new__ = _StorageMethods.__new__
     storage.resize_ = _StorageMethods.resize_
-    storage._share_cuda_ = sharing._share_cuda_
-    storage._new_shared_cuda = classmethod(sharing._new_shared_cuda)
-    storage._release_ipc_counter_cuda = classmethod(sharing._release_ipc_counter_cuda)
+    storage._share_cuda_ = cuda_handles._share_cuda_
+    storage._new_shared_cuda = classmethod(cuda_handles._new_shared_cuda)
+    storage._release_ipc_counter_cuda = classmethod(cuda_handles._release_ipc_counter_cuda)
     compiled: Any = torch._C
     compiled._set_default_tensor_type = _set_default_tensor_type

@@ -10,7 +10,7 @@ import torch
 from deepspeed.accelerator.abstract_accelerator import DeepSpeedAccelerator
 
 from vccl import vdev
-from vccl._no_gpu import NoGpuError
+from vccl._cards.no_gpu import NoGpuError
 
 # The builders of the extensions that work on the host's memory.
 _HOST_BUILDERS = ("AsyncIOBuilder", "CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder")

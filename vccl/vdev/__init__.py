@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from vccl import _C
+from vccl._cards.process_sharing import ipc_collect
 
 from . import _gpu_trace as _gpu_trace  # torch's tracer looks for it here
 from . import amp, comm, legacy_types, memory, nccl, nvtx, profiler, properties, refused, tunable
@@ -25,7 +26,6 @@ from .graphs import (
     make_graphed_callables,
 )
 from .memory import *  # noqa: F403
-from .process_sharing import ipc_collect
 from .properties import DeviceProperties
 from .random import (
     get_rng_state,
@@ -277,16 +277,18 @@ refused.install(sys.modules[__name__])
 
 def register() -> None:
     """Makes this module ``torch.vdev``, and ``vdev`` a device of torch. Call this once."""
-    from vccl import _card_copies, _higher_order_operators, _torch_patches
+    from vccl import _torch_patches
+    from vccl._cards import copies
     from vccl._inductor import registration
+    from vccl.vdev import higher_order_operators
 
     torch.utils.rename_privateuse1_backend("vdev")
     torch._register_device_module("vdev", sys.modules[__name__])
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _register_submodules()
-    _card_copies.install()
+    copies.install()
     _C.register_graphs()
-    _higher_order_operators.register()
+    higher_order_operators.register()
     _torch_patches.apply_to_device()
     registration.register()
     # The threads of streams must stop while the interpreter is still whole.

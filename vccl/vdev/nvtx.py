@@ -8,34 +8,34 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from vccl import _ranges
+from vccl._cards import ranges
 
 __all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start"]
 
 
 def range_push(msg: str) -> int:
     """Begins a range inside the calling thread's innermost one. Returns its depth, from 0."""
-    return _ranges.push(msg)
+    return ranges.push(msg)
 
 
 def range_pop() -> int:
     """Ends the calling thread's innermost range. Returns its depth, or -1 if none is open."""
-    return _ranges.pop()
+    return ranges.pop()
 
 
 def range_start(msg: str) -> int:
     """Begins a range that may overlap with others, and end on another thread. Returns its number."""
-    return _ranges.start(msg)
+    return ranges.start(msg)
 
 
 def range_end(range_id: int) -> None:
     """Ends the range of that number. A number that is no open range's changes nothing."""
-    _ranges.end(range_id)
+    ranges.end(range_id)
 
 
 def mark(msg: str) -> None:
     """Marks a moment."""
-    _ranges.mark(msg)
+    ranges.mark(msg)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from vccl._no_gpu import CORES, TUNING, refusal, refused_class
+from vccl._cards.no_gpu import CORES, TUNING, refusal, refused_class
 
 # What to do instead, by what the names need.
 REASONS: dict[str, str] = {

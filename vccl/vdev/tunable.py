@@ -5,7 +5,7 @@ The cards run the CPU's kernels, which cannot be tuned. Names that are not here 
 
 from __future__ import annotations
 
-from vccl._no_gpu import TUNING, NoGpuError
+from vccl._cards.no_gpu import TUNING, NoGpuError
 
 
 def _refuse_on(enable: bool = True) -> None:

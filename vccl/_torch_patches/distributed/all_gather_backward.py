@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from vccl._groups import vccl_backends
+from vccl._groups.backends import vccl_backends
 from vccl._torch_patches.registry import Patch
 
 PATCH = Patch(

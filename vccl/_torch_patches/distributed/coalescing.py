@@ -12,7 +12,7 @@ import torch
 from torch.distributed import ProcessGroup
 from torch.distributed import distributed_c10d as c10d
 
-from vccl._groups import vccl_backends
+from vccl._groups.backends import vccl_backends
 from vccl._torch_patches.registry import Patch
 
 PATCH = Patch(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from torch.distributed import ProcessGroup
 
-from vccl._groups import vccl_backends
+from vccl._groups.backends import vccl_backends
 from vccl._torch_patches.registry import Patch
 
 PATCH = Patch(

@@ -17,7 +17,7 @@ import weakref
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from vccl._groups import vccl_backends
+from vccl._groups.backends import vccl_backends
 
 _PASSED = "passed"
 # Pauses between two looks for a key that is not there yet, in seconds. They double from the shortest to the

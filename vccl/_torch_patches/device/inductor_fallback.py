@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from vccl._cards.no_gpu import NoGpuError
 from vccl._device_type import device_type
-from vccl._no_gpu import NoGpuError
 from vccl._torch_patches.registry import Patch
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from vccl._groups import vccl_backends
+from vccl._groups.backends import vccl_backends
 from vccl._torch_patches.registry import Patch
 
 PATCH = Patch(

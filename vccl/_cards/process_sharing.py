@@ -2,7 +2,7 @@
 
 A queue, a pipe and the arguments of a process pickle what they send with ``ForkingPickler``. For a card's
 tensor this module gives it a message that names the memory, and the receiver makes a tensor over the same
-memory, as with CUDA. ``vccl/_torch_patches/process_sharing.py`` registers the functions.
+memory, as with CUDA. ``vccl/_torch_patches/device/process_sharing.py`` registers the functions.
 """
 
 from __future__ import annotations

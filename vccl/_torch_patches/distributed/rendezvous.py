@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from vccl._groups import names_vccl
+from vccl._groups.backends import names_vccl
 from vccl._torch_patches.registry import Patch
 
 # Pauses between two tries to connect, in seconds. They double from the shortest to the longest.

@@ -13,8 +13,8 @@ from torch.distributed import Backend
 from torch.distributed import distributed_c10d as c10d
 
 from vccl._device_type import device_type
-from vccl._groups import vccl_backends
-from vccl._torch_patches import new_group
+from vccl._groups.backends import vccl_backends
+from vccl._torch_patches.distributed import new_group
 from vccl._torch_patches.registry import Patch
 
 PATCH = Patch(

@@ -1,4 +1,4 @@
-"""Makes ``monitored_barrier`` of groups of vccl the one in vccl/_monitored_barrier.py.
+"""Makes ``monitored_barrier`` of groups of vccl the one in vccl/_groups/monitored_barrier.py.
 
 Torch refuses every backend but gloo by name. Once it asks the backend, it asks the CPU's: groups that serve
 cards alone need the patch until that has changed too.
@@ -11,8 +11,8 @@ from typing import Any
 from torch.distributed import ProcessGroup
 from torch.distributed import distributed_c10d as c10d
 
-from vccl import _monitored_barrier
-from vccl._groups import vccl_backends
+from vccl._groups import monitored_barrier
+from vccl._groups.backends import vccl_backends
 from vccl._torch_patches.registry import Patch
 
 PATCH = Patch(
@@ -33,7 +33,7 @@ PATCH = Patch(
 def _register_pg_in_world(original: Callable[..., None], pg: ProcessGroup, *args: Any, **kwargs: Any) -> None:
     original(pg, *args, **kwargs)
     if vccl_backends(pg):
-        _monitored_barrier.prepare(pg)
+        monitored_barrier.prepare(pg)
 
 
 @PATCH.replaces(
@@ -48,7 +48,7 @@ def _monitored_barrier_of_module(
     wait_all_ranks: bool = False,
 ) -> None:
     if vccl_backends(c10d._get_default_group() if group is None else group):
-        return _monitored_barrier.monitored_barrier(group, timeout, wait_all_ranks)
+        return monitored_barrier.monitored_barrier(group, timeout, wait_all_ranks)
     return original(group, timeout, wait_all_ranks)
 
 
@@ -57,5 +57,5 @@ def _monitored_barrier_of_group(
     original: Callable[..., None], self: ProcessGroup, *args: Any, **kwargs: Any
 ) -> None:
     if vccl_backends(self):
-        return _monitored_barrier.monitored_barrier(self, *args, **kwargs)
+        return monitored_barrier.monitored_barrier(self, *args, **kwargs)
     return original(self, *args, **kwargs)

@@ -9,8 +9,8 @@ TORCH_DISTRIBUTED_DEBUG=DETAIL every default group, because its helper groups ar
 from collections.abc import Callable
 from typing import Any
 
-from vccl._groups import vccl_backends
-from vccl._torch_patches import new_group
+from vccl._groups.backends import vccl_backends
+from vccl._torch_patches.distributed import new_group
 from vccl._torch_patches.registry import Patch
 
 PATCH = Patch(

@@ -8,7 +8,7 @@ import contextvars
 from collections.abc import Callable
 from typing import Any
 
-from vccl._torch_patches import new_group
+from vccl._torch_patches.distributed import new_group
 from vccl._torch_patches.registry import Patch
 
 PATCH = Patch(

@@ -12,7 +12,7 @@ from typing import Any
 from torch.distributed import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-from vccl._groups import devices_of_vccl, vccl_backends
+from vccl._groups.backends import devices_of_vccl, vccl_backends
 from vccl._torch_patches.registry import Patch
 
 PATCH = Patch(

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch.multiprocessing import reductions
 
+from vccl._cards import process_sharing
 from vccl._device_type import device_type
 from vccl._torch_patches.registry import Patch
-from vccl.vdev import process_sharing
 
 PATCH = Patch(
     __name__,
@@ -67,9 +67,9 @@ def _reduce_tensor(original: _Reduce, tensor: torch.Tensor) -> Any:
     # In pose torch's own form goes to the other process, since frameworks look at the arguments by their
     # number. It loses the bits of a lazy conjugation and negation.
     if device_type() == "cuda" and not tensor.is_conj() and not tensor.is_neg():
-        from vccl.cuda import sharing
+        from vccl._cards import cuda_handles
 
-        return _tell_reader(lambda tensor: sharing.with_card_of_empty(*original(tensor)), tensor)
+        return _tell_reader(lambda tensor: cuda_handles.with_card_of_empty(*original(tensor)), tensor)
     return _tell_reader(process_sharing.reduce_tensor, tensor)
 
 

@@ -14,7 +14,7 @@ from torch.distributed import ProcessGroup
 from torch.distributed import distributed_c10d as c10d
 
 from vccl._device_type import backend_name
-from vccl._groups import names_vccl, vccl_backends
+from vccl._groups.backends import names_vccl, vccl_backends
 from vccl._torch_patches.registry import Patch
 
 if TYPE_CHECKING:

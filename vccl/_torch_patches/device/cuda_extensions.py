@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 import torch
 
+from vccl._cards.no_gpu import NoGpuError
 from vccl._device_type import device_type
-from vccl._no_gpu import NoGpuError
 from vccl._torch_patches.registry import Patch
 
 PATCH = Patch(

@@ -1,0 +1,1 @@
+"""Holds what ``torch.vdev`` and cards that pose as CUDA have in common."""

@@ -1,0 +1,1 @@
+"""Holds what Python adds to process groups of vccl."""

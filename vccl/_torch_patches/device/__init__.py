@@ -1,0 +1,1 @@
+"""Holds the patches that the device needs."""

@@ -79,7 +79,8 @@ test-cuda: build
 	python tests/pose/run.py --numprocesses $(WORKERS) $(if $(SHORT),--short) $(TESTS)
 
 # Tests with the mark `asynchronous` are skipped there.
-BLOCKING_SHORT := $(addprefix tests/device/test_,copy.py graphs_of_operators.py nn.py streams.py stress_of_streams.py)
+BLOCKING_SHORT := $(addprefix tests/device/,operators/test_copy.py graphs/test_graphs_of_operators.py training/test_nn.py \
+	streams/test_streams.py streams/test_stress_of_streams.py)
 test-blocking: build
 	VDEV_LAUNCH=blocking python -m pytest --numprocesses $(WORKERS) --dist loadfile \
 		$(if $(SHORT),$(BLOCKING_SHORT),tests/device tests/pose tests/distributed)
@@ -89,7 +90,7 @@ WITH_CUDA := $(MAKE) VENV=.venv-cuda BUILD=build/with-cuda TORCH_REQUIREMENT=tor
 test-cuda-build:
 	$(WITH_CUDA) build
 	.venv-cuda/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
-		$(or $(TESTS),tests/device tests/distributed tests/test_torch_backend.py)
+		$(or $(TESTS),tests/device tests/distributed tests/project/test_torch_backend.py)
 
 # Ends with an error if the outcome is not the one in tests/conformance/expected.toml.
 conformance: build

@@ -30,19 +30,19 @@ def pytest_configure(config: pytest.Config) -> None:
 # keeps the others waiting. Only the time of a whole run depends on this list.
 LONG_FILES = (
     "test_native.py",
-    "test_wheel.py",
-    "test_vrun_restarts.py",
-    "test_vrun_netns.py",
-    "device/test_import.py",
-    "test_vrun.py",
-    "distributed/test_link_faults.py",
+    "project/test_wheel.py",
+    "launch/test_vrun_restarts.py",
+    "launch/test_vrun_netns.py",
+    "device/cards/test_import.py",
+    "launch/test_vrun.py",
+    "distributed/failures/test_link_faults.py",
     "testing/test_rank_failures.py",
-    "device/test_compile.py",
+    "device/graphs/test_compile.py",
     "conformance/test_subset.py",
     "testing/test_marks.py",
     "testing/test_misuse.py",
-    "device/test_profiling.py",
-    "device/test_allocator_settings.py",
+    "device/profiling/test_profiling.py",
+    "device/memory/test_allocator_settings.py",
 )
 
 

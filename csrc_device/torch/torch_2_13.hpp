@@ -1,7 +1,7 @@
 // Lists what the project takes from torch that another version may have moved, so that an upgrade knows where
 // to look. Each line names a header of torch and what is used of it; the files are those that include the
-// header. Headers of torch that stand in no line are taken for stable: tests/test_torch_version.py names
-// them.
+// header. Headers of torch that stand in no line are taken for stable: tests/project/test_torch_version.py
+// names them.
 //
 // The device:
 // - <ATen/CPUGeneratorImpl.h>: the state that a card's generator has is that of the CPU's.

@@ -6,38 +6,38 @@ _PATCH = "torch knows CUDA where a device and a backend from outside need a patc
 _STRATEGY = "DTensor has rules of its own for CUDA's attention; test_nccl has what they lead to"
 _GRADIENT = "torch's formula of the gradient has single precision for CUDA, and double for other devices"
 _NAMES = "operations have NCCL's names in profiles; test_nccl and the conformance run look for those"
-_DEVICE = "tests/device/test_torch_holes_of_device.py::test_hole_of_"
-_DISTRIBUTED = "tests/distributed/test_torch_holes_of_distributed.py::test_hole_of_"
-_PATCHES = "tests/distributed/test_torch_patches.py::"
-_ATTENTION = "tests/distributed/test_attention_parallelism.py::test_attention_"
-# By file, or by file and function, with or without parameters.
+_DEVICE = "device/patches/test_torch_holes_of_device.py::test_hole_of_"
+_DISTRIBUTED = "distributed/patches/test_torch_holes_of_distributed.py::test_hole_of_"
+_PATCHES = "distributed/patches/test_torch_patches.py::"
+_ATTENTION = "distributed/parallelism/test_attention_parallelism.py::test_attention_"
+# By file in `tests`, or by file and function, with or without parameters.
 REASONS: dict[str, str] = {
-    "tests/device/test_fork.py::test_a_child_of_a_process_that_used_none": "set_device uses CUDA",
-    "tests/device/test_import.py::test_import_without_autoload": "torch.cuda is always there",
-    "tests/device/test_import.py::test_nothing_is_used_before_a_card_is": "torch.cuda starts earlier",
-    "tests/device/test_device.py::test_visible_cards": "CUDA's properties do not have physical_index",
-    "tests/device/test_device.py::test_properties": "CUDA's properties have other names",
-    "tests/device/test_device.py::test_a_card_that_does_not_exist": "torch.cuda has its own words",
-    "tests/device/test_device.py::test_what_is_no_device": "torch.cuda has its own words",
-    "tests/device/test_external_streams.py::test_what_is_no_stream": "torch.cuda has its own words",
-    "tests/device/test_device.py::test_dlpack": "torch refuses cards that are not current",
-    "tests/device/test_memory.py::test_stats": "torch.cuda writes the summary",
-    "tests/device/test_memory_figures.py::test_the_peak_of_an_operator_is_its_results[attention]": "CUDA's "
+    "device/sharing/test_fork.py::test_a_child_of_a_process_that_used_none": "set_device uses CUDA",
+    "device/cards/test_import.py::test_import_without_autoload": "torch.cuda is always there",
+    "device/cards/test_import.py::test_nothing_is_used_before_a_card_is": "torch.cuda starts earlier",
+    "device/cards/test_device.py::test_visible_cards": "CUDA's properties do not have physical_index",
+    "device/cards/test_device.py::test_properties": "CUDA's properties have other names",
+    "device/cards/test_device.py::test_a_card_that_does_not_exist": "torch.cuda has its own words",
+    "device/cards/test_device.py::test_what_is_no_device": "torch.cuda has its own words",
+    "device/streams/test_external_streams.py::test_what_is_no_stream": "torch.cuda has its own words",
+    "device/cards/test_device.py::test_dlpack": "torch refuses cards that are not current",
+    "device/memory/test_memory.py::test_stats": "torch.cuda writes the summary",
+    "device/memory/test_memory_figures.py::test_the_peak_of_an_operator_is_its_results[attention]": "CUDA's "
     "operator has further results",
-    "tests/device/test_memory_history.py::test_running_out_of_memory_is_observed": "torch.cuda.memory has no "
-    "such function; habits_tensors.py has torch._C's",
-    "tests/device/test_memory_pools.py::test_every_name_of_cudas_memory_module_is_here": "they are CUDA's",
-    "tests/device/test_memory_pools.py::test_what_is_refused": "torch.cuda has its own names and errors",
-    "tests/device/test_opinfo.py::test_same_bits_as_cpu[renorm-float32]": _GRADIENT,
-    "tests/device/test_opinfo.py::test_same_bits_as_cpu[renorm-complex64]": _GRADIENT,
-    "tests/device/test_graphs.py::test_the_stream_is_restored_after_an_error": "torch.cuda.graph does not",
-    "tests/device/test_streams.py::test_current_stream": "a torch.cuda.Stream does not equal a torch.Stream",
-    "tests/device/test_streams.py::test_stream_context_on_another_card": "torch.cuda's does not nest",
-    "tests/device/test_streams.py::test_events_take_the_arguments_of_cuda": "CUDA's takes no device",
-    "tests/device/test_serialization.py::test_metadata_of_tensors": "torch has none for CUDA",
-    "tests/device/test_compile.py::test_questions_about_cards_inside_of_a_graph": "Dynamo puts "
+    "device/memory/test_memory_history.py::test_running_out_of_memory_is_observed": "torch.cuda.memory has "
+    "no such function; habits_tensors.py has torch._C's",
+    "device/memory/test_memory_pools.py::test_every_name_of_cudas_memory_module_is_here": "they are CUDA's",
+    "device/memory/test_memory_pools.py::test_what_is_refused": "torch.cuda has its own names and errors",
+    "device/operators/test_opinfo.py::test_same_bits_as_cpu[renorm-float32]": _GRADIENT,
+    "device/operators/test_opinfo.py::test_same_bits_as_cpu[renorm-complex64]": _GRADIENT,
+    "device/graphs/test_graphs.py::test_the_stream_is_restored_after_an_error": "torch.cuda.graph does not",
+    "device/streams/test_streams.py::test_current_stream": "a torch.cuda.Stream equals no torch.Stream",
+    "device/streams/test_streams.py::test_stream_context_on_another_card": "torch.cuda's does not nest",
+    "device/streams/test_streams.py::test_events_take_the_arguments_of_cuda": "CUDA's takes no device",
+    "device/tensors/test_serialization.py::test_metadata_of_tensors": "torch has none for CUDA",
+    "device/graphs/test_compile.py::test_questions_about_cards_inside_of_a_graph": "Dynamo puts "
     "torch.cuda.device_count() into the graph, and raises",
-    "tests/pose/test_device_page.py": "it compares torch.vdev; test_names.py has what is in pose",
+    "pose/test_device_page.py": "it compares torch.vdev; test_names.py has what is in pose",
     f"{_DEVICE}dlpack_device": _PATCH,
     f"{_DEVICE}process_sharing": _PATCH,
     f"{_DEVICE}flex_attention": _PATCH,
@@ -53,17 +53,18 @@ REASONS: dict[str, str] = {
     f"{_PATCHES}test_groups_of_another_make": "such groups have CUDA among their devices",
     f"{_ATTENTION}of_uneven_heads[cuda]": _STRATEGY,
     f"{_ATTENTION}with_a_mask_that_does_not_fit[cuda]": _STRATEGY,
-    "tests/distributed/test_collective_forms.py::test_profiler_gets_sizes": _NAMES,
-    "tests/distributed/test_profiler.py": _NAMES,
-    "tests/distributed/test_matrix.py::test_the_page_says_what_was_found": "the page says vdev",
-    "tests/distributed/test_ddp.py::test_power_sgd": "PowerSGD waits for CUDA whatever the tensors are on; "
-    "tests/pose/test_nccl.py has it for cards",
+    "distributed/collectives/test_collective_forms.py::test_profiler_gets_sizes": _NAMES,
+    "distributed/profiling/test_profiler.py": _NAMES,
+    "distributed/collectives/test_matrix.py::test_the_page_says_what_was_found": "the page says vdev",
+    "distributed/parallelism/test_ddp.py::test_power_sgd": "PowerSGD waits for CUDA whatever the tensors are "
+    "on; tests/pose/test_nccl.py has it for cards",
 }
 
 
 def names_of(item: pytest.Item) -> list[str]:
     """Returns the names under which REASONS may have a test: its own, its function's and its file's."""
-    return [item.nodeid, item.nodeid.split("[")[0], item.nodeid.split("::")[0]]
+    name = item.nodeid.removeprefix("tests/")
+    return [name, name.split("[")[0], name.split("::")[0]]
 
 
 @pytest.hookimpl(tryfirst=True)

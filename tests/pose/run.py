@@ -29,13 +29,13 @@ GRAPH = re.compile(r"\bVDEVGraph\b")
 PROFILED = re.compile(r"\b(?P<kind>ProfilerActivity|DeviceType)\.PrivateUse1\b")
 # What `.ci/run` has time for: something of every room.
 SHORT = (
-    "tests/device/test_copy.py",
-    "tests/device/test_device.py",
-    "tests/device/test_nn.py",
-    "tests/device/test_streams.py",
-    "tests/device/test_training.py",
-    "tests/distributed/test_ddp.py",
-    "tests/distributed/test_collectives.py",
+    "tests/device/operators/test_copy.py",
+    "tests/device/cards/test_device.py",
+    "tests/device/training/test_nn.py",
+    "tests/device/streams/test_streams.py",
+    "tests/device/training/test_training.py",
+    "tests/distributed/parallelism/test_ddp.py",
+    "tests/distributed/collectives/test_collectives.py",
     "tests/pose/test_nccl.py",
 )
 

@@ -84,8 +84,8 @@ int size_argument_of(const c10::OperatorHandle& op) {
 }
 
 // Returns why the results of equal calls may look different, or null if they do not. torch tags most
-// operators whose results depend on elements. tests/device/test_predictions.py looks for others in all of
-// torch's operators.
+// operators whose results depend on elements. tests/device/operators/test_predictions.py looks for others in
+// all of torch's operators.
 const char* irregularity(const c10::OperatorHandle& op) {
   // The kernels of these read elements to shape a result, but are not tagged.
   static const std::unordered_set<std::string> untagged{

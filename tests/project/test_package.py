@@ -1,0 +1,75 @@
+"""What the installation promises: entry points, the place of every package, and a tidy top level."""
+
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import vccl
+from vccl import _torch_version, launch
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = {
+    ".ci",
+    ".github",
+    "base",
+    "csrc_device",
+    "csrc_pg",
+    "docs",
+    "vccl_entry",
+    "examples",
+    "launch",
+    "tests",
+    "transport",
+    "vccl",
+}
+
+
+def test_torch_finds_the_backend_by_its_entry_point():
+    found = {entry.name: entry.value for entry in metadata.entry_points(group="torch.backends")}
+    assert found["vccl"] == "vccl_entry.torch_backend:autoload"
+
+
+def test_vrun_is_a_command():
+    found = {entry.name: entry.value for entry in metadata.entry_points(group="console_scripts")}
+    assert found["vrun"] == "vccl_entry.vrun:command"
+
+
+def test_importing_torch_brings_the_device(run):
+    code = "import torch; print(torch.ones(2, device='vdev').sum().item(), torch.vdev.is_available())"
+    assert run([sys.executable, "-c", code], env={"TORCH_DEVICE_BACKEND_AUTOLOAD": None}) == "2.0 True\n"
+
+
+def test_launch_is_inside_the_package(run):
+    assert Path(launch.__file__).parent in (ROOT / "launch", Path(vccl.__file__).parent / "launch")
+    # -I: without the current folder and PYTHONPATH.
+    code = "from importlib.util import find_spec; print(find_spec('launch'), find_spec('transport'))"
+    assert run([sys.executable, "-I", "-c", code]) == "None None\n"
+
+
+def test_version_and_requirements():
+    about = metadata.metadata("vccl")
+    assert about["Version"] == vccl.__version__
+    assert about["License-Expression"] == "MIT"
+    assert f"torch=={_torch_version.REQUIRED}.*" in about.get_all("Requires-Dist")
+
+
+def test_top_level():
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True)
+    if listed.returncode or not listed.stdout:
+        pytest.skip("not a git checkout")
+    assert {path.split("/")[0] for path in listed.stdout.splitlines() if "/" in path} <= FOLDERS
+
+
+def test_a_libcrypto_beside_python_is_found(tmp_path):
+    from vccl.distributed import _find_libcrypto
+
+    assert _find_libcrypto(str(tmp_path)) is None
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libcrypto.so").touch()  # what a linker takes, without the version
+    assert _find_libcrypto(str(tmp_path)) is None
+    for version in ("1.1", "3"):
+        (tmp_path / "lib" / f"libcrypto.so.{version}").touch()
+    assert _find_libcrypto(str(tmp_path)) == tmp_path / "lib" / "libcrypto.so.3"

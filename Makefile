@@ -12,7 +12,7 @@
 #   make frameworks  accelerate, transformers, Lightning, DeepSpeed and others on cards, most of them in pose, against
 #                   gloo on the CPU (FRAMEWORKS="lightning": some of them; the first time installs them)
 #   make bench      all_reduce, measured beside gloo (and an MPI where there is one): the tables of README and
-#                   docs/measurements.md, and the figure
+#                   docs/inside/measurements.md, and the figure
 #   make bench-check  whether the ratios of docs/bench/baseline.json are still reached
 #   make tune       measures every algorithm, and writes the table that the selector chooses by (some minutes)
 #   make lint       formatting, style, types, and that includes point downwards
@@ -113,7 +113,7 @@ bench: build $(VENV)/.bench
 	vrun --cards 2 -m vccl.bench all_reduce --backend vccl,$(OTHERS) --memory --json docs/bench/all_reduce-2.json
 	vrun --cards 4 -m vccl.bench all_reduce --backend vccl,$(OTHERS) --memory --json docs/bench/all_reduce-4.json
 	python -m vccl.bench plot docs/bench/all_reduce-2.json docs/bench/all_reduce-4.json --output docs/bench/all_reduce.png
-	python -m vccl.bench table docs/bench/all_reduce-2.json docs/bench/all_reduce-4.json --into docs/measurements.md
+	python -m vccl.bench table docs/bench/all_reduce-2.json docs/bench/all_reduce-4.json --into docs/inside/measurements.md
 	python -m vccl.bench table docs/bench/all_reduce-2.json docs/bench/all_reduce-4.json \
 		--sizes 4,1K,64K,1M,64M --into README.md
 

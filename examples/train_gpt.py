@@ -144,7 +144,7 @@ def train(model: nn.Module, text: Text, context: int, device: torch.device, args
     """Trains as one rank, with batches of its own and gradients that are averaged over all ranks."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     # This object is gone when the function returns, because DDP must not be the last that holds the group. It
-    # frees the group while it holds Python's lock, for which threads of gloo may wait (docs/torch.md).
+    # frees the group while it holds Python's lock, for which threads of gloo may wait (docs/inside/torch.md).
     parallel = DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device.index])
     generator = torch.Generator().manual_seed(args.seed + rank)
     optimizer = torch.optim.AdamW(model.parameters(), args.learning_rate, betas=(0.9, 0.95), weight_decay=0.1)

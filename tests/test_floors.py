@@ -53,7 +53,7 @@ def test_a_device_type_is_found(text):
 
 def test_the_architecture_page_has_the_same_rooms():
     """Compares the page's table with rooms.json: floors, what a room may include, torch, and its folders."""
-    page = (ROOT / "docs" / "architecture.md").read_text()
+    page = (ROOT / "docs" / "inside" / "architecture.md").read_text()
     rows = re.findall(r"^\| (\d+) \| `([^`]+)/` \| (.*) \| (.*) \|$", page, re.MULTILINE)
     rooms = read_rooms(ROOT)
     assert {name: int(floor) for floor, name, _, _ in rows} == {

@@ -52,7 +52,7 @@ in a capture.
 - **State of the thread.** Autocast, grad mode and inference mode of the call count, and so do
   `torch.get_num_threads()` and `torch.set_flush_denormal()`. Nothing of the thread that runs the task does.
 - **Switches of the process.** The default dtype, the deterministic mode and oneDNN's settings change when the
-  queued tasks have run ([torch.md](torch.md)).
+  queued tasks have run ([torch.md](inside/torch.md)).
 - **Errors.** What can be seen in the arguments is raised at the call. What a kernel finds in the elements,
   such as an index that is out of range, is the stream's error: the next synchronisation raises it with the
   operator's name, and tasks in between are skipped. `VDEV_LAUNCH_TRACE=1` adds the line of the call. The

@@ -11,7 +11,7 @@ from vccl_entry.client import DEFAULT_KEEP_SECONDS
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "tests/README.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 ROOMS = json.loads((ROOT / "rooms.json").read_text())
 FOLDERS = {".ci", "docs", "examples", "tests", *(room.split("/")[0] for room in ROOMS)}
@@ -129,7 +129,9 @@ def test_files_that_a_comment_names_exist():
             assert found, f"{path.relative_to(ROOT)} names {name}, which does not exist"
 
 
-@pytest.mark.parametrize("name", ["architecture.md", "algorithms.md", "performance.md", "security.md"])
+@pytest.mark.parametrize(
+    "name", ["inside/architecture.md", "inside/algorithms.md", "inside/performance.md", "security.md"]
+)
 def test_types_and_functions_that_a_page_names_exist(name):
     """Checks the last part of `Type`, `Type::method`, `function()` and the like."""
     sources = [*SOURCES, *(ROOT / "tests").rglob("*.py")]
@@ -139,7 +141,9 @@ def test_types_and_functions_that_a_page_names_exist(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "least"), [("CONTRIBUTING.md", 25), ("docs/architecture.md", 20)], ids=lambda value: str(value)
+    ("name", "least"),
+    [("CONTRIBUTING.md", 25), ("docs/inside/architecture.md", 20)],
+    ids=lambda value: str(value),
 )
 def test_tables_of_files_name_what_is_there(name, least):
     """Checks rows with a file and a name in it. A method counts as C++ defines it: `Type::method`."""
@@ -153,7 +157,7 @@ def test_tables_of_files_name_what_is_there(name, least):
 
 def test_every_row_about_files_is_checked():
     """A row whose file or name is not written as the others are would not be looked at."""
-    for name in ("CONTRIBUTING.md", "docs/architecture.md"):
+    for name in ("CONTRIBUTING.md", "docs/inside/architecture.md"):
         text = (ROOT / name).read_text()
         for table in re.findall(r"^\|[^\n]*\bfile \|[^\n]*\n\|[-|]+\n((?:\|[^\n]*\n)+)", text, re.MULTILINE):
             for row in table.splitlines():

@@ -238,10 +238,10 @@ def link(reference: str) -> str:
 
 
 def test_the_page_lists_every_patch():
-    """Compares the table of docs/torch.md with the registry, and shows the right rows if they differ."""
-    page = (ROOT / "docs" / "torch.md").read_text()
+    """Compares the table of docs/inside/torch.md with the registry, and shows the right rows otherwise."""
+    page = (ROOT / "docs" / "inside" / "torch.md").read_text()
     rows = [
-        f"| [`{patch.name}`](../vccl/_torch_patches/{folder}/{patch.name}.py) | {patch.without} "
+        f"| [`{patch.name}`](../../vccl/_torch_patches/{folder}/{patch.name}.py) | {patch.without} "
         f"| {patch.until} "
         f"| {', '.join(map(link, patch.upstream)) or 'none found'} |"
         for folder, names in FOLDERS.items()

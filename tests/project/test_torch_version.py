@@ -50,7 +50,7 @@ def test_the_header_accepts_no_other():
 
 
 @pytest.mark.parametrize(
-    "path", ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*.md"))]
+    "path", ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/**/*.md"))]
 )
 def test_pages_name_no_other(path):
     """Every "torch 2.x" on a page is the supported version, and every "torch==2.x.y" the tested one."""

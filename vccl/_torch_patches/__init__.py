@@ -2,7 +2,7 @@
 
 Torch finds built-in backends and devices by name or type in a number of places, and a backend from outside
 falls through. Each module in ``device/`` and ``distributed/`` holds one patch, which changes such places for
-vccl and hands every other call to torch's own function. docs/torch.md lists the patches.
+vccl and hands every other call to torch's own function. docs/inside/torch.md lists the patches.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Races of torch itself, which docs/torch.md lists with their repairs.
+"""Races of torch itself, which docs/inside/torch.md lists with their repairs.
 
 A gate holds the card's stream back, so torch reads too early in every run. A test that fails here says that
 torch waits now, and that its row can go.
@@ -76,7 +76,7 @@ def test_a_stager_does_not_wait_for_the_program(ranks, repaired):
 
 
 def waiting_get(original):
-    """The repair that docs/torch.md gives."""
+    """The repair that docs/inside/torch.md gives."""
 
     def get(self, device):
         copy = original(self, device)

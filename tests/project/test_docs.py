@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,15 @@ VARIABLE = re.compile(r"\b(?:VDEV|VCCL)_[A-Z][A-Z_]+\b")
 
 def page(name: str) -> str:
     return (ROOT / "docs" / name).read_text()
+
+
+def test_the_drawings_are_what_the_script_makes_of_the_rooms():
+    inside = ROOT / "docs" / "inside"
+    made = runpy.run_path(str(inside / "drawings.py"))["drawings"]()
+    for name, svg in made.items():
+        assert (inside / name).read_text() == svg, f"{name} is old: run python docs/inside/drawings.py"
+        assert f"]({name})" in page("inside/architecture.md")
+    assert sorted(made) == sorted(path.name for path in inside.glob("*.svg"))
 
 
 def test_every_variable_is_on_the_page_and_read_in_one_of_the_files_for_it():
@@ -77,6 +87,23 @@ def test_links_lead_somewhere():
             assert target.exists(), f"{path.name} links to {file}"
             if anchor and target.suffix == ".md":
                 assert anchor in anchors(target), f"{path.name} links to {file}#{anchor}"
+
+
+def links(path: Path) -> set[Path]:
+    """Returns the pages to which a page links, but itself."""
+    named = re.findall(r"\]\(([^)#:]+\.md)(?:#[^)]+)?\)", prose(path))
+    return {(path.parent / name).resolve() for name in named} - {path}
+
+
+def test_the_index_leads_to_every_page():
+    index = ROOT / "docs" / "README.md"
+    assert links(index) >= set(PAGES) - {index}
+
+
+def test_the_readme_leads_to_the_index_and_to_few_pages():
+    pages = {path for path in links(ROOT / "README.md") if path.is_relative_to(ROOT / "docs")}
+    assert ROOT / "docs" / "README.md" in pages
+    assert len(pages) <= 6
 
 
 @pytest.mark.parametrize(("name", "folder"), [("extending.md", "custom_op"), ("cpp.md", "cpp")])

@@ -1,5 +1,6 @@
 """The documentation says what the sources say."""
 
+import ast
 import json
 import re
 import runpy
@@ -52,10 +53,84 @@ def test_every_variable_is_on_the_page_and_read_in_one_of_the_files_for_it():
     assert len(documented) == len(set(documented))
 
 
-def test_nobody_else_reads_the_environment():
-    reading = re.compile(r"\b(?:secure_)?getenv\s*\(")
-    found = [str(path.relative_to(ROOT)) for path in SOURCES if reading.search(path.read_text())]
-    assert sorted(found) == sorted(str(path.relative_to(ROOT)) for path in READERS)
+def test_no_other_cpp_file_reads_the_environment():
+    reading = re.compile(r"\b(?:secure_)?getenv\s*\(|\benviron\b")
+    found = {path for path in SOURCES if path.suffix != ".py" and reading.search(path.read_text())}
+    assert found == {path for path in READERS if path.suffix == ".cpp"}
+
+
+def variables_read_by(source: str) -> set[str]:
+    """Returns the variables of vccl that Python code reads by name, with os.environ or os.getenv.
+
+    A name may stand in a variable of the module. `setdefault()` counts as setting.
+    """
+    tree = ast.parse(source)
+    constants = {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    keys: list[ast.AST] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=owner, attr="get" | "pop"), args=[key, *_]) if is_environ(
+                owner
+            ):
+                keys.append(key)
+            case ast.Call(func=ast.Attribute(attr="getenv") | ast.Name(id="getenv"), args=[key, *_]):
+                keys.append(key)
+            case ast.Subscript(value=owner, slice=key, ctx=ast.Load()) if is_environ(owner):
+                keys.append(key)
+            case ast.Compare(left=key, ops=[ast.In() | ast.NotIn()], comparators=[owner]) if is_environ(
+                owner
+            ):
+                keys.append(key)
+    values = [constants.get(key.id) if isinstance(key, ast.Name) else key for key in keys]
+    names = {value.value for value in values if isinstance(value, ast.Constant)}
+    return {name for name in names if isinstance(name, str) and VARIABLE.fullmatch(name)}
+
+
+def is_environ(node: ast.AST) -> bool:
+    return getattr(node, "attr", getattr(node, "id", "")) in ("environ", "environb")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'os.environ["VDEV_NEW"]',
+        'environ.get("VDEV_NEW", "")',
+        'os.getenv("VDEV_NEW")',
+        '"VDEV_NEW" in os.environ',
+        'NAME = "VDEV_NEW"\nif NAME not in os.environ: pass',
+    ],
+)
+def test_a_variable_that_is_read_is_found(code):
+    assert variables_read_by(code) == {"VDEV_NEW"}
+
+
+@pytest.mark.parametrize(
+    "code", ['os.environ["VDEV_NEW"] = "1"', 'del os.environ["VDEV_NEW"]', 'os.environ["HOME"]']
+)
+def test_a_variable_that_is_set_is_not(code):
+    assert variables_read_by(code) == set()
+
+
+def test_the_page_names_every_python_file_that_reads_a_variable():
+    rows = re.findall(r"^\| `([\w/]+\.py)` \| `(\w+)` \|", page("environment.md"), re.MULTILINE)
+    found = [
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in SOURCES
+        if path.suffix == ".py"
+        for name in variables_read_by(path.read_text())
+    ]
+    assert sorted(rows) == sorted(found)
+
+
+def test_a_variable_has_one_short_line_in_the_tables():
+    rows = re.findall(r"^\| `[A-Z].*$", page("environment.md"), re.MULTILINE)
+    assert [row for row in rows if len(row) > 180] == []
 
 
 def test_every_default_that_the_page_gives_is_the_one_in_the_code():

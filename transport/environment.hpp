@@ -1,4 +1,4 @@
-// Every VCCL_* variable that the transport knows. environment.cpp reads them, and nothing else does.
+// Every VCCL_* variable that the transport knows. environment.cpp reads them. The cards read VCCL_HOSTID, too.
 //
 // A new variable gets a member of Environment with a comment, its reading and its check in
 // read_environment(), a row in docs/environment.md (a test compares the page with this code), and tests of

@@ -1,4 +1,4 @@
-// The one place that reads the VDEV_* variables and LOCAL_WORLD_SIZE (docs/environment.md).
+// Reads the VDEV_* variables and LOCAL_WORLD_SIZE. docs/environment.md names the Python files that read some.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// In-order queues of host functions. Each has its own worker thread.
+// In-order queues of tasks. A worker thread is started for a queue when it is first needed.
 #pragma once
 
 #include <cstdint>

@@ -222,6 +222,16 @@ def test_files_that_a_page_names_exist():
             assert found, f"{path.name} names {name}, which does not exist"
 
 
+def test_the_tables_of_starting_and_testing_are_complete():
+    """The two pages name every file that starts ranks or runs tests on them."""
+    named = re.findall(r"`([\w/]+\.py)`", page("starting.md") + page("testing.md"))
+    packages = ("vccl.launch", "vccl.testing", "vccl_entry")
+    folders = [name for name, room in ROOMS.items() if room.get("package") in packages]
+    assert len(folders) == len(packages)
+    for path in (path for folder in folders for path in (ROOT / folder).glob("[!_]*.py")):
+        assert any(path.as_posix().endswith(f"/{name}") for name in named), f"no page names {path}"
+
+
 def test_files_that_a_comment_names_exist():
     """Files of other projects stand in angle brackets."""
     for path in SOURCES:

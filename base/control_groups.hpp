@@ -9,7 +9,7 @@ namespace base {
 
 /// A control group of this process: each hierarchy of groups has one.
 struct ControlGroup {
-  std::string controllers;  // those of the hierarchy, with commas between them; version 2 gives none
+  std::string controllers;  // the hierarchy's controllers, with commas between them; empty in version 2
   std::string path;         // from the root of the hierarchy, for instance "/" or "/user.slice"
 
   /// Returns whether the group is of version 2, whose one hierarchy is for every controller.

@@ -9,11 +9,12 @@
 
 namespace base {
 
-/// A number that text() writes in decimals. A bool is none: a text says it in words.
+/// A number that text() writes in decimals. A bool does not count as a number: a text says it in words.
 template <class Type>
 concept Decimal = std::integral<Type> && !std::same_as<Type, bool> && !std::same_as<Type, char>;
 
-/// What text() puts together: characters that are somewhere else, or a number's digits, which it holds.
+/// A piece that text() puts together: characters that are somewhere else, or a number's digits, which it
+/// holds.
 class TextPiece {
  public:
   explicit TextPiece(std::string_view characters) : characters_(characters) {}
@@ -25,7 +26,7 @@ class TextPiece {
   explicit TextPiece(Number number) {
     characters_ = {digits_, std::to_chars(digits_, digits_ + sizeof digits_, number).ptr};
   }
-  TextPiece(const TextPiece&) = delete;  // a copy would show the digits of this one
+  TextPiece(const TextPiece&) = delete;  // a copy would show the digits of this object
 
   std::string_view characters() const { return characters_; }
 

@@ -12,9 +12,9 @@ namespace vccl {
 ///
 /// A store outlives groups (under torchrun it lives as long as the job), so a group that is made again must
 /// not read the keys of its predecessor. Every rank counts, in the store, the meetings of a kind that it has
-/// begun. The n-th of one rank belongs with the n-th of every other rank, and n is part of the keys. Beside
-/// the number stands which process claims to be the rank. The process of a second job that uses the same
-/// store is not taken for the next meeting of the first job.
+/// begun. The n-th meeting of one rank belongs with the n-th of every other rank, and n is part of the keys.
+/// Beside the number stands which process claims to be the rank. The process of a second job that uses the
+/// same store is not taken for the next meeting of the first job.
 ///
 /// While the object lives, other processes of this user on this machine can see that the claim is in use.
 class Claim {
@@ -27,7 +27,7 @@ class Claim {
   Claim(const Claim&) = delete;
   Claim& operator=(const Claim&) = delete;
 
-  /// Returns what the keys of the meeting begin with: "cpu/3/".
+  /// Returns the beginning of the meeting's keys: "cpu/3/".
   const std::string& prefix() const { return prefix_; }
 
  private:

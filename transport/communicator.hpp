@@ -1,4 +1,4 @@
-// The communicator: what an algorithm sees of the transport.
+// The communicator: the part of the transport that an algorithm sees.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@
 
 namespace vccl {
 
-/// What every rank must agree on for one operation. Ranks compare it field by field. The transport does not
-/// know what the numbers mean: CommunicatorConfig::describe turns them into text.
+/// The values on which all ranks must agree for one operation. Ranks compare each field. The transport does
+/// not know what the numbers mean: CommunicatorConfig::describe turns them into text.
 struct Signature {
   std::uint8_t collective = 0;
   std::uint8_t dtype = 0;
@@ -47,7 +47,7 @@ struct CommunicatorConfig {
   std::string device;  // the device's name in messages: "cpu", "vdev:1"; may be empty
   int rank = 0;
   int size = 1;
-  // The numbers in the job of the group's ranks. If it is empty, they are those in the group.
+  // The numbers in the job of the group's ranks. If it is empty, the numbers in the group count.
   std::vector<std::uint64_t> global_ranks;
   // The call that makes the group: "new_group". All ranks must have made it with the same ranks, or the
   // meeting fails.
@@ -62,9 +62,9 @@ struct CommunicatorConfig {
   // host. If this is empty, VCCL_HOSTID applies.
   std::string host_id;
   std::string algorithms;  // see Communicator::algorithm_choice(); if empty, VCCL_ALGO applies
-  // Called first. Does what else a rank needs before it can join, such as checking its settings or filling in
-  // the rest of this struct. If this throws, the rank does not join, and all ranks raise an error with its
-  // text.
+  // Called first. Does everything else that a rank needs before it joins, such as checking settings or
+  // filling in the rest of this struct. If this throws, the rank does not join, and all ranks raise an error
+  // with its text.
   std::function<void(CommunicatorConfig&)> prepare;
   std::shared_ptr<Earlier> earlier;  // what this process already knows of the ranks; may be null
 
@@ -86,7 +86,7 @@ enum class Route : std::uint8_t {
 /// What a rank publishes at the beginning of an operation.
 struct Announcement {
   Signature signature;
-  std::span<std::byte> window = {};  // what post() and take() refer to; may be empty
+  std::span<std::byte> window = {};  // the memory that post() and take() refer to; may be empty
   // Whether the ranks of this host may read and write `input` and `output` through Peers. The value must be
   // the same on all of them.
   bool shows = false;
@@ -209,7 +209,7 @@ class Inbox {
 /// well, but only the members that say so work there. Only the operation's thread may use it.
 ///
 /// The first rank of each host is its leader. Leaders have further links, the leaps: leap k goes 2^k hosts to
-/// the right. By leaps() steps, one on each leap, something gets from every host to every other one.
+/// the right. By leaps() steps, one on each leap, data get from every host to every other host.
 class HostRing {
  public:
   virtual ~HostRing() = default;
@@ -231,7 +231,7 @@ class HostRing {
   virtual void post(const std::byte* data, std::size_t bytes) = 0;
   /// Returns how many leaps there are: log2(size()), rounded up. Works for every rank.
   virtual int leaps() const = 0;
-  /// Return the links to the host 2^leap positions further on, and to the one as far back. Leap 0 is the
+  /// Return the links to the host 2^leap positions further on, and to the host as far back. Leap 0 is the
   /// ring. Only leaders may call them.
   virtual Outbox& right(int leap) = 0;
   virtual Inbox& left(int leap) = 0;
@@ -263,9 +263,9 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual const std::string& name() const = 0;
-  /// Returns what texts call the ranks of the group.
+  /// Returns the names that texts give the ranks of the group.
   virtual const RankNames& names() const = 0;
-  /// Returns what texts call this rank: see RankNames::rank().
+  /// Returns the name that texts give this rank: see RankNames::rank().
   std::string own_text() const { return names().rank(rank()); }
   /// Returns a random text that the ranks of this communicator have in common, and no other communicator has.
   virtual const std::string& id() const = 0;
@@ -302,7 +302,7 @@ class Communicator {
   /// thread.
   /// Does nothing if `base` belongs to a region already, or if there are kMaxRegions regions: messages from
   /// there are staged. The memory must stay mapped and the descriptor open for as long as this communicator
-  /// lives, and for as long as those of other ranks in this process live. Throws Error(protocol) for a file
+  /// lives, and while communicators of other ranks in this process live. Throws Error(protocol) for a file
   /// that peers would not map (segment.hpp), Error(invalid) for a region longer than its file, and
   /// Error(system).
   virtual void add_region(const Region& region) { (void)region; }
@@ -361,8 +361,8 @@ class Communicator {
 /// both sides, on every rank.
 class Operation {
  public:
-  /// `window` is what post() and take() refer to. It may be empty. Peers read it in place if it lies in one
-  /// of the communicator's regions. Otherwise blocks are staged through slots.
+  /// `window` is the memory that post() and take() refer to. It may be empty. Peers read it in place if it
+  /// lies in one of the communicator's regions. Otherwise blocks are staged through slots.
   Operation(Communicator& communicator, const Signature& signature, std::span<std::byte> window,
             const Deadline& deadline)
       : Operation(communicator, Announcement{.signature = signature, .window = window}, deadline) {}

@@ -30,8 +30,8 @@ using BlockedThreads = std::function<std::optional<std::uint64_t>(std::span<cons
 /// Detects deadlocks between communicators. Each process has one watch.
 ///
 /// Two groups, or one group's communicators of the CPU and of cards, may be used in different order on
-/// different ranks, as long as no rank waits in between. But if one rank waits in one of them for a rank that
-/// waits in the other, neither rank can ever go on, and neither communicator alone can see that. So if a
+/// different ranks, as long as no rank waits in between. But if one rank waits in one group for a rank that
+/// waits in the other group, neither rank can ever go on, and neither communicator alone can see it. So if a
 /// process's wait at an operation's start lasts, the process publishes what it waits for, and for which
 /// processes, to the others of its host (WaitRecord). It then looks for a set of processes in which
 ///   - each process is blocked: it can go on only by the end of one of the waits that it has published, and
@@ -76,7 +76,7 @@ class DeadlockWatch {
   /// host.
   static std::string waits_text(const Group& group, int index);
   /// Returns what threads of this process wait for, each as "all_reduce(...) on cpu, operation 3 of group a,
-  /// for rank 1, 2". A wait that has not lasted is left out, and so is one for another host.
+  /// for rank 1, 2". A wait that has not lasted is left out, and so is a wait for another host.
   std::vector<std::string> waits() const;
 
  private:

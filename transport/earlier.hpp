@@ -1,4 +1,4 @@
-// What the communicators that this process made earlier know about the ranks of a new communicator.
+// The knowledge of this process's earlier communicators about the ranks of a new communicator.
 #pragma once
 
 #include <sys/types.h>
@@ -21,16 +21,16 @@ struct RankEnd {
   How how;
   pid_t pid;                  // the process's number in its own pid namespace
   bool process_ended = true;  // false if the rank left the group and its process lives on
-  std::string host = {};      // the name of its host, if that is another one
+  std::string host = {};      // the name of its host, if that is another host
 
-  /// Returns "rank 3 (pid 77) died", or "rank 3 (pid 77, host node1) died". `names` are those of the group
-  /// that the text is about, and `rank` is the rank's number in it.
+  /// Returns "rank 3 (pid 77) died", or "rank 3 (pid 77, host node1) died". `names` are the names in the
+  /// group that the text is about, and `rank` is the rank's number in it.
   std::string text(const RankNames& names, int rank) const;
 };
 
-/// Answers what earlier communicators know. The meeting of a new communicator asks this repeatedly, and
-/// whenever one of its peers has left. Rank numbers are those of the new communicator. Implementations are
-/// thread-safe.
+/// Gives the knowledge of earlier communicators. The meeting of a new communicator asks for it repeatedly,
+/// and whenever one of its peers has left. Rank numbers are those of the new communicator. Implementations
+/// are thread-safe.
 class Earlier {
  public:
   virtual ~Earlier() = default;

@@ -1,9 +1,10 @@
-// Every VCCL_* variable that the transport knows. environment.cpp reads them. The cards read VCCL_HOSTID, too.
+// Every VCCL_* variable that the transport knows. environment.cpp reads them. The cards read VCCL_HOSTID,
+// too.
 //
 // A new variable gets a member of Environment with a comment, its reading and its check in
 // read_environment(), a row in docs/environment.md (a test compares the page with this code), and tests of
 // good and bad values in tests/native/transport/test_handover.cpp and
-// tests/distributed/failures/test_deaths.py. One that is needed before a group exists gets a
+// tests/distributed/failures/test_deaths.py. A variable that is needed before a group exists gets a
 // function of its own, as VCCL_SHARE_CPU has.
 #pragma once
 

@@ -8,13 +8,13 @@
 namespace vccl {
 
 enum class ErrorCode : std::uint8_t {
-  mismatch,     // ranks called different operations, or the same one with different arguments
+  mismatch,     // ranks called different operations, or the same operation with different arguments
   timeout,      // a wait reached its deadline
   peer_dead,    // a peer's process has ended
   peer_left,    // a peer destroyed or closed the group while this rank waited for it
   aborted,      // a rank called abort(), gave up an operation or was interrupted
   bootstrap,    // the communicator could not be made
-  protocol,     // a peer has another version, or sent what no correct peer sends
+  protocol,     // a peer has another version, or sent something that no correct peer sends
   unsupported,  // no kernel or algorithm exists for the call
   invalid,      // the caller passed a wrong argument
   system,       // a system call failed
@@ -36,7 +36,7 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-/// Throws Error(system) with `what`, which names what failed, and errno's text.
+/// Throws Error(system) with `what`, which names the call that failed, and errno's text.
 [[noreturn]] void throw_system(const std::string& what);
 
 }  // namespace vccl

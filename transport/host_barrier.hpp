@@ -14,7 +14,7 @@ namespace vccl {
 /// process returns after a few instructions.
 class HostBarrier {
  public:
-  /// What the processes share. All of it must be zero at first.
+  /// The memory that the processes share. All of it must be zero at first.
   struct Words {
     alignas(64) std::atomic<std::uint32_t> arrived;
     alignas(64) std::atomic<std::uint32_t> turn;  // futex word: how often all processes have arrived

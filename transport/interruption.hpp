@@ -9,9 +9,9 @@ namespace vccl {
 
 using base::kInterruptionPeriod;
 
-/// Returns the name of what interrupts the calling thread, such as "KeyboardInterrupt", or an empty string.
-/// May run code of others (Python's signal handlers). The interrupted thread raises the interruption itself
-/// when its wait has ended. Until then, every call returns the name again.
+/// Returns the name of the interruption of the calling thread, such as "KeyboardInterrupt", or an empty
+/// string. May run code of others (Python's signal handlers). The interrupted thread raises the interruption
+/// itself when its wait has ended. Until then, every call returns the name again.
 using InterruptionCheck = std::string (*)();
 
 /// Sets the check for the rest of the process. Without a check, nothing interrupts a wait.

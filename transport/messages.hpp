@@ -20,10 +20,10 @@ inline constexpr int kAnySource = -1;
 /// The largest number of messages that a receiver keeps for one sender while no receive was called for them.
 inline constexpr std::uint64_t kMostUnreceived = 16 * 1024;
 
-/// What a message and its receive must have in common to meet, beside the ranks: the program's tag, and
-/// whether both tensors are on cards. A card's message is sent when its stream comes to it, and that of a CPU
-/// tensor at the call, so there is no order between the two. They never meet, as messages of NCCL and of gloo
-/// do not.
+/// The tag that a message and its receive must have in common to meet, beside the ranks: the program's tag,
+/// and whether both tensors are on cards. A card's message is sent when its stream comes to it, and a message
+/// of a CPU tensor at the call, so there is no order between the two. They never meet, as messages of NCCL
+/// and of gloo do not.
 struct MessageTag {
   // Not explicit: where there are no cards, a tag is a number.
   MessageTag(std::int32_t programs_tag = 0, bool is_of_cards = false)
@@ -42,17 +42,17 @@ struct MessageTag {
 /// A receive takes the first message, in the order of the sender's calls, whose tag and source fit. Receives
 /// that fit the same message take turns in the order of their calls. All members are thread-safe.
 ///
-/// A short message is on its way when send() returns. A long one is sent when the receiver asks for it, or
-/// between hosts at once if there is room. For each sender, the receiver keeps a bounded amount of messages
-/// for which no receive was called: 16 MiB of short messages' bytes on one host, 256 KiB and 1 MiB of longer
-/// ones between hosts, and kMostUnreceived messages. Beyond the limit of bytes, short messages stay with the
-/// sender as long ones do. Beyond the limit of messages, further messages are not even announced, unless the
-/// receiver waits for a message that was not announced yet. An order of calls that works within these limits
-/// therefore does not block beyond them, except for a send that must complete before its receive is called.
-/// A send completes when its memory may be written again, and a receive when its memory holds the message. If
-/// the deadline passes, or the peer dies or leaves, the operation fails, and the communicator fails with it,
-/// as with a collective. A receive from any source fails in this way when every other rank is gone, unless
-/// this rank has sent to itself before.
+/// A short message is on its way when send() returns. A long message is sent when the receiver asks for it,
+/// or between hosts at once if there is room. For each sender, the receiver keeps a bounded amount of
+/// messages for which no receive was called: 16 MiB of short messages' bytes on one host, 256 KiB and 1 MiB
+/// of longer messages between hosts, and kMostUnreceived messages. Beyond the limit of bytes, short messages
+/// stay with the sender as long messages do. Beyond the limit of messages, further messages are not even
+/// announced, unless the receiver waits for a message that was not announced yet. An order of calls that
+/// works within these limits therefore does not block beyond them, except for a send that must complete
+/// before its receive is called. A send completes when its memory may be written again, and a receive when
+/// its memory holds the message. If the deadline passes, or the peer dies or leaves, the operation fails, and
+/// the communicator fails with it, as with a collective. A receive from any source fails in this way when
+/// every other rank is gone, unless this rank has sent to itself before.
 class Messages {
  public:
   /// Called exactly once. `source` is the sender's rank, or -1 after an error. `error` is null after success.
@@ -62,11 +62,11 @@ class Messages {
 
   virtual ~Messages() = default;
 
-  /// Sends a message. `signature` is what both sides must have in common (the kind of element and their
-  /// number). A difference is an Error(mismatch) on both sides, which names both. The memory must stay alive
-  /// and unchanged until `done` is called. A peer on this host reads and writes memory in one of the
+  /// Sends a message. `signature` has the values that both sides must have in common (the kind of element and
+  /// the number). A difference is an Error(mismatch) on both sides, which names both. The memory must stay
+  /// alive and unchanged until `done` is called. A peer on this host reads and writes memory in one of the
   /// communicator's regions in place. Other memory is staged. A rank may send to itself. Never blocks and
-  /// never throws: every error goes to `done`, also one that happens before anything is sent.
+  /// never throws: every error goes to `done`, also an error that happens before anything is sent.
   virtual void send(int to, MessageTag tag, const Signature& signature, std::span<const std::byte> bytes,
                     const Deadline& deadline, Done done) = 0;
   /// Receives a message from `from`, which is a rank or kAnySource. Otherwise as send().

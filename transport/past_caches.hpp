@@ -35,7 +35,8 @@ void finish_stores() noexcept;
 /// Calls store_past_caches() and finish_stores(). Uses a plain memcpy() for a short copy.
 void copy_past_caches(void* to, const void* from, std::size_t bytes) noexcept;
 
-/// Returns the number of bytes from `at` to the next beginning of a cache line, or 0 if `at` is one.
+/// Returns the number of bytes from `at` to the next beginning of a cache line, or 0 if `at` begins a cache
+/// line.
 std::size_t bytes_to_line(const void* at) noexcept;
 
 }  // namespace vccl

@@ -1,4 +1,4 @@
-// The rendezvous store: an abstract key-value store with what c10d::Store offers.
+// The rendezvous store: an abstract key-value store with the operations that c10d::Store offers.
 #pragma once
 
 #include <string>

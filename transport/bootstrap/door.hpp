@@ -16,7 +16,7 @@ struct Guest {
 };
 
 /// A leader's listener, and the guests that have not become members of the host group yet. They are held at
-/// once, so one that says nothing keeps nobody waiting.
+/// once, so a guest that says nothing keeps nobody waiting.
 class Door {
  public:
   /// `ranks` is the number of ranks that may come. `hear` is called for a guest that has sent something or

@@ -76,7 +76,7 @@ class FrameSealer {
 /// Checks the frames that this rank receives from one direction. Not thread-safe.
 class FrameOpener {
  public:
-  /// What a frame is. Only a good one counts; the others are to be dropped.
+  /// The outcome of a check. Only a good frame counts; the others are to be dropped.
   enum class Verdict { good, malformed, stranger, repeated };
 
   explicit FrameOpener(FrameProtection protection, std::uint64_t first = 0);

@@ -21,7 +21,7 @@ class Session {
   /// How many random bytes each rank contributes to the secret.
   static constexpr std::size_t kContribution = 32;
 
-  /// `connecting` and `listening` are the contributions of the rank that connected and of the other one.
+  /// `connecting` and `listening` are the contributions of the rank that connected and of the other rank.
   /// `purpose` says what the keys are for: the sender, the receiver, and how frames are protected. Throws
   /// Error(protocol) for a contribution of another length, and Error(system) without libcrypto.
   Session(const std::string& connecting, const std::string& listening, const std::string& purpose);

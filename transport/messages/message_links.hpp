@@ -4,12 +4,12 @@
 // ranks learn each listener's endpoint, the token that it accepts, and how its rank protects blocks. When one
 // rank first has to send to another, or to watch it, it connects to that rank's listener. Both ranks then use
 // that connection. If two ranks connect to each other at the same time, there are two connections, and each
-// rank sends on the one that it made. So everything that one rank sends to another goes one way.
+// rank sends on the connection that it made. So everything that one rank sends to another goes one way.
 //
 // The first hello of a connection has {session}: 16 random bytes. A connection that is cut is made again by
 // the rank that had made it, with a new socket and hello {again, session, attempt, heard}. The attempts of a
 // connection have ascending numbers. The other rank answers with hello {again, attempt, heard}. Then a rank
-// that sends there repeats what the other one has not heard (journal.hpp).
+// that sends there repeats what the other rank has not heard (journal.hpp).
 #pragma once
 
 #include <sys/types.h>

@@ -36,8 +36,8 @@ class MessageStreams {
   void read_want(const msgpack::Value& want);
   /// Returns whether blocks to the peer go over a stream. All do, or none.
   bool sends() const { return sender_ != nullptr; }
-  /// Sends a block of message `id`, the one with this number of all. At most kWindow blocks may be unread by
-  /// the peer, and the block must not change until the peer has read it. While being_made_again(), nothing
+  /// Sends a block of message `id`, the block with this number of all. At most kWindow blocks may be unread
+  /// by the peer, and the block must not change until the peer has read it. While being_made_again(), nothing
   /// may be sent.
   void send(std::uint64_t id, std::span<const std::byte> block, std::uint64_t number);
   /// Call this when the peer has read so many blocks.

@@ -60,8 +60,8 @@ class BlockSender {
   void resume(std::uint64_t next, std::uint64_t attempt);
   /// Tries again to make the first connection if that was refused a moment ago.
   void retry();
-  /// Returns whether the connection has ended, `time` ago. The peer ends this connection and the one beside
-  /// it at about the same time, and has its last words on that one.
+  /// Returns whether the connection has ended, `time` ago. The peer ends this connection and the connection
+  /// beside it at about the same time, and has its last words on that one.
   bool ended(Milliseconds time = {});
 
   /// Returns whether ended() has found an end.

@@ -30,7 +30,7 @@ struct ListenerRecord {
   static ListenerRecord read(const msgpack::Value& record);
   /// Encodes the record with further fields, which concern one kind of link.
   std::string encode(msgpack::Map fields = {}) const;
-  /// Returns the rank that says hello, below `size`. Throws Error(protocol) if the token is another one.
+  /// Returns the rank that says hello, below `size`. Throws Error(protocol) if the token is another token.
   int read_hello(const msgpack::Value& message, int size) const;
 };
 
@@ -88,7 +88,7 @@ class PeerConnection {
   void learn(const ListenerRecord& record);
   /// Connects there, and says hello with further `fields`.
   void connect(ZmqSocket::Kind kind, msgpack::Map fields = {});
-  /// Does the same with a new socket, in place of the one whose connection has ended.
+  /// Does the same with a new socket, in place of the socket whose connection has ended.
   void connect_again(msgpack::Map fields);
   std::string hello(msgpack::Map fields = {}) const;
   /// Opens the connection to the peer at `address`. Throws Error(protocol) for a wrong hello.

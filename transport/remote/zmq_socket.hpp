@@ -1,6 +1,6 @@
-// Connections to ranks on other hosts: a ZeroMQ socket and its monitor. They are encrypted with CURVE if
-// libzmq has it, but for those of kind push and pull, whose owner protects what goes over them. Without CURVE
-// they go in plain text, and every listening socket logs a warning.
+// Connections to ranks on other hosts: a ZeroMQ socket and its monitor. If libzmq has CURVE, it encrypts all
+// connections but those of kind push and pull, whose owner protects the bytes itself. Without CURVE all
+// connections are in plain text, and every listening socket logs a warning.
 #pragma once
 
 #include <atomic>
@@ -64,7 +64,7 @@ class ZmqSocket {
 
   /// If nothing was heard of a peer for `silence`, or a little less, its connection ends. A push and a pull
   /// notice this only while something is under way. Throws Error(system), also if libzmq would run out of
-  /// descriptors. `borrowed` is that of a socket which this one takes the place of.
+  /// descriptors. `borrowed` is the number of a socket whose place this socket takes.
   explicit ZmqSocket(Kind kind = Kind::pair, Milliseconds silence = LinkSettings().silence,
                      std::shared_ptr<Borrowed> borrowed = nullptr);
   ~ZmqSocket() { close(Milliseconds(0)); }

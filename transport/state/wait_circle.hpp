@@ -17,7 +17,7 @@ using Records = std::map<Token, WaitRecord::Copy>;
 /// members are processes that cannot go on before one of their waits ends.
 std::set<Token> waiting_for_each_other(const Records& records, bool only_blocked);
 
-/// Returns those of `members` that `first` waits for, directly or not, and `first` itself. Empty if `first`
+/// Returns the `members` that `first` waits for, directly or not, and `first` itself. Empty if `first`
 /// is no member.
 std::set<Token> awaited_from(Token first, const std::set<Token>& members, const Records& records);
 

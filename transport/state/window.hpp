@@ -13,7 +13,7 @@ struct Window {
   WindowKind kind = WindowKind::staged;
 };
 
-/// Returns the one of a rank's own `regions` that contains all of `bytes`, or null.
+/// Returns the region among a rank's own `regions` that contains all of `bytes`, or null.
 const Region* region_of(std::span<const Region> regions, std::span<const std::byte> bytes);
 /// Returns a window: mapped if it lies in one of this rank's own `regions`, and staged otherwise.
 Window window_in(std::span<const Region> regions, std::span<std::byte> bytes);

@@ -26,18 +26,19 @@ class RankNames {
 
   /// Returns the number in the job.
   std::uint64_t in_job(int rank) const;
-  /// Returns "rank 3", or where the number in the group is another one "rank 3 (1 of mesh_tp, ranks 2, 3)". A
+  /// Returns "rank 3", or where the number in the group differs "rank 3 (1 of mesh_tp, ranks 2, 3)". A
   /// remark goes into the brackets: "rank 3 (pid 77)", "rank 3 (1 of mesh_tp, ranks 2, 3; pid 77)".
   std::string rank(int rank, std::string_view remark = {}) const;
-  /// Returns "3", or where the number in the group is another one "3 (1 of mesh_tp)".
+  /// Returns "3", or where the number in the group differs "3 (1 of mesh_tp)".
   std::string number(int rank) const;
-  /// Returns "ranks 2, 3", or "ranks 2, 3 (0, 1 of mesh_tp)" if a number in the group is another one.
+  /// Returns "ranks 2, 3", or "ranks 2, 3 (0, 1 of mesh_tp)" if a number in the group differs.
   std::string ranks(std::span<const int> ranks) const;
   /// Returns the numbers in the job: "2, 3".
   std::string numbers(std::span<const int> ranks) const;
 
  private:
-  /// Returns the name, or "group 2" for one that is a number, as torch gives to groups without a description.
+  /// Returns the name, or "group 2" for a name that is a number, which torch gives to groups without a
+  /// description.
   static std::string group_text(const std::string& name);
 
   std::string group_;  // group_text()

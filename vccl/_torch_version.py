@@ -1,6 +1,7 @@
 """The version and build of torch that this package supports, checked before anything compiled is loaded.
 
-Makefile and CMakeLists.txt read it here. tests/project/test_torch_version.py compares the other places that name it.
+Makefile and CMakeLists.txt read it here. tests/project/test_torch_version.py compares the other places that
+name it.
 """
 
 import os

@@ -204,8 +204,8 @@ def floors() -> str:
 
 # ---- a collective
 
-# Each step has the room (or "torch") in which it is done, the text on rank 0, what passes between the ranks of
-# a host, and what passes between hosts.
+# Each step has the room (or "torch") in which it is done, the text on rank 0, what passes between the ranks
+# of a host, and what passes between hosts.
 STEPS = [
     ("torch", "c10d finds the backend that the group has for vdev.", "", ""),
     ("csrc_pg", "The process group checks the tensors, and makes a CollectivePlan.", "", ""),

@@ -1,5 +1,4 @@
-// The clock that deadlines and timers use, and the period at which a sleeping wait checks for an
-// interruption.
+// The clock that deadlines and timers use.
 #pragma once
 
 #include <chrono>
@@ -13,8 +12,5 @@ inline std::int64_t monotonic_ns() noexcept {
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
-
-/// The period at which a sleeping wait checks whether its thread was interrupted, for instance by Ctrl-C.
-inline constexpr std::chrono::milliseconds kInterruptionPeriod{100};
 
 }  // namespace base

@@ -9,6 +9,7 @@
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 
+#include "base/periods.hpp"
 #include "csrc_device/runtime/environment.hpp"
 #include "csrc_pg/collectives/algorithm.hpp"
 #include "csrc_pg/collectives/selector.hpp"
@@ -36,8 +37,6 @@ c10::intrusive_ptr<ProcessGroupVccl> make(
       store, rank, size, options ? options : c10::make_intrusive<vccl::Options>(), relatives);
 }
 
-constexpr auto kSignalPeriod = std::chrono::milliseconds(100);
-
 vccl::HostBarrier make_barrier(const py::buffer& page, int size) {
   const py::buffer_info info = page.request(true);
   if (info.size * info.itemsize < py::ssize_t(sizeof(vccl::HostBarrier::Words)) ||
@@ -56,8 +55,8 @@ void pass(vccl::HostBarrier& barrier, double look, double timeout) {
   py::gil_scoped_release without_gil;
   const std::uint32_t turn = barrier.arrive();
   auto spin = as_wait(look);
-  auto next = vccl::Clock::now() + kSignalPeriod;
-  for (; !barrier.await(turn, spin, std::min(deadline, next)); next += kSignalPeriod) {
+  auto next = vccl::Clock::now() + base::kInterruptionPeriod;
+  for (; !barrier.await(turn, spin, std::min(deadline, next)); next += base::kInterruptionPeriod) {
     spin = {};
     py::gil_scoped_acquire gil;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();

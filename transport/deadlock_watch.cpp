@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/fork.hpp"
+#include "base/periods.hpp"
 #include "base/signals.hpp"
 #include "base/text.hpp"
 #include "transport/host/flags.hpp"
@@ -25,7 +26,6 @@
 namespace vccl {
 namespace {
 
-constexpr auto kPeriod = std::chrono::milliseconds(100);
 // A meeting is announced before it has lasted. After this time it counts as a wait.
 constexpr auto kShortMeeting = std::chrono::milliseconds(200);
 // How many looks a member that has concluded waits for the others to conclude. They conclude at about the
@@ -229,7 +229,7 @@ void DeadlockWatch::State::run() {
   pthread_setname_np(pthread_self(), "vccl deadlocks");
   std::unique_lock lock(mutex);
   const auto over = [this] { return waits.empty() || stopped; };
-  while (!changed.wait_for(lock, kPeriod, over)) {
+  while (!changed.wait_for(lock, base::kWatchPeriod, over)) {
     lock.unlock();
     look();
     lock.lock();

@@ -3,11 +3,7 @@
 
 #include <string>
 
-#include "base/clock.hpp"
-
 namespace vccl {
-
-using base::kInterruptionPeriod;
 
 /// Returns the name of the interruption of the calling thread, such as "KeyboardInterrupt", or an empty
 /// string. May run code of others (Python's signal handlers). The interrupted thread raises the interruption

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <string>
 
-#include "base/clock.hpp"
+#include "base/periods.hpp"
 
 namespace vdev {
 

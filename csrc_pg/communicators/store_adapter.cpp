@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "base/periods.hpp"
 #include "base/text.hpp"
 #include "transport/error.hpp"
 #include "transport/interruption.hpp"
@@ -45,7 +46,7 @@ void StoreAdapter::set(const std::string& key, const std::string& value) {
 }
 
 std::string StoreAdapter::get(const std::string& key, const Deadline& deadline) {
-  auto next_look = Clock::now() + kInterruptionPeriod;
+  auto next_look = Clock::now() + base::kInterruptionPeriod;
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     if (cancelled_->load(std::memory_order_relaxed))
       throw Error(ErrorCode::aborted,
@@ -61,7 +62,7 @@ std::string StoreAdapter::get(const std::string& key, const Deadline& deadline) 
     if (deadline.passed())
       throw Error(ErrorCode::timeout, base::text(who_, ", waited ", deadline.length.count(), " ms"));
     if (Clock::now() >= next_look) {
-      next_look = Clock::now() + kInterruptionPeriod;
+      next_look = Clock::now() + base::kInterruptionPeriod;
       throw_if_interrupted("it waited for the other ranks");
     }
     std::this_thread::sleep_for(pause);

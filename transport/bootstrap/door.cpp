@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/periods.hpp"
 #include "base/text.hpp"
 #include "transport/bootstrap/rank_record.hpp"
 #include "transport/interruption.hpp"
@@ -34,7 +35,7 @@ Milliseconds Door::attend(const Deadline& until) {
   // The guest that has said nothing for longest leaves. A rank says who it is soon after it has connected.
   const auto is_silent = [](const Guest& guest) { return guest.rank < 0; };
   while (guests_.size() > ranks_ + kStrangers) guests_.erase(std::ranges::find_if(guests_, is_silent));
-  return busy ? kBusyDoor : kPeerLook;
+  return busy ? kBusyDoor : base::kMeetingPeriod;
 }
 
 std::string Door::complaint(const std::string& leader) const {

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 
+#include "base/periods.hpp"
 #include "base/text.hpp"
 #include "transport/bootstrap/door.hpp"
 #include "transport/bootstrap/hand_over.hpp"
@@ -170,7 +171,7 @@ void Leader::receive_members(Listener& listener) {
   }
   const auto is_missing = [&](const auto& entry) { return !members_.contains(entry.first); };
   while (std::ranges::any_of(expected, is_missing)) {
-    door_->attend(within(kPeerLook));
+    door_->attend(within(base::kMeetingPeriod));
     look_();
     const auto missing = std::ranges::find_if(expected, is_missing);
     if (missing == expected.end()) break;
@@ -333,7 +334,7 @@ std::optional<Channel> Member::reach() {
   std::string why;
   while (!channel && why.empty()) {
     try {
-      channel = Channel::connect(leader.socket, within(kPeerLook));
+      channel = Channel::connect(leader.socket, within(base::kMeetingPeriod));
     } catch (const Error& error) {
       if (process.dead()) throw died(leader, own_record(), names_);
       if (error.code() == ErrorCode::aborted) throw;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/periods.hpp"
 #include "base/text.hpp"
 #include "transport/earlier.hpp"
 #include "transport/interruption.hpp"
@@ -75,7 +76,7 @@ std::string RankEnd::text(const RankNames& names, int rank) const {
 std::string Meeting::get(const std::string& key, const Deadline& deadline) {
   while (true) {
     if (serve_links_) serve_links_();
-    const Deadline slice = Deadline::in(kPeerLook);
+    const Deadline slice = Deadline::in(base::kMeetingPeriod);
     const bool last = slice.at >= deadline.at;
     try {
       return store_.get(key, last ? deadline : slice);
@@ -176,7 +177,7 @@ void Meeting::look_now() {
     read_some_records();
     check_deaths();
   }
-  next_look_ = Clock::now() + kPeerLook;
+  next_look_ = Clock::now() + base::kMeetingPeriod;
 }
 
 void Meeting::look_for_reason() {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/periods.hpp"
 #include "transport/bootstrap/identity.hpp"
 #include "transport/bootstrap/rank_record.hpp"
 #include "transport/communicator.hpp"
@@ -58,10 +59,10 @@ class Meeting final : public Store {
   /// that waits. What it throws ends the wait.
   void serve_links(std::function<void()> serve) { serve_links_ = std::move(serve); }
 
-  /// Checks the other ranks if the last check was kPeerLook ago. Every wait of the meeting calls this. Throws
-  /// the error that another rank announced, Error(peer_dead) if a rank has died, Error(peer_left) if a rank
-  /// has left an earlier communicator of the group and its process has ended, and the failure of another
-  /// communicator of the same group.
+  /// Checks the other ranks if the last check was base::kMeetingPeriod ago. Every wait of the meeting calls
+  /// this. Throws the error that another rank announced, Error(peer_dead) if a rank has died,
+  /// Error(peer_left) if a rank has left an earlier communicator of the group and its process has ended, and
+  /// the failure of another communicator of the same group.
   void look();
   /// Call this when a peer closed its connection to this rank. Blocks for at most a second until the reason
   /// is known, and throws the reason. Returns if no reason becomes known.
@@ -111,7 +112,7 @@ class Meeting final : public Store {
   bool heard_ = false;  // whether another rank has announced a failure
   int next_record_ = 0;
   std::map<int, PeerProcess> processes_;
-  Clock::time_point next_look_ = Clock::now() + kPeerLook;
+  Clock::time_point next_look_ = Clock::now() + base::kMeetingPeriod;
 };
 
 }  // namespace vccl

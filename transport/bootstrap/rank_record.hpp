@@ -22,9 +22,6 @@ struct RankRecord {
   bool shares_memory = false;  // whether the rank hands over memory
 };
 
-/// How often a wait checks whether its ranks still live while the communicator is being made.
-inline constexpr Milliseconds kPeerLook{200};
-
 /// Returns the key under which `rank` publishes its record.
 std::string joined_key(int rank);
 /// Encode a record, for a group of `size` ranks, and read it as read_record() has decoded it.

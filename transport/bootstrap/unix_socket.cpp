@@ -12,6 +12,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/periods.hpp"
 #include "base/text.hpp"
 #include "transport/host/machine.hpp"
 #include "transport/interruption.hpp"
@@ -55,8 +56,9 @@ Address abstract_address(const std::string& name) {
 bool poll_until(std::span<pollfd> entries, const Deadline& deadline) {
   while (true) {
     const auto left = std::chrono::ceil<Milliseconds>(deadline.at - Clock::now()).count();
-    const int ready = poll(entries.data(), entries.size(),
-                           static_cast<int>(std::clamp<long long>(left, 0, kInterruptionPeriod.count())));
+    const int ready =
+        poll(entries.data(), entries.size(),
+             static_cast<int>(std::clamp<long long>(left, 0, base::kInterruptionPeriod.count())));
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) throw_system("poll on a hand-over socket");
     throw_if_interrupted(kWaiting);
@@ -129,7 +131,7 @@ Channel Channel::connect(const std::string& name, const Deadline& deadline) {
     }
     if (deadline.passed()) throw Error(ErrorCode::timeout, "the queue of the hand-over socket was full");
     if (Clock::now() >= next_check) {
-      next_check = Clock::now() + kInterruptionPeriod;
+      next_check = Clock::now() + base::kInterruptionPeriod;
       throw_if_interrupted(kWaiting);
     }
     std::this_thread::sleep_for(kPauseAtFullQueue);

@@ -6,12 +6,12 @@
 #include <thread>
 
 #include "base/cpu_pause.hpp"
+#include "base/spinning.hpp"
 
 namespace vccl {
 namespace {
 
 constexpr Milliseconds kWithdrawal{5'000};
-constexpr int kLooksForWorkItems = 300;  // takes some microseconds
 // Phases of a rank that claims work items. In kSharing it may hold an item. In kShared it holds none, and all
 // items are claimed.
 constexpr std::uint32_t kSharing = Peers::kDone - 2, kShared = Peers::kDone - 1;
@@ -134,9 +134,7 @@ void MappedPeers::await_work_items() {
   const std::uint64_t all = number(static_cast<std::uint32_t>(count()));
   const auto ready = [&] { return read(group_.host.work_items_done()) >= all; };
   group_.own_line().phase.store(number(kShared));
-  // A rank that is not done yet most likely runs on another core and is about as far as this rank. Yielding
-  // to another rank now would cost two context switches, and that rank would find that it has to wait too.
-  for (int i = 0; i < kLooksForWorkItems && !ready(); ++i) base::cpu_pause();
+  for (int looks = base::looks_for_work_item(); looks > 0 && !ready(); --looks) base::cpu_pause();
   // All work items are claimed. A rank that has not begun to claim gets none, so it may come late or die.
   const auto awaited = [&](int peer) { return read(group_.host.line(peer).phase) == number(kSharing); };
   waiter_.until(ready, awaited, "in the midst of");

@@ -5,6 +5,8 @@
 #include <optional>
 
 #include "base/cpu_pause.hpp"
+#include "base/periods.hpp"
+#include "base/spinning.hpp"
 #include "base/text.hpp"
 #include "transport/deadlock_watch.hpp"
 #include "transport/host/futex.hpp"
@@ -14,19 +16,6 @@
 namespace vccl {
 namespace {
 
-// About a microsecond, which is what a peer on another core takes if it is about to arrive. Longer spinning
-// gains nothing over yielding, and is a pure loss whenever the scheduler has put both ranks on one core.
-constexpr int kSpins = 30;
-// How long a wait may yield without effect before it sleeps. With a core for every rank, yielding is a spin
-// that lets other threads run. A sleep would let the core go idle, and an idle core of a virtual machine
-// takes 50 microseconds and more to resume. Where ranks outnumber cores, no core goes idle.
-constexpr auto kPatience = std::chrono::microseconds(500);
-constexpr auto kOversubscribedPatience = std::chrono::microseconds(100);
-constexpr auto kLongestYielding = std::chrono::milliseconds(2);
-// A futex wakes a sleeping rank. The slice bounds how late the rank notices an event for which nobody wakes
-// it.
-constexpr auto kSlice = std::chrono::milliseconds(50);
-constexpr auto kLivenessPeriod = std::chrono::milliseconds(100);
 // A wait at the start of an operation that has lasted this long may be part of a deadlock.
 constexpr auto kLasting = std::chrono::milliseconds(200);
 
@@ -38,15 +27,15 @@ void Waiter::wait_until(Ready ready, Awaited awaited, const char* what, bool at_
   if (yield(ready, awaited, what)) return;
   const auto begin = Clock::now();
   auto next_look = begin;
-  auto next_interruption = begin + kInterruptionPeriod;
+  auto next_interruption = begin + base::kInterruptionPeriod;
   std::optional<LastingWait> lasting;
   while (true) {
     const auto now = Clock::now();
     const bool look = now >= next_look;
-    if (look) next_look = now + kLivenessPeriod;
+    if (look) next_look = now + base::kLivenessPeriod;
     if (is_over(ready, awaited, what, look)) return;
     if (now >= next_interruption) {
-      next_interruption = now + kInterruptionPeriod;
+      next_interruption = now + base::kInterruptionPeriod;
       check_interruption(awaited, what);
     }
     if (at_start && !lasting && now - begin >= kLasting)
@@ -57,7 +46,7 @@ void Waiter::wait_until(Ready ready, Awaited awaited, const char* what, bool at_
 }
 
 bool Waiter::spin(Ready ready) {
-  for (int i = 0; i < (group_.oversubscribed ? 0 : kSpins); ++i) {
+  for (int looks = base::spinning_for_rank(group_.oversubscribed).looks; looks > 0; --looks) {
     if (ready()) return true;
     failures_.check();
     base::cpu_pause();
@@ -71,10 +60,10 @@ bool Waiter::spin(Ready ready) {
 // because both threads look busy. A sleep lets the awaited rank run at once, and the wake-up finds an idle
 // core for one of the two.
 bool Waiter::yield(Ready ready, Awaited awaited, const char* what) {
-  const auto patience = group_.oversubscribed ? kOversubscribedPatience : kPatience;
+  const base::Spinning spinning = base::spinning_for_rank(group_.oversubscribed);
   const auto begin = Clock::now();
   auto now = begin, last_effect = begin;
-  while (now - last_effect < patience && now - begin < kLongestYielding) {
+  while (now - last_effect < spinning.patience && now - begin < spinning.longest) {
     if (is_over(ready, awaited, what, false)) return true;
     const auto before = Clock::now();
     sched_yield();
@@ -114,16 +103,16 @@ void Waiter::sleep(Ready ready) {
   const auto left = operation_.deadline().at - Clock::now();
   line.sleepers.fetch_add(1);
   if (!ready() && !failures_.happened() && left.count() > 0) {
-    futex_wait(line.wakeups, seen, std::min<std::chrono::nanoseconds>(kSlice, left));
+    futex_wait(line.wakeups, seen, std::min<std::chrono::nanoseconds>(base::kLongestSleep, left));
   }
   line.sleepers.fetch_sub(1);
 }
 
-// A wait calls this at least every kSlice, and looks for dead processes every kLivenessPeriod (100 ms). A
-// process on this machine is dead when the kernel says so about its pidfd (PeerProcess::dead()), however it
-// died. That a peer on another host is gone, the links notice: check_links() receives from them, and
-// RemoteLinks::end_of() fails the group when the connection has ended. The first rank that notices records
-// the failure, which ends the waits of all others in check().
+// A wait calls this at least every base::kLongestSleep, and looks for dead processes every
+// base::kLivenessPeriod. A process on this machine is dead when the kernel says so about its pidfd
+// (PeerProcess::dead()), however it died. That a peer on another host is gone, the links notice:
+// check_links() receives from them, and RemoteLinks::end_of() fails the group when the connection has ended.
+// The first rank that notices records the failure, which ends the waits of all others in check().
 bool Waiter::is_over(Ready ready, Awaited awaited, const char* what, bool look_for_dead) {
   failures_.check();
   failures_.check_links();

@@ -9,13 +9,13 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/periods.hpp"
 #include "base/signals.hpp"
 #include "transport/deadline.hpp"
 
 namespace vccl {
 namespace {
 
-constexpr Milliseconds kTick{100};
 constexpr int kAtOnce = 64;
 constexpr int kWake = -1;  // the owner number of the thread's own descriptor
 
@@ -76,7 +76,7 @@ void DescriptorWatch::tick(bool on) {
 void DescriptorWatch::run() {
   while (!ends_) {
     epoll_event events[kAtOnce];
-    const int limit = ticks_ ? static_cast<int>(kTick.count()) : -1;
+    const int limit = ticks_ ? static_cast<int>(base::kWatchPeriod.count()) : -1;
     const int count = epoll_wait(edges_.get(), events, kAtOnce, limit);
     if (ends_ || count < 0) continue;  // a count below 0 is an interruption by a signal
     if (count != 1 || events[0].data.fd != kWake) notify_();

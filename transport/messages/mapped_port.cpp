@@ -4,13 +4,13 @@
 #include <cstring>
 #include <limits>
 
+#include "base/periods.hpp"
 #include "base/text.hpp"
 #include "transport/slot_copy.hpp"
 
 namespace vccl {
 namespace {
 
-constexpr auto kLivenessPeriod = std::chrono::milliseconds(100);
 constexpr int kPacketsAtOnce = 64;  // of one peer, so that the other peers get their turn
 
 // Orders the reads before it before the reads after it. The thread sanitizer does not know fences, and
@@ -113,7 +113,7 @@ bool MappedPort::progress(MessageSink& sink) {
   budget_ = kCopyAtOnce;
   const auto now = Clock::now();
   look_ = now >= next_look_;
-  if (look_) next_look_ = now + kLivenessPeriod;
+  if (look_) next_look_ = now + base::kLivenessPeriod;
   bool moved = false;
   // Each call begins with another peer, because a long copy must not keep the other peers' messages back.
   first_ = (first_ + 1) % peers_.size();

@@ -8,7 +8,9 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/periods.hpp"
 #include "base/signals.hpp"
+#include "base/spinning.hpp"
 #include "base/text.hpp"
 #include "transport/deadlock_watch.hpp"
 #include "transport/support/error_text.hpp"
@@ -18,12 +20,8 @@ namespace {
 
 // How many rounds a call works before it leaves the rest to the thread. This bounds what a call copies.
 constexpr int kRoundsOfCall = 4;
-// How long the thread yields without effect before it sleeps. A peer that is about to answer takes no longer.
-constexpr auto kPatience = std::chrono::microseconds(100);
 // For how long after the last message the thread looks by itself now and then.
 constexpr auto kDoze = std::chrono::seconds(1);
-// This bounds how late a sleeper notices what nobody wakes it for: deadlines and dead peers.
-constexpr std::chrono::nanoseconds kSlice = std::chrono::milliseconds(50);
 constexpr std::chrono::nanoseconds kIdle = std::chrono::seconds(1);
 
 // The engine whose callbacks this thread runs. A call from a callback only goes to the intake, because the
@@ -167,7 +165,7 @@ void MessageEngine::run() {
     const auto now = Clock::now();
     if (last.moved || has_intake()) {
       last_effect = now;
-    } else if (last.under_way && now - last_effect < kPatience) {
+    } else if (last.under_way && now - last_effect < base::patience_for_message()) {
       sched_yield();
     } else if (sleep(last.under_way || now - last_effect < kDoze)) {
       last_effect = Clock::now();
@@ -182,7 +180,7 @@ bool MessageEngine::sleep(bool doze) {
   std::chrono::nanoseconds time = kIdle;
   {
     std::lock_guard lock(mutex_);
-    if (doze) time = std::min<std::chrono::nanoseconds>(kSlice, next_deadline_ - Clock::now());
+    if (doze) time = std::min<std::chrono::nanoseconds>(base::kLongestSleep, next_deadline_ - Clock::now());
     line_.sleep.store(under_way() ? MessageLine::waiting : doze ? MessageLine::dozing : MessageLine::idle);
   }
   const Round last = round(std::unique_lock(mutex_));

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 
+#include "base/periods.hpp"
 #include "base/text.hpp"
 
 namespace vccl {
 namespace {
-
-constexpr Milliseconds kRetryPeriod{100};
 
 static_assert(kMostPayload >= Communicator::kBlockBytes, "every block fits into a frame");
 
@@ -78,7 +77,7 @@ void BlockSender::resume(std::uint64_t next, std::uint64_t attempt) {
 }
 
 void BlockSender::retry() {
-  if (!refused() || connected() || Clock::now() - connected_at_ < kRetryPeriod) return;
+  if (!refused() || connected() || Clock::now() - connected_at_ < base::kRetryPeriod) return;
   connect();
   for (const Kept& kept : kept_) send(kept.block);
 }

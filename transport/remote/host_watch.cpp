@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/periods.hpp"
 #include "base/signals.hpp"
 #include "base/text.hpp"
 #include "transport/state/lost_ranks.hpp"
@@ -38,7 +39,7 @@ HostWatch::~HostWatch() {
 void HostWatch::run() {
   pthread_setname_np(pthread_self(), "vccl hosts");
   std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, kPeriod, [this] { return over_; })) {
+  while (!changed_.wait_for(lock, base::kWatchPeriod, [this] { return over_; })) {
     lock.unlock();
     look();
     lock.lock();

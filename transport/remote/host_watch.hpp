@@ -14,14 +14,13 @@ namespace vccl {
 
 /// Carries news between the hosts of a group: that the group has failed, and which ranks have gone
 /// (LostRanks). A rank that computes neither reads nor passes on what its links to other hosts bring, so the
-/// ranks behind it would not hear of it. The watch looks every kPeriod on a thread of its own, and leaves the
-/// links alone where the rank uses them.
+/// ranks behind it would not hear of it. The watch looks every base::kWatchPeriod on a thread of its own, and
+/// leaves the links alone where the rank uses them.
 ///
 /// If a rank has gone, an operation that is under way for long cannot end any more, and the watch fails the
 /// group. It does not fail a group that is not used.
 class HostWatch {
  public:
-  static constexpr Milliseconds kPeriod{100};
   /// A rank may have gone after it had done its part of an operation, which may still succeed for so long.
   static constexpr Milliseconds kLongLost{500};
 

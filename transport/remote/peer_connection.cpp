@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/periods.hpp"
 #include "base/text.hpp"
 #include "transport/crypto/wipe.hpp"
 #include "transport/host/machine.hpp"
@@ -15,7 +16,6 @@ using msgpack::Map;
 using msgpack::Value;
 
 constexpr std::size_t kMaxFailureText = 4096;  // a longer text is cut
-constexpr Milliseconds kRetryPeriod{100};
 
 namespace {
 
@@ -114,7 +114,7 @@ bool PeerConnection::connecting() {
   if (connect_by_ == Clock::time_point() || end.over() || socket->connected()) return false;
   ever_refused_ |= socket->refused();
   if (Clock::now() < connect_by_) {
-    if (socket->refused() && !first_hello_.empty() && Clock::now() - dialled_ >= kRetryPeriod)
+    if (socket->refused() && !first_hello_.empty() && Clock::now() - dialled_ >= base::kRetryPeriod)
       dial(first_hello_);
     return true;
   }

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "base/periods.hpp"
+#include "base/spinning.hpp"
 #include "base/text.hpp"
 #include "transport/interruption.hpp"
 #include "transport/remote/control.hpp"
@@ -19,10 +21,6 @@ namespace {
 using msgpack::Map;
 using msgpack::Value;
 
-// How often a wait yields and looks again before it sleeps: about as long as a small message takes on one
-// machine.
-constexpr int kYields = 50;
-constexpr Milliseconds kSlice{50};
 constexpr Milliseconds kLongGone{500};
 const char kWhyGone[] = ": the process or its host died, or the network failed";
 
@@ -126,36 +124,34 @@ void RemoteLinks::match() {
 }
 
 void RemoteLinks::wait(FunctionRef<bool()> ready, RemoteLink& link, const char* what) {
-  auto next_interruption = Clock::now() + kInterruptionPeriod, next_look = Clock::now() + kSlice;
+  auto next_interruption = Clock::now() + base::kInterruptionPeriod,
+       next_look = Clock::now() + base::kLongestSleep;
   poll(Milliseconds(0));
-  for (int attempt = 0; !look(ready, link, what); ++attempt) {
-    if (attempt < kYields && has_core()) {
+  const std::size_t ranks = group_.host.ranks.size() + group_.elsewhere.size();
+  int yields = base::yields_for_other_host(static_cast<int>(ranks), group_.cores);
+  while (!look(ready, link, what)) {
+    if (yields > 0) {
+      --yields;
       sched_yield();
       poll(Milliseconds(0));
       continue;
     }
     const auto now = Clock::now();
     if (now >= next_interruption) {
-      next_interruption = now + kInterruptionPeriod;
+      next_interruption = now + base::kInterruptionPeriod;
       if (const std::string by = interruption(); !by.empty())
         failures_.raise_interrupted(
             by, base::text(group_.rank_text(link.rank), " ", what, " ", operation_.text()));
     }
     if (now >= next_look) {
-      next_look = now + kSlice;
+      next_look = now + base::kLongestSleep;
       failures_.check_meeting();
       for (RemoteLinks* others : others_) others->pump();  // what this rank waits for may have failed there
     }
     tell_releases();
     const auto left = std::chrono::ceil<Milliseconds>(operation_.deadline().at - now);
-    poll(std::clamp(left, Milliseconds(0), kSlice));
+    poll(std::clamp(left, Milliseconds(0), base::kLongestSleep));
   }
-}
-
-// Where ranks outnumber cores, a rank that yields takes time from those that it waits for. Hosts that are
-// pretended share the cores of the machine.
-bool RemoteLinks::has_core() const {
-  return group_.host.ranks.size() + group_.elsewhere.size() <= static_cast<std::size_t>(group_.cores);
 }
 
 bool RemoteLinks::look(FunctionRef<bool()> ready, RemoteLink& link, const char* what) {

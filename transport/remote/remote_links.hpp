@@ -96,8 +96,6 @@ class RemoteLinks {
   void await_stream(RemoteLink& link);
   void receive(Ends ends) noexcept;
   void wait(FunctionRef<bool()> ready, RemoteLink& link, const char* what);
-  /// Returns whether this machine has a core for each rank of the group on it.
-  bool has_core() const;
   /// Receives what has arrived before the last poll(). Returns whether the condition holds, or throws why the
   /// wait has to end.
   bool look(FunctionRef<bool()> ready, RemoteLink& link, const char* what);

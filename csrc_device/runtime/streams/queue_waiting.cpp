@@ -1,10 +1,10 @@
 // How host threads wait for a queue, and how such a wait is interrupted.
 #include <algorithm>
 #include <chrono>
-#include <thread>
 #include <utility>
 
 #include "base/cpu_pause.hpp"
+#include "base/spinning.hpp"
 #include "base/text.hpp"
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/host_waits.hpp"
@@ -48,9 +48,7 @@ void Queue::nudge() {
 
 /// Spins for a short time, because a running task often ends within the time that a sleep and a wake-up take.
 void Queue::spin(std::uint64_t sequence) const {
-  static const bool alone = std::thread::hardware_concurrency() <= 1;
-  if (alone) return;
-  for (int round = 0; round < 200; ++round) {
+  for (int look = base::looks_for_task(); look > 0; --look) {
     if (done(sequence) || !running_.load(std::memory_order_relaxed)) return;
     base::cpu_pause();
   }

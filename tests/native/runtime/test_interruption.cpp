@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/clock.hpp"
+#include "base/periods.hpp"
 #include "csrc_device/runtime/interruption.hpp"
 #include "csrc_device/runtime/promise.hpp"
 #include "csrc_device/runtime/queue.hpp"

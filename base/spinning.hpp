@@ -1,0 +1,38 @@
+// How long a thread that waits keeps its core before it sleeps. The waits for ranks, messages and tasks ask
+// here, so that the decision has one place. It depends on the usable cores (the affinity mask and the quota
+// of the control group, see base/cores.hpp) and on how many ranks share them.
+#pragma once
+
+#include <chrono>
+
+namespace base {
+
+/// How a thread waits for another rank of its host before it sleeps. First it looks `looks` times in a row.
+/// Then it yields and looks, until yielding has had no effect for `patience` or has lasted for `longest`.
+struct Spinning {
+  int looks;
+  std::chrono::nanoseconds patience;
+  std::chrono::nanoseconds longest;
+};
+
+/// Returns how a rank waits for a rank of its host. `oversubscribed` is the result of are_oversubscribed()
+/// for the ranks of the host.
+Spinning spinning_for_rank(bool oversubscribed) noexcept;
+
+/// Returns how often a rank yields and looks before it sleeps until a rank on another host has sent
+/// something. `ranks` counts the group's ranks on this machine, which share `cores` usable cores. Hosts that
+/// are pretended share the cores of the machine.
+int yields_for_other_host(int ranks, int cores) noexcept;
+
+/// Returns how often a rank that has done its work items looks whether the last work item of the others is
+/// done, before it waits as spinning_for_rank() says.
+int looks_for_work_item() noexcept;
+
+/// Returns for how long the thread that carries messages yields without effect before it sleeps.
+std::chrono::nanoseconds patience_for_message() noexcept;
+
+/// Returns how often a thread looks for the end of a task that another thread of this process is running.
+/// The number is 0 if the process may use only one core, which the running task needs.
+int looks_for_task();
+
+}  // namespace base

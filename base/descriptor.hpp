@@ -1,7 +1,8 @@
 // The owner of a file descriptor.
 #pragma once
 
-#include <cstddef>
+#include <unistd.h>
+
 #include <utility>
 
 namespace base {
@@ -22,7 +23,9 @@ class FileDescriptor {
   explicit operator bool() const { return fd_ >= 0; }
   /// Returns the descriptor without closing it, and leaves this object empty.
   int release() noexcept { return std::exchange(fd_, -1); }
-  void reset() noexcept;
+  void reset() noexcept {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  }
 
  private:
   int fd_ = -1;

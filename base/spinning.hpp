@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <thread>
 
 namespace base {
 
@@ -34,5 +35,16 @@ std::chrono::nanoseconds patience_for_message() noexcept;
 /// Returns how often a thread looks for the end of a task that another thread of this process is running.
 /// The number is 0 if the process may use only one core, which the running task needs.
 int looks_for_task();
+
+/// Tells the processor that the calling thread spins, so that the core's other hardware thread runs faster.
+inline void cpu_pause() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#else
+  std::this_thread::yield();
+#endif
+}
 
 }  // namespace base

@@ -18,11 +18,10 @@
 #include "csrc_pg/communicators/interruption.hpp"
 #include "csrc_pg/numeric_addresses.hpp"
 #include "csrc_pg/process_group.hpp"
-#include "transport/crypto_library.hpp"
 #include "transport/deadlock_watch.hpp"
 #include "transport/environment.hpp"
 #include "transport/host_barrier.hpp"
-#include "transport/zmq_library.hpp"
+#include "transport/libraries.hpp"
 
 namespace py = pybind11;
 using vccl::ProcessGroupVccl;

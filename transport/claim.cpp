@@ -11,7 +11,7 @@
 #include "base/sealed_memory.hpp"
 #include "base/text.hpp"
 #include "transport/bootstrap/meeting.hpp"
-#include "transport/host/machine.hpp"
+#include "transport/system/machine.hpp"
 
 namespace vccl {
 namespace {
@@ -98,7 +98,7 @@ Claim::Claim(Store& store, const std::string& kind, const CommunicatorConfig& co
   const std::uint64_t rank = config.names().in_job(config.rank);
   const std::string mark = base::text("vccl-rank-", random_hex(8));
   // The mark is there before anybody can read of it. The descriptor is closed here, and the page stays.
-  const FileDescriptor file = make_segment(mark.c_str(), kMarkBytes);
+  const FileDescriptor file = make_shared_memory(mark.c_str(), kMarkBytes);
   mark_ = mmap(nullptr, kMarkBytes, PROT_READ, MAP_SHARED, file.get(), 0);
   if (mark_ == MAP_FAILED) throw_system("mapping the mark of a claim");
   try {

@@ -14,8 +14,8 @@
 #include "transport/earlier.hpp"
 #include "transport/error.hpp"
 #include "transport/messages.hpp"
+#include "transport/rank_names.hpp"
 #include "transport/store.hpp"
-#include "transport/support/rank_names.hpp"
 
 namespace vccl {
 
@@ -303,7 +303,7 @@ class Communicator {
   /// Does nothing if `base` belongs to a region already, or if there are kMaxRegions regions: messages from
   /// there are staged. The memory must stay mapped and the descriptor open for as long as this communicator
   /// lives, and while communicators of other ranks in this process live. Throws Error(protocol) for a file
-  /// that peers would not map (segment.hpp), Error(invalid) for a region longer than its file, and
+  /// that peers would not map (system/shared_memory.hpp), Error(invalid) for a region longer than its file, and
   /// Error(system).
   virtual void add_region(const Region& region) { (void)region; }
 

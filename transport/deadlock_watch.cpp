@@ -17,11 +17,11 @@
 #include "base/periods.hpp"
 #include "base/signals.hpp"
 #include "base/text.hpp"
-#include "transport/host/flags.hpp"
-#include "transport/host/machine.hpp"
+#include "transport/shared/flags.hpp"
 #include "transport/state/failure_channel.hpp"
 #include "transport/state/group.hpp"
 #include "transport/state/wait_circle.hpp"
+#include "transport/system/machine.hpp"
 
 namespace vccl {
 namespace {

@@ -58,7 +58,7 @@ class DeadlockWatch {
   /// process.
   void stop(Milliseconds patience) noexcept;
 
-  /// Call add() once the control segment is mapped, and remove() before the communicator ends.
+  /// Call add() once the control memory is mapped, and remove() before the communicator ends.
   void add(const Group& group, FailureChannel& failures);
   void remove(const Group& group) noexcept;
 

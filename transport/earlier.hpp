@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "transport/support/rank_names.hpp"
+#include "transport/rank_names.hpp"
 
 namespace vccl {
 

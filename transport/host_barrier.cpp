@@ -1,7 +1,7 @@
 #include "transport/host_barrier.hpp"
 
-#include "base/cpu_pause.hpp"
-#include "transport/host/futex.hpp"
+#include "base/spinning.hpp"
+#include "transport/system/futex.hpp"
 
 namespace vccl {
 

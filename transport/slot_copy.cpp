@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "transport/past_caches.hpp"
+#include "base/past_caches.hpp"
 
 namespace vccl {
 
@@ -33,11 +33,11 @@ class Observer {
       std::memcpy(to + done, from + done, now);
       done += now;
       const auto after = Time::now();
-      if (now >= kLeastPastCaches) look(now, after - before);
+      if (now >= base::kLeastPastCaches) look(now, after - before);
       before = after;
     }
     if (done == bytes) return;
-    copy_past_caches(to + done, from + done, bytes - done);
+    base::copy_past_caches(to + done, from + done, bytes - done);
     left_ -= std::min(left_, bytes - done);
   }
 
@@ -56,7 +56,7 @@ class Observer {
 }  // namespace
 
 void copy_to_slot(void* to, const void* from, std::size_t bytes) noexcept {
-  if (bytes < kLeastPastCaches) {
+  if (bytes < base::kLeastPastCaches) {
     std::memcpy(to, from, bytes);
     return;
   }

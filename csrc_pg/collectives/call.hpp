@@ -10,6 +10,7 @@
 #include "csrc_pg/collectives/dtype.hpp"
 #include "csrc_pg/collectives/reduce_op.hpp"
 #include "transport/communicator.hpp"
+#include "transport/rank_names.hpp"
 
 namespace vccl {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "csrc_pg/collectives/call.hpp"
+#include "transport/deadline.hpp"
 
 namespace vccl {
 

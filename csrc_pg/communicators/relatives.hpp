@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "transport/communicator.hpp"
+#include "transport/earlier.hpp"
 
 namespace vccl {
 

@@ -1,6 +1,7 @@
 #include "csrc_pg/tasks/captured_collective.hpp"
 
 #include "base/text.hpp"
+#include "csrc_pg/collectives/collective.hpp"
 #include "csrc_pg/errors.hpp"
 #include "csrc_pg/tasks/collective_task.hpp"
 

@@ -11,6 +11,7 @@
 
 #include "csrc_device/runtime/activity.hpp"
 #include "transport/communicator.hpp"
+#include "transport/rank_names.hpp"
 
 namespace vccl {
 

@@ -17,6 +17,7 @@
 #include "csrc_pg/tasks/message_activity.hpp"
 #include "csrc_pg/tasks/outcome.hpp"
 #include "transport/communicator.hpp"
+#include "transport/messages.hpp"
 
 namespace vccl {
 

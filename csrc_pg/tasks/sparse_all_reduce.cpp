@@ -19,6 +19,7 @@
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/registration.hpp"
 #include "csrc_pg/arguments/torch_types.hpp"
+#include "csrc_pg/collectives/collective.hpp"
 #include "csrc_pg/collectives/run.hpp"
 
 namespace vccl {

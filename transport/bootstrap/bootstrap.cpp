@@ -4,9 +4,9 @@
 #include <map>
 
 #include "base/text.hpp"
-#include "transport/host/machine.hpp"
 #include "transport/support/error_text.hpp"
 #include "transport/support/msgpack.hpp"
+#include "transport/system/machine.hpp"
 
 namespace vccl {
 namespace {

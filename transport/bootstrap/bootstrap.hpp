@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "transport/bootstrap/host_group.hpp"
+#include "transport/bootstrap/form_host_group.hpp"
 #include "transport/bootstrap/meeting.hpp"
 
 namespace vccl {

@@ -29,7 +29,7 @@ Value read_packet(const Channel::Packet& packet, const char* type) {
 
 Array sizes_of(std::span<const Region> regions) {
   Array sizes;
-  for (const Region& region : regions) sizes.emplace_back(identify_segment(region.fd).bytes);
+  for (const Region& region : regions) sizes.emplace_back(identify_shared_memory(region.fd).bytes);
   return sizes;
 }
 

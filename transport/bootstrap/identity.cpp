@@ -8,9 +8,9 @@
 
 #include "base/fork.hpp"
 #include "base/text.hpp"
-#include "transport/host/machine.hpp"
+#include "transport/rank_names.hpp"
 #include "transport/support/protocol.hpp"
-#include "transport/support/rank_names.hpp"
+#include "transport/system/machine.hpp"
 
 namespace vccl {
 namespace {

@@ -5,10 +5,10 @@
 
 #include "transport/deadline.hpp"
 #include "transport/error.hpp"
-#include "transport/host/peer_process.hpp"
+#include "transport/rank_names.hpp"
 #include "transport/store.hpp"
 #include "transport/support/protocol.hpp"
-#include "transport/support/rank_names.hpp"
+#include "transport/system/peer_process.hpp"
 
 namespace vccl {
 

@@ -14,8 +14,8 @@
 
 #include "base/periods.hpp"
 #include "base/text.hpp"
-#include "transport/host/machine.hpp"
 #include "transport/interruption.hpp"
+#include "transport/system/machine.hpp"
 
 namespace vccl {
 namespace {

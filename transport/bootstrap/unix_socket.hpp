@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "transport/deadline.hpp"
-#include "transport/host/segment.hpp"
+#include "transport/system/shared_memory.hpp"
 
 namespace vccl {
 

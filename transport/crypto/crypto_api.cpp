@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "transport/crypto_library.hpp"
 #include "transport/environment.hpp"
 #include "transport/error.hpp"
+#include "transport/libraries.hpp"
 
 namespace vccl {
 namespace {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <thread>
 
-#include "base/cpu_pause.hpp"
 #include "base/spinning.hpp"
 
 namespace vccl {

@@ -4,14 +4,13 @@
 
 #include <optional>
 
-#include "base/cpu_pause.hpp"
 #include "base/periods.hpp"
 #include "base/spinning.hpp"
 #include "base/text.hpp"
 #include "transport/deadlock_watch.hpp"
-#include "transport/host/futex.hpp"
 #include "transport/interruption.hpp"
 #include "transport/support/error_text.hpp"
+#include "transport/system/futex.hpp"
 
 namespace vccl {
 namespace {

@@ -2,7 +2,7 @@
 // passed or the peer is gone; the communicator failed; a signal handler interrupts the main thread.
 #pragma once
 
-#include "transport/host/flags.hpp"
+#include "transport/shared/flags.hpp"
 #include "transport/state/current_operation.hpp"
 #include "transport/state/failure_channel.hpp"
 #include "transport/support/function_ref.hpp"

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "transport/host/segment.hpp"
+#include "transport/system/shared_memory.hpp"
 
 namespace vccl {
 

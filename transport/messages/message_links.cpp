@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "transport/host/machine.hpp"
-#include "transport/remote/link_security.hpp"
+#include "transport/connections/link_security.hpp"
+#include "transport/system/machine.hpp"
 
 namespace vccl {
 

@@ -22,10 +22,10 @@
 
 #include "base/fork.hpp"
 #include "transport/bootstrap/meeting.hpp"
+#include "transport/connections/peer_connection.hpp"
+#include "transport/connections/resumption.hpp"
 #include "transport/messages/descriptor_watch.hpp"
 #include "transport/messages/message_peer.hpp"
-#include "transport/remote/peer_connection.hpp"
-#include "transport/remote/resumption.hpp"
 
 namespace vccl {
 

@@ -30,11 +30,11 @@
 #include <utility>
 #include <vector>
 
+#include "transport/connections/control_messages.hpp"
+#include "transport/connections/journal.hpp"
+#include "transport/connections/zmq_socket.hpp"
 #include "transport/messages/message_port.hpp"
 #include "transport/messages/message_streams.hpp"
-#include "transport/remote/control.hpp"
-#include "transport/remote/journal.hpp"
-#include "transport/remote/zmq_socket.hpp"
 #include "transport/state/group.hpp"
 
 namespace vccl {

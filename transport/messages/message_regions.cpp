@@ -13,7 +13,7 @@ namespace {
 FileDescriptor open_announced(const AnnouncedRegion& announced, const PeerProcess& process) {
   const std::string folder = process.descriptors();
   if (folder.empty()) throw Error(ErrorCode::unsupported, "its process is in another pid namespace");
-  return open_announced_segment(base::text(folder, announced.fd), announced.file);
+  return open_announced_memory(base::text(folder, announced.fd), announced.file);
 }
 
 }  // namespace
@@ -25,8 +25,8 @@ bool AddedRegions::add(const Region& region, RegionTable& table, std::size_t mos
     if (regions_[i].base == region.base) return true;
   }
   if (number >= most) return false;
-  const SegmentIdentity file = identify_segment(region.fd);
-  mappings_[number] = adopt_segment(region.fd, region.base, region.size);
+  const FileIdentity file = identify_shared_memory(region.fd);
+  mappings_[number] = adopt_shared_memory(region.fd, region.base, region.size);
   regions_[number] = region;
   table.regions[number] = {region.fd, 0, file};
   table.count.store(number + 1, std::memory_order_release);
@@ -66,7 +66,8 @@ std::optional<std::string> PeerRegions::map(std::uint32_t region, const PeerProc
   Known& known = *known_[region];
   if (std::exchange(known.tried, true)) return std::nullopt;
   try {
-    known.mapping = map_segment(open_announced(known.announced, process).get(), known.announced.file.bytes);
+    known.mapping =
+        map_shared_memory(open_announced(known.announced, process).get(), known.announced.file.bytes);
   } catch (const Error& error) {
     return error.what();
   }

@@ -1,5 +1,5 @@
 // Memory that was added after the communicator was made, and from which peers read messages in place. A rank
-// announces the descriptor in the control segment, and peers open it through /proc.
+// announces the descriptor in the control memory, and peers open it through /proc.
 #pragma once
 
 #include <array>
@@ -11,9 +11,9 @@
 #include <span>
 #include <string>
 
-#include "transport/host/peer_process.hpp"
-#include "transport/host/segment.hpp"
-#include "transport/messages/message_channel.hpp"
+#include "transport/shared/message_channel.hpp"
+#include "transport/system/peer_process.hpp"
+#include "transport/system/shared_memory.hpp"
 
 namespace vccl {
 

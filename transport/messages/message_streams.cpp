@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "transport/connections/link_security.hpp"
 #include "transport/crypto/wipe.hpp"
-#include "transport/host/machine.hpp"
-#include "transport/remote/link_security.hpp"
 #include "transport/support/error_text.hpp"
+#include "transport/system/machine.hpp"
 
 namespace vccl {
 

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "transport/remote/block_stream.hpp"
-#include "transport/remote/resumption.hpp"
+#include "transport/connections/block_stream.hpp"
+#include "transport/connections/resumption.hpp"
 #include "transport/state/group.hpp"
 #include "transport/support/msgpack.hpp"
 

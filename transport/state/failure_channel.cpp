@@ -1,8 +1,7 @@
 #include "transport/state/failure_channel.hpp"
 
 #include "base/text.hpp"
-#include "transport/bootstrap/meeting.hpp"
-#include "transport/host/flags.hpp"
+#include "transport/shared/flags.hpp"
 
 namespace vccl {
 
@@ -69,11 +68,11 @@ void FailureChannel::check_links() const {
 }
 
 void FailureChannel::check_meeting() const {
-  if (meeting_) meeting_->look();
+  if (look_at_meeting_) look_at_meeting_();
 }
 
 void FailureChannel::await_reason() const {
-  if (meeting_) meeting_->look_for_reason();
+  if (look_for_reason_) look_for_reason_();
 }
 
 void FailureChannel::set_links(std::function<void()> receive, std::function<void()> listen,
@@ -81,6 +80,11 @@ void FailureChannel::set_links(std::function<void()> receive, std::function<void
   receive_ = std::move(receive);
   listen_ = std::move(listen);
   spread_ = std::move(spread);
+}
+
+void FailureChannel::set_meeting(std::function<void()> look, std::function<void()> look_for_reason) {
+  look_at_meeting_ = std::move(look);
+  look_for_reason_ = std::move(look_for_reason);
 }
 
 }  // namespace vccl

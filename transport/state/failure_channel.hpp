@@ -4,19 +4,17 @@
 #include <functional>
 #include <string>
 
-#include "transport/state/failure.hpp"
 #include "transport/state/group.hpp"
+#include "transport/state/recorded_failure.hpp"
 
 namespace vccl {
-
-class Meeting;
 
 /// Records the communicator's first failure for every rank of this host, wakes those that sleep, and sends
 /// the failure to other hosts. Any thread may call any member at any time, except for the two groups below
 /// that say otherwise. A part of the communicator that only has to notice a failure holds this as const.
 class FailureChannel {
  public:
-  /// The control segment of the group's host must be mapped.
+  /// The control memory of the group's host must be mapped.
   explicit FailureChannel(const Group& group) : group_(group), failure_(group.host.failure()) {}
 
   bool happened() const noexcept { return failure_.happened(); }
@@ -50,9 +48,10 @@ class FailureChannel {
 
   /// Receives what other hosts have sent, and throws the failure if there is one among it.
   void check_links() const;
-  /// Throws what Meeting::look() throws, while the communicator is being made.
+  /// While the communicator is being made: throws why its meeting cannot succeed, if that is known.
   void check_meeting() const;
-  /// Calls Meeting::look_for_reason(), while the communicator is being made.
+  /// While the communicator is being made, and a peer has ended: waits a moment for the reason, and throws
+  /// it.
   void await_reason() const;
 
   // Only the thread that makes the communicator may call the next two members, before the communicator is
@@ -62,14 +61,15 @@ class FailureChannel {
   /// that another host has told unless an operation is under way, and `spread`, which sends the failure on.
   /// The last two may be called on any thread.
   void set_links(std::function<void()> receive, std::function<void()> listen, std::function<void()> spread);
-  /// Lets every wait look at the meeting too, until this is called with null.
-  void set_meeting(Meeting* meeting) { meeting_ = meeting; }
+  /// Sets what waits do while the communicator is being made: `look` for check_meeting(), and
+  /// `look_for_reason` for await_reason(). Both are null once the communicator is made.
+  void set_meeting(std::function<void()> look, std::function<void()> look_for_reason);
 
  private:
   const Group& group_;
-  Failure failure_;
-  std::function<void()> receive_, listen_, spread_;  // empty if there are no links to other hosts
-  Meeting* meeting_ = nullptr;
+  RecordedFailure failure_;
+  std::function<void()> receive_, listen_, spread_;          // empty if there are no links to other hosts
+  std::function<void()> look_at_meeting_, look_for_reason_;  // empty once the communicator is made
 };
 
 }  // namespace vccl

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "transport/host/flags.hpp"
+#include "transport/shared/flags.hpp"
 
 namespace vccl {
 

@@ -8,16 +8,16 @@
 #include <string>
 #include <vector>
 
-#include "transport/bootstrap/host_group.hpp"
+#include "transport/rank_names.hpp"
+#include "transport/shared/host_group.hpp"
 #include "transport/support/log.hpp"
-#include "transport/support/rank_names.hpp"
 
 namespace vccl {
 
 /// The thread that makes the communicator fills this in. Afterwards it is constant, so any thread may read
 /// it, and the parts of the communicator refer to it as const. Only the DeadlockWatch reads it earlier: the
 /// name, the rank, the names, the log and the host, which are set before the communicator is added to the
-/// watch. What changes while ranks work together is not here, but in the control segment, which `host` has
+/// watch. What changes while ranks work together is not here, but in the control memory, which `host` has
 /// the address of.
 struct Group {
   std::string name;

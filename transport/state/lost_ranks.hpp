@@ -7,13 +7,13 @@
 
 namespace vccl {
 
-/// A view of the list in the host's control segment. The list only grows. It has room for kMost ranks, and
+/// A view of the list in the host's control memory. The list only grows. It has room for kMost ranks, and
 /// further ones are left out. Any thread of any rank of the host may call any member.
 class LostRanks {
  public:
   static constexpr int kMost = LostRecord::kMost;
 
-  /// The control segment of the group's host must be mapped.
+  /// The control memory of the group's host must be mapped.
   explicit LostRanks(const Group& group) : record_(group.host.lost()), size_(group.size) {}
 
   /// Adds `rank` unless it is in the list.

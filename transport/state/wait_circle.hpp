@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "transport/state/wait_record.hpp"
+#include "transport/shared/wait_record.hpp"
 
 namespace vccl {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include "transport/state/control_segment.hpp"
+#include "transport/shared/control_memory.hpp"
 
 namespace vccl {
 

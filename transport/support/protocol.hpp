@@ -5,13 +5,13 @@
 #include <string>
 #include <string_view>
 
+#include "transport/rank_names.hpp"
 #include "transport/support/msgpack.hpp"
-#include "transport/support/rank_names.hpp"
 
 namespace vccl {
 
 /// The version of all records in the rendezvous store, all packets of the hand-over, and all control messages
-/// between hosts. It changes whenever one of them changes. The layout of the control segment has a version of
+/// between hosts. It changes whenever one of them changes. The layout of the control memory has a version of
 /// its own, ControlHeader::kMagic.
 inline constexpr int kProtocolVersion = 11;
 

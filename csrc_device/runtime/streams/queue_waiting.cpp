@@ -3,7 +3,6 @@
 #include <chrono>
 #include <utility>
 
-#include "base/cpu_pause.hpp"
 #include "base/spinning.hpp"
 #include "base/text.hpp"
 #include "csrc_device/runtime/error.hpp"

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "base/clock.hpp"
-#include "base/cpu_pause.hpp"
 #include "base/fork.hpp"
 #include "base/signals.hpp"
+#include "base/spinning.hpp"
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/host_waits.hpp"
 #include "csrc_device/runtime/queue.hpp"

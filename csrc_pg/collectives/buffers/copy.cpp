@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/past_caches.hpp"
 #include "csrc_pg/collectives/buffers/interleave.hpp"
-#include "transport/past_caches.hpp"
 
 namespace vccl {
 
@@ -19,18 +19,18 @@ constexpr std::size_t kLeastInterleaved = 1024 * 1024;
 }  // namespace
 
 void push(const std::byte* from, std::span<std::byte* const> destinations, std::size_t bytes) {
-  if (bytes < kLeastPastCaches) {
+  if (bytes < base::kLeastPastCaches) {
     for (std::byte* to : destinations)
       if (to != from) std::memcpy(to, from, bytes);
     return;
   }
   const std::size_t ways = bytes < kLeastInterleaved ? 1 : 4;
-  interleave(bytes, bytes_to_line(destinations[0]), ways, ways > 1 ? kInterleavedBytes : kBlockBytes,
+  interleave(bytes, base::bytes_to_line(destinations[0]), ways, ways > 1 ? kInterleavedBytes : kBlockBytes,
              [&](std::size_t at, std::size_t length) {
                for (std::byte* to : destinations)
-                 if (to != from) store_past_caches(to + at, from + at, length);
+                 if (to != from) base::store_past_caches(to + at, from + at, length);
              });
-  finish_stores();
+  base::finish_stores();
 }
 
 void pull(std::byte* to, const std::byte* from, std::size_t bytes, bool leaves_caches) {

@@ -1,7 +1,7 @@
 // How bytes get from one rank's memory into another's.
 //
 // Two things are expensive: writing a cache line that another core has in its cache, and reading a line from
-// memory only to overwrite it. Stores past the caches (transport/past_caches.hpp) avoid both, but leave what
+// memory only to overwrite it. Stores past the caches (base/past_caches.hpp) avoid both, but leave what
 // they wrote in nobody's cache. So a rank stores past the caches what goes to another rank's memory, unless
 // it has just read those very lines. It stores plainly what it takes into its own memory, as long as that
 // stays in the cache. docs/inside/measurements.md has figures for 2 ranks that share a cache and 2 that do not.

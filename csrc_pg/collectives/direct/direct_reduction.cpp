@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/past_caches.hpp"
 #include "csrc_pg/collectives/buffers/copy.hpp"
 #include "csrc_pg/collectives/buffers/interleave.hpp"
 #include "csrc_pg/collectives/kernels/many_reduction.hpp"
-#include "transport/past_caches.hpp"
 
 namespace vccl {
 
@@ -43,7 +43,8 @@ struct Sizes {
 /// are 10 % slower than blocks of 4.
 std::size_t block_bytes_for(int ranks) {
   // Every block but the first begins at a line.
-  return std::max<std::size_t>(16 * 1024 / std::size_t(ranks) / kLineBytes * kLineBytes, 2 * 1024);
+  return std::max<std::size_t>(16 * 1024 / std::size_t(ranks) / base::kLineBytes * base::kLineBytes,
+                               2 * 1024);
 }
 
 /// Reduces to one destination. Each result is stored once: plainly, or straight past the caches.
@@ -73,7 +74,7 @@ void reduce_to_all(const ManyReduction& reduce, const PerRank<const std::byte*>&
       std::byte* const to = destination.to + at;
       if (to == result) continue;
       if (destination.past_caches)
-        store_past_caches(to, result, bytes);
+        base::store_past_caches(to, result, bytes);
       else
         std::memcpy(to, result, bytes);
     }
@@ -94,10 +95,10 @@ void reduce_directly(const DirectCall& direct, const Call& call, Chunk chunk, st
   for (const int rank : targets) {
     std::byte* const to = direct.output(rank) + output_begin * element;
     const bool is_input = to == inputs[rank];
-    destinations.add({to, is_input, !is_input && total >= kLeastPastCaches});
+    destinations.add({to, is_input, !is_input && total >= base::kLeastPastCaches});
   }
   const bool leaves_caches = leave_caches(total * std::size_t(direct.size()), direct.size());
-  const std::size_t line = bytes_to_line(destinations[0].to);
+  const std::size_t line = base::bytes_to_line(destinations[0].to);
   const bool at_lines = line % element == 0;
   const Sizes sizes{.total = total,
                     .head = at_lines ? std::min(line, total) : 0,
@@ -111,7 +112,7 @@ void reduce_directly(const DirectCall& direct, const Call& call, Chunk chunk, st
     reduce_to_one(reduce, inputs, first, plainly, sizes);
   else
     reduce_to_all(reduce, inputs, destinations, plainly, sizes);
-  if (total >= kLeastPastCaches) finish_stores();
+  if (total >= base::kLeastPastCaches) base::finish_stores();
 }
 
 }  // namespace vccl

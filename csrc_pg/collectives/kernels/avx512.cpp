@@ -11,8 +11,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/past_caches.hpp"
 #include "csrc_pg/collectives/kernels/reduction.hpp"
-#include "transport/past_caches.hpp"
 
 // The pragmas hold to the end of the file, where templates are instantiated. The loops write out their
 // vectors; the compiler's own vectors would only slow down the loops for what is left over.

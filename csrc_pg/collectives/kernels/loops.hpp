@@ -4,7 +4,7 @@
 // the standard library.
 //
 // The including file must include <cstddef>, <cstdint>, <type_traits>, <utility>, kernels/reduction.hpp and
-// transport/past_caches.hpp before the pragmas. After them it includes narrow_floats.hpp, whose vectors would
+// base/past_caches.hpp before the pragmas. After them it includes narrow_floats.hpp, whose vectors would
 // else be taken apart for the plain architecture, and vectors.hpp with what that needs.
 #include "csrc_pg/collectives/kernels/arithmetic.hpp"
 
@@ -45,7 +45,7 @@ struct Loop {
   static constexpr int kVectors = First::kVectors;
   static_assert(Rest::kVectors == kVectors && Out::kVectors == kVectors);
   static constexpr std::size_t kStep = kVectors * kLanes<V>;  // elements
-  static constexpr bool kPassesCaches = kStreamingStores && Out::kPassesCaches;
+  static constexpr bool kPassesCaches = base::kStreamingStores && Out::kPassesCaches;
 
   /// Reduces kSteps steps of kStep elements. `input(rank)` returns where a rank's elements lie.
   template <int kSteps, class Input>
@@ -114,8 +114,8 @@ struct Loop {
                                             LoopOptions options) {
     const Op op(scalars);
     std::size_t i = begin;
-    const bool past_caches =
-        options.stores == Stores::past_caches && reinterpret_cast<std::uintptr_t>(out) % kLineBytes == 0;
+    const bool past_caches = options.stores == Stores::past_caches &&
+                             reinterpret_cast<std::uintptr_t>(out) % base::kLineBytes == 0;
     const auto to = [&]() __attribute__((always_inline)) { return out + (i - begin) * Out::kElement; };
     const auto input = [&](int rank) __attribute__((always_inline)) {
       return inputs[rank] + i * (rank == 0 ? First::kElement : Rest::kElement);
@@ -212,7 +212,7 @@ void average_integers(void* out, const std::byte* const* inputs, int ranks, std:
     std::byte* const sums = options.stores == Stores::plain ? result : beside;
     reduce_range<Plain<std::make_unsigned_t<T>>, Sum>(sums, inputs, ranks, begin, end, scalars, {});
     divide<T>(sums, end - begin, scalars[0]);
-    if (sums == beside) store_past_caches(result, beside, (end - begin) * sizeof(T));
+    if (sums == beside) base::store_past_caches(result, beside, (end - begin) * sizeof(T));
   };
   Interleaving order(count, kInterleavedBytes / sizeof(T), options.ways);
   for (; !order.is_rest(); order.next()) average_block(order.begin(), order.begin() + order.block);

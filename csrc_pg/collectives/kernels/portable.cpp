@@ -8,8 +8,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/past_caches.hpp"
 #include "csrc_pg/collectives/kernels/reduction.hpp"
-#include "transport/past_caches.hpp"
 
 // The loops write out their vectors; the compiler's own vectors would only slow down the loops for what is
 // left over.

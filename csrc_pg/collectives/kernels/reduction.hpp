@@ -16,7 +16,7 @@
 
 namespace vccl {
 
-/// Says how results are stored. Past the caches (transport/past_caches.hpp) they go straight from registers
+/// Says how results are stored. Past the caches (base/past_caches.hpp) they go straight from registers
 /// to memory, where the result begins at a cache line and is not in the place of an input; the caller has to
 /// call finish_stores() before anybody else may look. Elsewhere, and where the processor cannot, they are
 /// stored plainly all the same.

@@ -15,11 +15,11 @@
 // partial result, and does not receive that chunk again.
 #include <cstring>
 
+#include "base/past_caches.hpp"
 #include "csrc_pg/collectives/kernels/many_reduction.hpp"
 #include "csrc_pg/collectives/ring/chain_reduction.hpp"
 #include "csrc_pg/collectives/ring/ring.hpp"
 #include "csrc_pg/collectives/ring/ring_schedule.hpp"
-#include "transport/past_caches.hpp"
 
 namespace vccl {
 
@@ -78,7 +78,7 @@ class RingAllReduce {
     const std::byte* theirs = left_.take(offset, bytes);
     // The right neighbour reads all but the last step's blocks next, so those should stay in the cache.
     if (transfer.step == 2 * size_ - 3)
-      copy_past_caches(output_ + offset, theirs, bytes);
+      base::copy_past_caches(output_ + offset, theirs, bytes);
     else
       std::memcpy(output_ + offset, theirs, bytes);
     left_.release();

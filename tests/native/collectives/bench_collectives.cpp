@@ -22,11 +22,11 @@
 #include <thread>
 #include <vector>
 
+#include "base/past_caches.hpp"
 #include "csrc_pg/collectives/kernels/narrow_floats.hpp"
 #include "csrc_pg/collectives/run.hpp"
 #include "tests/native/collectives/play.hpp"
 #include "tests/native/transport/harness.hpp"
-#include "transport/past_caches.hpp"
 
 using namespace vccl;
 
@@ -241,7 +241,8 @@ class Rank {
         for (std::size_t i = 0; i < kLimitFloats; ++i) y[i] += x[i];
       });
       asm volatile("" : : "r"(y) : "memory");
-      results_.copy[size][pass] = time_of([=] { copy_past_caches(x, y, kLimitFloats * sizeof(float)); });
+      results_.copy[size][pass] =
+          time_of([=] { base::copy_past_caches(x, y, kLimitFloats * sizeof(float)); });
     }
   }
 

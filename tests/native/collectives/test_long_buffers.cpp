@@ -3,12 +3,12 @@
 #include <cstring>
 #include <vector>
 
+#include "base/past_caches.hpp"
 #include "csrc_pg/collectives/buffers/copy.hpp"
 #include "csrc_pg/collectives/buffers/interleave.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/collectives/families.hpp"
 #include "tests/native/collectives/world.hpp"
-#include "transport/past_caches.hpp"
 
 using namespace vccl;
 
@@ -72,13 +72,14 @@ TEST(copies_of_any_length_and_alignment) {
         std::vector<std::byte> result(5000, std::byte{0x5a}), wanted = result;
         std::memcpy(wanted.data() + to, source.data() + from, bytes);
         auto also = result;
-        store_past_caches(result.data() + to, source.data() + from, bytes);
-        copy_past_caches(also.data() + to, source.data() + from, bytes);
-        finish_stores();
+        base::store_past_caches(result.data() + to, source.data() + from, bytes);
+        base::copy_past_caches(also.data() + to, source.data() + from, bytes);
+        base::finish_stores();
         CHECK(result == wanted);
         CHECK(also == wanted);
         CHECK_EQ(
-            (reinterpret_cast<std::uintptr_t>(result.data() + to) + bytes_to_line(result.data() + to)) % 64,
+            (reinterpret_cast<std::uintptr_t>(result.data() + to) + base::bytes_to_line(result.data() + to)) %
+                64,
             std::uintptr_t(0));
       }
 }

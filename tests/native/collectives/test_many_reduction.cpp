@@ -6,10 +6,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/past_caches.hpp"
 #include "csrc_pg/collectives/kernels/many_reduction.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/collectives/reference.hpp"
-#include "transport/past_caches.hpp"
 
 using namespace vccl;
 
@@ -159,7 +159,7 @@ struct Check {
       if (place < 0 && random() % 4) to -= reinterpret_cast<std::uintptr_t>(to) % 64;
       const LoopOptions how = options(place);
       set.find(dtype, op)->many(to, pointers.data(), size, count, scalars.data(), how);
-      finish_stores();
+      base::finish_stores();
       for (std::size_t i = 0; place < 0 && i < beside.size(); ++i)
         if (beside.data() + i < to || beside.data() + i >= to + count * element)
           CHECK(beside[i] == std::byte{0x5a});
@@ -227,9 +227,9 @@ TEST(interleaving_and_stores_change_no_number) {
               const auto* const reduction = set.find(dtype, op);
               std::vector<std::byte> wanted(bytes), memory(bytes + 64);
               reduction->many(wanted.data(), pointers, 3, count, scalars, {});
-              std::byte* const result = memory.data() + bytes_to_line(memory.data());
+              std::byte* const result = memory.data() + base::bytes_to_line(memory.data());
               reduction->many(result, pointers, 3, count, scalars, {stores, ways});
-              finish_stores();
+              base::finish_stores();
               CHECK(std::memcmp(result, wanted.data(), count * element) == 0);
             }
     }

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <string>
 
-#include "transport/host/segment.hpp"
+#include "transport/system/shared_memory.hpp"
 
 namespace vccl {
 

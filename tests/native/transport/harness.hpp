@@ -18,14 +18,15 @@
 #include "tests/native/file_store.hpp"
 #include "tests/native/memory_store.hpp"
 #include "transport/communicator.hpp"
-#include "transport/host/segment.hpp"
+#include "transport/system/shared_memory.hpp"
 
 namespace vccl {
 
 /// Shared memory as a card has it.
 class TestRegion {
  public:
-  explicit TestRegion(std::size_t size = 1 << 20) : size_(size), fd_(make_segment("test-region", size)) {
+  explicit TestRegion(std::size_t size = 1 << 20)
+      : size_(size), fd_(make_shared_memory("test-region", size)) {
     base_ = static_cast<std::byte*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0));
     if (base_ == MAP_FAILED) throw_system("mmap");
   }

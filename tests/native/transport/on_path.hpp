@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "tests/native/check.hpp"
-#include "transport/host/segment.hpp"
+#include "transport/system/shared_memory.hpp"
 
 namespace vccl {
 

@@ -53,7 +53,7 @@ long resident_kib() {
 }
 
 /// One process a rank; every cycle is a group made, used and destroyed. Resident memory is compared between a
-/// third of the way and the end, with room for the allocator's own habits; a lost control segment is over 1
+/// third of the way and the end, with room for the allocator's own habits; a lost control memory is over 1
 /// MiB mapped.
 void cycle_processes(int cycles, const std::string& hosts) {
   find_zmq_for_tests();

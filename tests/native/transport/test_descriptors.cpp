@@ -1,5 +1,5 @@
 // Few descriptors, and strangers who hold some: errors that say what to do, and never the end of the process.
-#include "transport/support/descriptors.hpp"
+#include "transport/system/descriptor_limit.hpp"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -14,8 +14,8 @@
 #include "tests/native/transport/captured.hpp"
 #include "tests/native/transport/harness.hpp"
 #include "tests/native/transport/zmq_library.hpp"
-#include "transport/remote/block_stream.hpp"
-#include "transport/remote/zmq_socket.hpp"
+#include "transport/connections/block_stream.hpp"
+#include "transport/connections/zmq_socket.hpp"
 #include "transport/support/rate_limit.hpp"
 
 namespace vccl {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "tests/native/transport/harness.hpp"
-#include "transport/state/failure.hpp"
+#include "transport/state/recorded_failure.hpp"
 
 namespace vccl {
 namespace {

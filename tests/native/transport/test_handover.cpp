@@ -1,4 +1,4 @@
-// Segments, sockets and processes: what the ranks of a host hand to each other.
+// Shared memory, sockets and processes: what the ranks of a host hand to each other.
 #include "transport/bootstrap/unix_socket.hpp"
 
 #include <fcntl.h>
@@ -11,11 +11,11 @@
 #include "base/cores.hpp"
 #include "tests/native/transport/doors.hpp"
 #include "tests/native/transport/odd_files.hpp"
-#include "transport/bootstrap/interface.hpp"
 #include "transport/environment.hpp"
-#include "transport/host/machine.hpp"
-#include "transport/host/peer_process.hpp"
 #include "transport/interruption.hpp"
+#include "transport/system/interface.hpp"
+#include "transport/system/machine.hpp"
+#include "transport/system/peer_process.hpp"
 
 namespace vccl {
 namespace {
@@ -28,24 +28,24 @@ int open_files() {
   return count;
 }
 
-TEST(segments_are_sealed_and_mapped_once) {
-  FileDescriptor fd = make_segment("test", 8192);
+TEST(shared_memory_is_sealed_and_mapped_once) {
+  FileDescriptor fd = make_shared_memory("test", 8192);
   CHECK(ftruncate(fd.get(), 4096) != 0);
   CHECK(ftruncate(fd.get(), 16384) != 0);
-  auto first = map_segment(fd.get(), 8192);
+  auto first = map_shared_memory(fd.get(), 8192);
   FileDescriptor copy(dup(fd.get()));
-  auto second = map_segment(copy.get(), 8192);
+  auto second = map_shared_memory(copy.get(), 8192);
   CHECK(first == second);
   CHECK_EQ(first->size(), 8192u);
   first->base()[8191] = std::byte{7};
   first.reset();
   second.reset();
-  CHECK(map_segment(fd.get(), 8192)->base()[8191] == std::byte{7});
+  CHECK(map_shared_memory(fd.get(), 8192)->base()[8191] == std::byte{7});
 }
 
 TEST(what_no_rank_makes_is_not_mapped) {
   for (const OddFile& odd : odd_files()) {
-    const Error error = error_of([&] { map_segment(odd.fd.get(), odd.announced); });
+    const Error error = error_of([&] { map_shared_memory(odd.fd.get(), odd.announced); });
     CHECK(error.code() == ErrorCode::protocol);
     check_contains(error.what(), odd.complaint);
   }
@@ -54,9 +54,9 @@ TEST(what_no_rank_makes_is_not_mapped) {
 TEST(the_kind_of_a_file_is_seen_before_it_is_opened) {
   const auto look = [](const std::string& path) {
     const FileDescriptor found(open(path.c_str(), O_PATH | O_CLOEXEC));
-    return open_announced_segment(path, identify_segment(found.get()));
+    return open_announced_memory(path, identify_shared_memory(found.get()));
   };
-  const FileDescriptor fd = make_segment("test", 4096);
+  const FileDescriptor fd = make_shared_memory("test", 4096);
   look("/proc/self/fd/" + std::to_string(fd.get()));
   CHECK(error_of([&] { look("/proc/self/exe"); }).code() == ErrorCode::protocol);
 }
@@ -69,8 +69,8 @@ TEST(descriptors_travel) {
     Channel server = accept_one(listener);
     CHECK_EQ(client.peer_pid(), getpid());
     CHECK_EQ(server.peer_pid(), getpid());
-    FileDescriptor segment = make_segment("test", 4096);
-    std::vector<int> many(Channel::kMaxDescriptors, segment.get());
+    FileDescriptor memory = make_shared_memory("test", 4096);
+    std::vector<int> many(Channel::kMaxDescriptors, memory.get());
     client.send("hello", many, Deadline::in(kLong));
     client.send(std::string(Channel::kMaxPacket, 'x'), {}, Deadline::in(kLong));
     Channel::Packet packet = server.receive(Deadline::in(kLong));
@@ -80,7 +80,7 @@ TEST(descriptors_travel) {
     CHECK_EQ(server.receive(Deadline::in(kLong)).bytes.size(), Channel::kMaxPacket);
     CHECK(error_of([&] { server.receive(Deadline::in(Milliseconds(20))); }).code() == ErrorCode::timeout);
     CHECK(!server.ready() && listener.accept(1).empty());
-    many.push_back(segment.get());
+    many.push_back(memory.get());
     CHECK(error_of([&] { client.send("x", many, Deadline::in(kLong)); }).code() == ErrorCode::invalid);
   }
   CHECK_EQ(open_files(), before);

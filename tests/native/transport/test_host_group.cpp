@@ -1,5 +1,5 @@
 // The proof that ranks share a host: who passes, who is turned away, and what becomes of them.
-#include "transport/bootstrap/host_group.hpp"
+#include "transport/bootstrap/form_host_group.hpp"
 
 #include <sys/stat.h>
 
@@ -9,9 +9,9 @@
 #include "tests/native/transport/doors.hpp"
 #include "tests/native/transport/odd_files.hpp"
 #include "tests/native/transport/zmq_library.hpp"
-#include "transport/host/machine.hpp"
 #include "transport/interruption.hpp"
 #include "transport/support/protocol.hpp"
+#include "transport/system/machine.hpp"
 
 namespace vccl {
 namespace {
@@ -29,7 +29,7 @@ std::vector<RankRecord> records(const Listener& leader, int ranks) {
   return result;
 }
 
-/// Plays rank 1 up to the point where the control segment has come. `regions`: descriptors and what is said
+/// Plays rank 1 up to the point where the control memory has come. `regions`: descriptors and what is said
 /// of their files' sizes.
 Channel join_by_hand(MemoryStore& store, const Listener& leader, std::shared_ptr<Mapping>& control,
                      const std::vector<std::pair<int, std::uint64_t>>& regions = {}) {
@@ -45,7 +45,7 @@ Channel join_by_hand(MemoryStore& store, const Listener& leader, std::shared_ptr
   Channel::Packet reply = channel.receive(Deadline::in(kLong));
   CHECK(msgpack::decode(reply.bytes).at("t") == msgpack::Value("control"));
   CHECK_EQ(reply.descriptors.size(), 1u);
-  control = map_segment(reply.descriptors[0].get(), ControlLayout(2).bytes());
+  control = map_shared_memory(reply.descriptors[0].get(), ControlLayout(2).bytes());
   return channel;
 }
 
@@ -53,7 +53,7 @@ std::string nonce_of(const Mapping& control) {
   return {ControlLayout::header(control.base())->nonce, ControlHeader::kNonceBytes};
 }
 
-/// Tells the leader the nonce that rank 1 has read in the control segment.
+/// Tells the leader the nonce that rank 1 has read in the control memory.
 void prove(Channel& channel, const std::string& nonce) {
   channel.send(control_message("proof", {{"nonce", msgpack::Binary{nonce}}}), {}, Deadline::in(kLong));
 }
@@ -98,14 +98,14 @@ TEST(the_right_nonce_is) {
   const std::uint64_t bytes = region.region().size;
   CHECK(msgpack::decode(first.bytes).at("ranks").as_array().at(0).at("bytes") ==
         msgpack::Value(msgpack::Array{bytes}));
-  CHECK(map_segment(first.descriptors.at(0).get(), bytes) == group.regions[0][0]);
+  CHECK(map_shared_memory(first.descriptors.at(0).get(), bytes) == group.regions[0][0]);
 }
 
-/// A control segment as a leader makes it.
-FileDescriptor make_control_segment(int ranks) {
+/// A control memory as a leader makes it.
+FileDescriptor make_control_memory(int ranks) {
   const std::size_t bytes = ControlLayout(ranks).bytes();
-  FileDescriptor fd = make_segment("control", bytes);
-  ControlLayout::header(map_segment(fd.get(), bytes)->base())->magic = ControlHeader::kMagic;
+  FileDescriptor fd = make_shared_memory("control", bytes);
+  ControlLayout::header(map_shared_memory(fd.get(), bytes)->base())->magic = ControlHeader::kMagic;
   return fd;
 }
 
@@ -162,7 +162,7 @@ Error error_of_member(int control, const std::function<void(const Send&)>& hand_
     send("group", {{"ranks", msgpack::Array{0, 1}}}, {});
     hand_out(send);
   } catch (const Error&) {
-    // The member has refused the control segment and hung up.
+    // The member has refused the control memory and hung up.
   }
   member.join();
   return error;
@@ -172,7 +172,7 @@ Error error_of_member(int control, const std::function<void(const Send&)>& hand_
 TEST(a_member_does_not_map_what_no_rank_makes) {
   for (const bool is_control : {true, false}) {
     for (const OddFile& odd : odd_files(ControlLayout(2).bytes())) {
-      const FileDescriptor control = make_control_segment(2);
+      const FileDescriptor control = make_control_memory(2);
       const Error error = error_of_member(is_control ? odd.fd.get() : control.get(), [&](const Send& send) {
         if (is_control) return;
         const Map rank{{"rank", 0}, {"bytes", msgpack::Array{odd.announced}}, {"pidfd", false}};
@@ -206,7 +206,7 @@ TEST(hundreds_of_descriptors_are_handed_over) {
 }
 
 TEST(a_member_refuses_packets_that_do_not_fit) {
-  const FileDescriptor region = make_segment("test", 4096);
+  const FileDescriptor region = make_shared_memory("test", 4096);
   const auto entry = [](int rank, bool pidfd) {
     return msgpack::Map{{"rank", rank}, {"bytes", msgpack::Array{4096}}, {"pidfd", pidfd}};
   };
@@ -217,7 +217,7 @@ TEST(a_member_refuses_packets_that_do_not_fit) {
       {{entry(0, false), entry(1, false)}, "fewer descriptors than it says"},
   };
   for (const auto& [ranks, complaint] : wrong) {
-    const FileDescriptor control = make_control_segment(2);
+    const FileDescriptor control = make_control_memory(2);
     const Error error = error_of_member(control.get(), [&](const Send& send) {
       send("ranks", {{"ranks", ranks}}, ranks.empty() ? std::vector<int>{} : std::vector<int>{region.get()});
     });

@@ -5,8 +5,8 @@
 #include "tests/native/transport/harness.hpp"
 #include "transport/claim.hpp"
 #include "transport/common_call.hpp"
+#include "transport/rank_names.hpp"
 #include "transport/support/msgpack.hpp"
-#include "transport/support/rank_names.hpp"
 
 namespace vccl {
 namespace {

@@ -1,5 +1,5 @@
 // What is sent on a link is kept until the other end has confirmed it, and no more than that.
-#include "transport/remote/journal.hpp"
+#include "transport/connections/journal.hpp"
 
 #include "tests/native/check.hpp"
 #include "tests/native/transport/harness.hpp"

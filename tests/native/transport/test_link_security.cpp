@@ -1,14 +1,14 @@
 // Links between hosts under each value of VCCL_LINK_SECURITY, with and without libcrypto, and strangers at
 // the port of a stream of blocks.
-#include "transport/remote/link_security.hpp"
+#include "transport/connections/link_security.hpp"
 
 #include "tests/native/transport/captured.hpp"
 #include "tests/native/transport/harness.hpp"
 #include "tests/native/transport/rounds.hpp"
 #include "tests/native/transport/zmq_library.hpp"
+#include "transport/connections/block_stream.hpp"
+#include "transport/connections/zmq_socket.hpp"
 #include "transport/crypto/crypto_api.hpp"
-#include "transport/remote/block_stream.hpp"
-#include "transport/remote/zmq_socket.hpp"
 
 namespace vccl {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "tests/native/transport/message_traffic.hpp"
 #include "tests/native/transport/zmq_library.hpp"
-#include "transport/messages/message_channel.hpp"
 #include "transport/messages/message_peer.hpp"
+#include "transport/shared/message_channel.hpp"
 
 namespace vccl {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "tests/native/transport/harness.hpp"
 #include "transport/messages/mapped_port.hpp"
-#include "transport/messages/message_channel.hpp"
 #include "transport/messages/message_matching.hpp"
+#include "transport/shared/message_channel.hpp"
 
 namespace vccl {
 namespace {

@@ -4,8 +4,8 @@
 #include <new>
 
 #include "tests/native/transport/message_traffic.hpp"
-#include "transport/bootstrap/host_group.hpp"
-#include "transport/host/machine.hpp"
+#include "transport/bootstrap/form_host_group.hpp"
+#include "transport/system/machine.hpp"
 
 namespace vccl {
 namespace {

@@ -4,7 +4,7 @@
 #include "tests/native/transport/cuts.hpp"
 #include "tests/native/transport/message_traffic.hpp"
 #include "tests/native/transport/zmq_library.hpp"
-#include "transport/host/machine.hpp"
+#include "transport/system/machine.hpp"
 
 namespace vccl {
 namespace {

@@ -31,7 +31,7 @@ int mappings_of(std::uint64_t inode) {
 }
 
 std::uint64_t inode_of(const TestRegion& region) {
-  return identify_segment(region.region().fd).inode;
+  return identify_shared_memory(region.region().fd).inode;
 }
 
 std::unique_ptr<Communicator> join_without(Store& store, int rank, int size) {
@@ -309,7 +309,7 @@ PacketKind answer_to(const AnnouncedRegion& announced, TestRegion& region, bool 
 TEST(wrong_announcements_are_staged) {
   TestRegion region;
   const int fd = region.region().fd;
-  const SegmentIdentity file = identify_segment(fd);
+  const FileIdentity file = identify_shared_memory(fd);
   CHECK(answer_to({fd, 0, file}, region) == PacketKind::done);
   CHECK(answer_to({fd, 0, file}, region, false) == PacketKind::want);  // its pid means nothing here
   CHECK(answer_to({-1, 0, file}, region) == PacketKind::want);
@@ -319,15 +319,15 @@ TEST(wrong_announcements_are_staged) {
   CHECK(answer_to({fd, 0, {file.device, file.inode, file.bytes + 1}}, region) == PacketKind::want);
   CHECK(answer_to({fd, 0, {file.device, file.inode, file.bytes / 2}}, region) == PacketKind::want);
   for (const OddFile& odd : odd_files()) {
-    if (odd.announced != identify_segment(odd.fd.get()).bytes || odd.announced == 0) continue;
-    CHECK(answer_to({odd.fd.get(), 0, identify_segment(odd.fd.get())}, region) == PacketKind::want);
+    if (odd.announced != identify_shared_memory(odd.fd.get()).bytes || odd.announced == 0) continue;
+    CHECK(answer_to({odd.fd.get(), 0, identify_shared_memory(odd.fd.get())}, region) == PacketKind::want);
   }
 }
 
 TEST(offers_outside_of_what_was_announced_are_refused) {
   TestRegion region;
   const std::size_t size = region.region().size;
-  const SegmentIdentity file = identify_segment(region.region().fd);
+  const FileIdentity file = identify_shared_memory(region.region().fd);
   const auto none = ~std::uint64_t{0};
   const std::pair<std::uint32_t, Packet> cases[] = {
       {0, offer(1, 5000)},      {1, offer(1, 5000, 0, 1)}, {100, offer(1, 5000, 0, kMaxRegions)},

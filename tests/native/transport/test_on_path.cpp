@@ -9,8 +9,8 @@
 #include "tests/native/transport/path_store.hpp"
 #include "tests/native/transport/rounds.hpp"
 #include "tests/native/transport/zmq_library.hpp"
-#include "transport/remote/block_stream.hpp"
-#include "transport/remote/zmq_socket.hpp"
+#include "transport/connections/block_stream.hpp"
+#include "transport/connections/zmq_socket.hpp"
 #include "transport/support/protocol.hpp"
 
 namespace vccl {

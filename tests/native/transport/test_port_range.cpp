@@ -9,8 +9,8 @@
 #include "tests/native/transport/message_traffic.hpp"
 #include "tests/native/transport/rounds.hpp"
 #include "tests/native/transport/zmq_library.hpp"
-#include "transport/remote/block_stream.hpp"
-#include "transport/remote/connection_guard.hpp"
+#include "transport/connections/block_stream.hpp"
+#include "transport/connections/connection_guard.hpp"
 
 namespace vccl {
 namespace {

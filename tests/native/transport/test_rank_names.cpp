@@ -1,5 +1,5 @@
 // What texts call ranks of a group whose numbers in the job are others.
-#include "transport/support/rank_names.hpp"
+#include "transport/rank_names.hpp"
 
 #include "tests/native/transport/harness.hpp"
 #include "tests/native/transport/zmq_library.hpp"

@@ -1,6 +1,6 @@
 // A ring link whose neighbour is played by the test: what it says wrong is an error that names everything,
 // and a block that comes before the announcement of its operation waits for that.
-#include "transport/remote/remote_links.hpp"
+#include "transport/links/remote_links.hpp"
 
 #include <poll.h>
 
@@ -12,8 +12,8 @@
 #include "base/text.hpp"
 #include "tests/native/transport/harness.hpp"
 #include "tests/native/transport/zmq_library.hpp"
-#include "transport/host/machine.hpp"
-#include "transport/remote/control.hpp"
+#include "transport/connections/control_messages.hpp"
+#include "transport/system/machine.hpp"
 
 namespace vccl {
 namespace {

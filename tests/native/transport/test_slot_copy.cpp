@@ -5,8 +5,8 @@
 #include <random>
 #include <vector>
 
+#include "base/past_caches.hpp"
 #include "tests/native/check.hpp"
-#include "transport/past_caches.hpp"
 
 using namespace vccl;
 
@@ -45,7 +45,7 @@ TEST(copies_to_a_slot) {
 }
 
 TEST(copies_past_the_caches) {
-  check_copies(copy_past_caches, kLengths);
+  check_copies(base::copy_past_caches, kLengths);
 }
 
 TEST_MAIN

@@ -14,8 +14,8 @@
 
 #include "base/cores.hpp"
 #include "tests/native/transport/harness.hpp"
-#include "transport/host/machine.hpp"
 #include "transport/host/mapped_peers.hpp"
+#include "transport/system/machine.hpp"
 
 namespace vccl {
 namespace {

@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "transport/remote/zmq_api.hpp"
-#include "transport/zmq_library.hpp"
+#include "transport/connections/zmq_api.hpp"
+#include "transport/libraries.hpp"
 
 #if defined(__SANITIZE_THREAD__)
 // libzmq is not built with the sanitizer: its own hand-over of messages between threads looks like races. Nor

@@ -1,0 +1,22 @@
+#include "transport/connections/link_settings.hpp"
+
+#include <algorithm>
+
+#include "transport/system/interface.hpp"
+#include "transport/system/machine.hpp"
+
+namespace vccl {
+
+LinkSettings LinkSettings::of(int rank, const std::vector<RankRecord>& records,
+                              const Environment& environment) {
+  const RankRecord& own = records[static_cast<std::size_t>(rank)];
+  const bool one_machine =
+      std::ranges::all_of(records, [&](const RankRecord& record) { return record.machine == own.machine; });
+  return {.address = interface_address(environment.socket_interface, one_machine),
+          .host = own.host_id.empty() ? host_name() : own.host_id,
+          .ports = environment.ports,
+          .security = environment.link_security,
+          .silence = environment.link_timeout};
+}
+
+}  // namespace vccl

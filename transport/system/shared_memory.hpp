@@ -1,0 +1,57 @@
+// Unnamed shared memory: memfds, and their mappings, which all communicators of a process share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/descriptor.hpp"
+#include "base/peer_file.hpp"
+#include "transport/error.hpp"
+
+namespace vccl {
+
+using base::FileDescriptor;
+
+/// A range of the address space at which a shared file is mapped.
+class Mapping {
+ public:
+  Mapping(std::byte* base, std::size_t size, bool owned) : base_(base), size_(size), owned_(owned) {}
+  ~Mapping();
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  std::byte* base() const { return base_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  std::byte* base_;
+  std::size_t size_;
+  bool owned_;
+};
+
+/// Returns what base::make_sealed_memory() returns. Throws Error(system).
+FileDescriptor make_shared_memory(const char* name, std::size_t size);
+
+using base::FileIdentity;
+
+/// Returns the identity of the file that `fd` refers to. Throws Error(system).
+FileIdentity identify_shared_memory(int fd);
+
+/// Returns what base::open_announced_file() returns. Throws Error(protocol), which says what differs, or
+/// Error(system).
+FileDescriptor open_announced_memory(const std::string& path, const FileIdentity& announced);
+
+/// Maps the whole file for reading and writing. A process maps a file only once: communicators that share a
+/// file share the mapping. `bytes` is the size that was announced for the file. Throws Error(protocol), which
+/// says what differs, unless the file passes base::check_sealed_memory() and has this size. Throws
+/// Error(system) if the system refuses.
+std::shared_ptr<Mapping> map_shared_memory(int fd, std::uint64_t bytes);
+
+/// Does the same as map_shared_memory() for a file that this process has already mapped at `base`. Ranks that
+/// are threads of this process get that mapping, so it has to last as long as any communicator that uses it.
+/// Throws Error(invalid) if the mapping is longer than the file.
+std::shared_ptr<Mapping> adopt_shared_memory(int fd, std::byte* base, std::size_t size);
+
+}  // namespace vccl

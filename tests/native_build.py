@@ -13,14 +13,20 @@ from pathlib import Path
 import filelock
 
 ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests" / "native"
 SANITIZE = os.environ.get("VCCL_TEST_SANITIZE", "")
 MODULE_BUILD = ROOT / "build" / "RelWithDebInfo"
 TORCH_FREE_BUILD = ROOT / "build" / ("native-" + SANITIZE if SANITIZE else "native")
 
 
+def room_folder(source: Path) -> str:
+    """The folder of tests/native in which the tests of a room lie, themselves or in folders by subject."""
+    return source.relative_to(TESTS).parts[0]
+
+
 def target(source: Path) -> str:
     """CMake's name for the program of one test file."""
-    return f"{source.parent.name}_{source.stem}"
+    return f"{room_folder(source)}_{source.stem}"
 
 
 def programs(sources: Iterable[Path]) -> dict[Path, Path]:

@@ -16,7 +16,7 @@ from native_build import ROOT
 
 SHORT = os.environ.get("VCCL_TEST_SHORT", "") not in ("", "0")
 SANITIZED = os.environ.get("VCCL_TEST_SANITIZED", "") not in ("", "0")
-SOURCES = sorted((ROOT / "tests" / "native").glob("*/test_*.cpp"))
+SOURCES = sorted(native_build.TESTS.glob("*/**/test_*.cpp"))
 LONG = {
     "collectives/test_algorithms.cpp",
     "collectives/test_killed_ranks.cpp",
@@ -36,7 +36,7 @@ ENVIRONMENT = {
 
 
 def name(source: Path) -> str:
-    return str(source.relative_to(ROOT / "tests" / "native"))
+    return str(source.relative_to(native_build.TESTS))
 
 
 def why_left_out(source: Path) -> str | None:
@@ -65,7 +65,7 @@ def test_native(request, run, source):
 
 def test_every_room_has_native_tests():
     rooms = json.loads((ROOT / "rooms.json").read_text()).values()
-    assert {source.parent.name for source in SOURCES} == {room["tests"] for room in rooms if "tests" in room}
+    assert set(map(native_build.room_folder, SOURCES)) == {room["tests"] for room in rooms if "tests" in room}
     assert {name(source) for source in SOURCES} >= LONG | SHORTENED
 
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "csrc_device/runtime/activity.hpp"
+#include "csrc_device/runtime/allocator/caching_allocator.hpp"
 #include "csrc_device/runtime/event.hpp"
-#include "csrc_device/runtime/memory/caching_allocator.hpp"
 #include "csrc_device/runtime/stream.hpp"
 
 namespace vdev {

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "csrc_device/runtime/card_users.hpp"
+#include "csrc_device/runtime/allocator/caching_allocator.hpp"
+#include "csrc_device/runtime/cards/profile.hpp"
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/memory/arena.hpp"
-#include "csrc_device/runtime/memory/caching_allocator.hpp"
-#include "csrc_device/runtime/profile.hpp"
+#include "csrc_device/runtime/memory/card_users.hpp"
 #include "csrc_device/runtime/stream.hpp"
 
 namespace vdev {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "csrc_device/runtime/profile.hpp"
+#include "csrc_device/runtime/cards/profile.hpp"
 
 namespace vdev {
 

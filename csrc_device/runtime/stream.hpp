@@ -1,4 +1,4 @@
-// In-order queues of tasks. A worker thread is started for a queue when it is first needed.
+// In-order queues of host functions, which worker threads and threads that wait for a queue run.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ enum class Waits : std::uint8_t { kPerhaps, kNever };
 /// raises the failure for as long as it stands. Streams and events behind the task do the same.
 ///
 /// Priorities: before a task of a stream of priority 0 begins, the streams of the same card that have
-/// priority -1 begin what they can (streams/stream_order.hpp).
+/// priority -1 begin what they can (queues/stream_order.hpp).
 ///
 /// While a stream is captured (capture.hpp), enqueue(), record() and wait() record, and idle(), drain() and
 /// the synchronisations throw Error.

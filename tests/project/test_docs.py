@@ -19,7 +19,7 @@ ROOMS = json.loads((ROOT / "rooms.json").read_text())
 FOLDERS = {".ci", "docs", "examples", "tests", *(room.split("/")[0] for room in ROOMS)}
 FILES = [path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
 READERS = [
-    ROOT / "csrc_device" / "runtime" / "environment.cpp",
+    ROOT / "csrc_device" / "runtime" / "cards" / "environment.cpp",
     ROOT / "transport" / "environment.cpp",
     ROOT / "vccl_entry" / "client.py",
 ]

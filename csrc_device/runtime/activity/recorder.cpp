@@ -66,16 +66,4 @@ void ActivityRecorder::unset_outermost_range(const ActivityRange* range) {
   if (outermost_.get() == range) outermost_ = nullptr;
 }
 
-void record_run(Activity activity) noexcept {
-  ActivityRecorder::of_this_process().add(std::move(activity));
-}
-
-std::uint64_t start_recording(std::size_t most) {
-  return ActivityRecorder::of_this_process().start(most);
-}
-
-Recorded stop_recording(std::uint64_t recording) {
-  return ActivityRecorder::of_this_process().stop(recording);
-}
-
 }  // namespace vdev

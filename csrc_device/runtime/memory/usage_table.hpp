@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "csrc_device/runtime/card_users.hpp"
 #include "csrc_device/runtime/environment.hpp"
+#include "csrc_device/runtime/memory/card_users.hpp"
 
 namespace vdev {
 

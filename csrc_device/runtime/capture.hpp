@@ -19,6 +19,7 @@ namespace vdev {
 
 class Graph;
 class Queue;
+struct Completion;
 
 /// Says which calls of ordinary events, which are harmless on a card but may disturb a capture on a GPU, are
 /// refused while a capture is under way.
@@ -106,6 +107,10 @@ class Capture : public std::enable_shared_from_this<Capture> {
   bool add(const Queue& queue, Task& task);
   std::shared_ptr<const CapturedPoint> record(const Queue& queue);
   bool wait(const Queue& queue, const CapturedPoint& point);
+  /// Records that `queue` waits for `point`, in the capture of the point or of the queue. Returns false if
+  /// the queue is not captured any more, and the point is an ordinary one. Throws Error if the two do not
+  /// belong together, and invalidates the captures.
+  static bool wait_for(const Completion& point, const std::shared_ptr<Queue>& queue);
   /// Throws Error if the capture has ended.
   void join(const std::shared_ptr<Queue>& queue, const CapturedPoint& point);
 

@@ -8,7 +8,7 @@ namespace vdev {
 
 class Failure;
 class Stream;
-struct Completion;  // the shared state of one recorded point (queue.hpp)
+struct Completion;  // the shared state of one recorded point (queues/completion.hpp)
 
 /// An Event is a copyable handle to one recorded point of a stream. A default-made Event was never recorded
 /// and counts as reached. An Event does not keep the stream alive; when the stream is gone, all its points

@@ -131,13 +131,4 @@ class FailureOwner : public std::enable_shared_from_this<FailureOwner> {
 /// raised once.
 FailureOwner& program_errors();
 
-/// Call this inside a task. Adds `failure` to the failures of the task's stream, which every later
-/// synchronisation with the stream raises. Does nothing outside of a task.
-void report_failure(FailurePtr failure);
-
-/// Call this inside a task of which nobody knows what it reads. Returns a failure of the task's stream that
-/// has not been dealt with, or that was dealt with only after the host had enqueued this task. Returns null
-/// if there is none.
-FailurePtr failure_before_this_task();
-
 }  // namespace vdev

@@ -5,8 +5,10 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/periods.hpp"
 
@@ -53,6 +55,19 @@ class Interruptible {
   /// Makes the operation that is under way fail soon, on this rank and on its peers. `reason` is for
   /// messages. May be called from any thread, and never blocks.
   virtual void interrupt(const std::string& reason) noexcept = 0;
+};
+
+/// Holds the objects that end what threads wait for. Thread-safe.
+class Interruptibles {
+ public:
+  /// Adding the same object again changes nothing. An object that is gone counts no more.
+  void add(const std::shared_ptr<Interruptible>& user);
+  /// Calls interrupt() of every object.
+  void interrupt(const std::string& reason) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::weak_ptr<Interruptible>> users_;
 };
 
 /// Waits until `ready()`, and returns true then. Returns false if `deadline` has passed or the calling thread

@@ -75,4 +75,20 @@ Task task_without_memory(Call call) {
   return Task(std::make_shared<WithoutMemory>(std::move(call)));
 }
 
+/// Call this inside a task. Adds `failure` to the failures of the task's stream, which every later
+/// synchronisation with the stream raises. Does nothing outside of a task.
+void report_failure(FailurePtr failure);
+
+/// Call this inside a task of which nobody knows what it reads. Returns a failure of the task's stream that
+/// has not been dealt with, or that was dealt with only after the host had enqueued this task. Returns null
+/// if there is none.
+FailurePtr failure_before_this_task();
+
+/// Runs a task, as a part of the task that the calling thread runs: a graph consists of such parts. Gives the
+/// part up if a failure before it demands that, and reports what it throws as a failure of the stream.
+/// Returns false if the part did not run to its end.
+bool run_part(TaskBody& part);
+/// Gives a part of the running task up, and reports the failure to the stream.
+void give_up_part(TaskBody& part, const FailurePtr& failure);
+
 }  // namespace vdev

@@ -19,6 +19,8 @@
 #include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/runtime/memory/usage_table.hpp"
 #include "csrc_device/runtime/queue.hpp"
+#include "csrc_device/runtime/queues/all_queues.hpp"
+#include "csrc_device/runtime/queues/stream_order.hpp"
 
 namespace vdev {
 namespace {
@@ -174,11 +176,9 @@ void Card::synchronize() {
   const auto streams = impl_->all();
   for (auto& stream : streams) refuse_captured(*stream, "a synchronisation of the host with the card");
   for (auto& stream : streams) stream->drain();
-  std::vector<FailurePtr> failures;
-  for (auto& stream : streams) {
-    for (auto& failure : stream->queue()->failures()) failures.push_back(std::move(failure));
-  }
-  raise_one_for_all(failures, epoch);
+  FailureList failures;
+  for (auto& stream : streams) failures.push_all(stream->queue()->failures());
+  failures.raise_one_for_all(epoch);
 }
 
 std::vector<std::shared_ptr<Stream>> Card::Impl::program_streams() {
@@ -200,7 +200,7 @@ void Card::synchronize_before_reading() {
   const std::uint64_t epoch = error_epoch();
   const auto streams = impl_->program_streams();
   for (auto& stream : streams) stream->drain();
-  for (auto& stream : streams) stream->queue()->raise_before_reading(epoch);
+  for (auto& stream : streams) stream->queue()->failures().raise_before_reading(epoch);
 }
 
 /// Holds the cards made so far. It is never destroyed, because streams and tensors of static objects outlive
@@ -341,6 +341,11 @@ std::int64_t current_stream_id(int index) noexcept {
   if (index < 0 || index >= kMostCards) return 0;
   const auto& set = thread_state().streams[static_cast<std::size_t>(index)];
   return set ? set->id() : 0;
+}
+
+void set_kernel_threads(int threads) {
+  const int cores = base::UsableCores::of_this_process().count();
+  set_task_slots(cores / (environment().machine_ranks * std::max(1, threads)));
 }
 
 std::string sharing_problem() {

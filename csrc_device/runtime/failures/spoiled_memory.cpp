@@ -9,6 +9,7 @@
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/memory/memory_clock.hpp"
 #include "csrc_device/runtime/queue.hpp"
+#include "csrc_device/runtime/queues/all_queues.hpp"
 
 namespace vdev {
 

@@ -171,6 +171,27 @@ bool Capture::wait(const Queue& queue, const CapturedPoint& point) {
   return true;
 }
 
+bool Capture::wait_for(const Completion& point, const std::shared_ptr<Queue>& queue) {
+  const auto capturing = queue->capture();
+  if (!point.captured) {
+    if (!capturing) return false;
+    constexpr const char* text =
+        "dependency created on uncaptured work in another stream: a stream that is capturing cannot wait for "
+        "an event that was recorded outside of the capture";
+    capturing->invalidate(text);
+    throw Error(text);
+  }
+  const auto& theirs = point.captured->capture;
+  if (capturing && capturing != theirs) {
+    constexpr const char* text = "operation would result in a merge of separate capture sequences";
+    capturing->invalidate(text);
+    theirs->invalidate(text);
+    throw Error(text);
+  }
+  if (!capturing || !capturing->wait(*queue, *point.captured)) theirs->join(queue, *point.captured);
+  return true;
+}
+
 void Capture::join(const std::shared_ptr<Queue>& queue, const CapturedPoint& point) {
   std::lock_guard lock(mutex_);
   if (ended_)

@@ -15,7 +15,7 @@
 #include "base/clock.hpp"
 #include "base/fork.hpp"
 #include "base/signals.hpp"
-#include "csrc_device/runtime/queue.hpp"
+#include "csrc_device/runtime/queues/all_queues.hpp"
 
 namespace vdev {
 namespace {

@@ -5,86 +5,23 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/cpu_pause.hpp"
+#include "base/spinning.hpp"
+#include "base/text.hpp"
 #include "csrc_device/runtime/capture.hpp"
 #include "csrc_device/runtime/error.hpp"
-#include "csrc_device/runtime/memory/memory_clock.hpp"
-#include "csrc_device/runtime/queues/deferred_task_timer.hpp"
+#include "csrc_device/runtime/host_waits.hpp"
+#include "csrc_device/runtime/queues/all_queues.hpp"
 #include "csrc_device/runtime/queues/stream_order.hpp"
 
 namespace vdev {
-namespace {
 
-/// Lists the tasks that the calling thread is running, innermost first.
-struct Frame {
-  explicit Frame(const Queue* q);
-  ~Frame();
-  const Queue* queue;
-  Frame* below;
-  std::uint64_t epoch = 0;           // epoch of the item that runs now
-  std::uint64_t enqueued = 0;        // MemoryClock when that item was enqueued
-  std::vector<FailurePtr> failures;  // failures that the item has reported
-};
-thread_local Frame* frames = nullptr;
-
-Frame::Frame(const Queue* q) : queue(q), below(std::exchange(frames, this)) {}
-Frame::~Frame() {
-  frames = below;
-}
-
-template <class Matches>
-FailurePtr first_of(const std::vector<FailurePtr>& failures, const Matches& matches) {
-  const auto found = std::ranges::find_if(failures, matches);
-  return found == failures.end() ? nullptr : *found;
-}
-
-FailurePtr first_standing(const std::vector<FailurePtr>& failures, std::uint64_t epoch) {
-  return first_of(failures, [=](const auto& failure) { return failure->stands(epoch); });
-}
-
-}  // namespace
-
-void report_failure(FailurePtr failure) {
-  if (frames != nullptr) frames->failures.push_back(std::move(failure));
-}
-
-FailurePtr failure_before_this_task() {
-  if (frames == nullptr) return nullptr;
-  // A replayed graph is one item, whose earlier tasks may have failed.
-  if (auto failure = first_standing(frames->failures, frames->epoch)) return failure;
-  return first_standing(frames->queue->failures_, frames->epoch);
-}
-
-/// Returns the failure for which the running thread's next task is to be given up, or null.
-FailurePtr failure_that_stops(const TaskBody& task) {
-  if (!task.knows_its_memory()) return failure_before_this_task();
-  if (frames->failures.empty() && frames->queue->failures_.empty()) [[likely]] {
-    return nullptr;
-  }
-  // What was dealt with stops no task: the task could spoil nothing in its name any more.
-  const std::uint64_t now = error_epoch();
-  const auto stops = [=](const auto& failure) { return failure->blocks() && failure->stands(now); };
-  if (auto failure = first_of(frames->failures, stops)) return failure;
-  return first_of(frames->queue->failures_, stops);
-}
-
-/// Runs a task that nothing stops. Returns whether it has run to its end.
-static bool run_or_fail(TaskBody& task) {
-  try {
-    task.run();
-    return true;
-  } catch (...) {
-    auto error = std::current_exception();
-    give_up_part(task, task.knows_its_memory() ? program_errors().fail(std::move(error))
-                                               : program_errors().fail_unknown(std::move(error)));
-    return false;
-  }
-}
-
-bool run_part(TaskBody& part) {
-  const auto failure = failure_that_stops(part);
-  if (!failure) return run_or_fail(part);
-  give_up_part(part, failure);
-  return false;
+std::shared_ptr<Queue> Queue::make(std::string name, bool blocking, int card, std::int64_t stream,
+                                   int priority) {
+  auto queue = std::make_shared<Queue>(std::move(name), blocking, card, stream, priority);
+  if (queue->leads_ != nullptr) queue->leads_->add(queue);
+  add_to_all_queues(queue.get());
+  return queue;
 }
 
 Queue::Queue(std::string name, bool blocking, int card, std::int64_t stream, int priority)
@@ -92,33 +29,26 @@ Queue::Queue(std::string name, bool blocking, int card, std::int64_t stream, int
       lane_(std::make_shared<const Lane>(Lane{card, stream, name_})),
       blocking_(blocking),
       yields_to_(card >= 0 && priority >= 0 ? &stream_order(card) : nullptr),
-      leads_(card >= 0 && priority < 0 ? &stream_order(card) : nullptr) {}
+      leads_(card >= 0 && priority < 0 ? &stream_order(card) : nullptr),
+      items_(blocking, leads_) {}
 
-bool Queue::inherited() const noexcept {
-  return made_.inherited();
+Queue::~Queue() {
+  if (!inherited()) items_.withdraw();
+  remove_from_all_queues(this);
 }
 
 void Queue::check_fork() const {
   if (inherited()) throw BadFork();
 }
 
-bool Queue::running_here() const noexcept {
-  for (const Frame* frame = frames; frame; frame = frame->below) {
-    if (frame->queue == this) return true;
-  }
-  return false;
-}
-
-bool Queue::inside_task() noexcept {
-  return frames != nullptr;
-}
-
-std::optional<std::uint64_t> Queue::running_since() noexcept {
-  return frames == nullptr ? std::nullopt : std::optional(frames->enqueued);
-}
-
 std::shared_ptr<Queue> Queue::running() {
-  return std::const_pointer_cast<Queue>(frames->queue->shared_from_this());
+  return std::const_pointer_cast<Queue>(QueueRun::innermost()->queue()->shared_from_this());
+}
+
+FailureList Queue::failures() const {
+  check_fork();
+  Lock lock(mutex_);
+  return failures_;
 }
 
 // --- adding items ---
@@ -130,9 +60,13 @@ void Queue::enqueue(Task task, Start start, Waits waiting) {
   const bool urgent = inside || (start == Start::kAtOnce && !blocking_);
   const bool waits = blocking_ && !inside;
   FailurePtr reported;
-  const std::uint64_t sequence =
-      push(Kind::kTask, urgent, std::move(task), nullptr, waits ? &reported : nullptr, waiting);
-  if (start == Start::kSoon) wake_worker_if_tasks_pile_up(sequence);
+  const std::uint64_t sequence = push({.kind = Kind::kTask,
+                                       .urgent = urgent,
+                                       .task = std::move(task),
+                                       .point = nullptr,
+                                       .reported = waits ? &reported : nullptr,
+                                       .waits = waiting});
+  if (start == Start::kSoon) worker_.wake_if_tasks_pile_up(sequence);
   if (!waits) return;
   help_until(sequence);
   // Only the failure of this task is raised. Failures of earlier tasks may have nothing to do with it.
@@ -153,100 +87,96 @@ std::shared_ptr<Completion> Queue::record() {
 
 std::shared_ptr<Completion> Queue::record_uncaptured() {
   Lock lock(mutex_);
-  const bool idle_now = items_.empty() && !running_.load(std::memory_order_relaxed);
-  auto point =
-      std::make_shared<Completion>(shared_from_this(), pushed_.load(std::memory_order_relaxed) + !idle_now);
+  const bool idle_now = items_.empty() && !token_.held();
+  auto point = std::make_shared<Completion>(shared_from_this(), items_.last_number() + !idle_now);
   if (idle_now) {
-    point->failures = failures_;
-    point->reached_at.store(base::monotonic_ns(), std::memory_order_release);
+    point->reach(failures_, base::monotonic_ns());
     return point;
   }
   // If the point comes after a deferred task, the thread that runs the task also reaches the point.
-  append(Kind::kPoint, deferred_ == 0, nullptr, point);
-  const bool wake = claim_worker();
-  lock.unlock();
-  if (wake) work_.notify_one();
+  items_.append({.kind = Kind::kPoint, .urgent = !items_.has_deferred(), .task = nullptr, .point = point},
+                lane_);
+  unlock_and_wake(lock, claim_worker());
   return point;
 }
 
 void Queue::wait(const std::shared_ptr<Completion>& point) {
   check_fork();
   if (!point) return;
-  if (point->captured || captured_.load(std::memory_order_relaxed)) {
-    if (wait_in_capture(*point)) return;
+  if (point->captured || capture_.taken()) {
+    if (Capture::wait_for(*point, shared_from_this())) return;
   }
   const bool reached = point->reached();
-  if (reached && !first_standing(point->failures, error_epoch())) return;
+  if (reached && !point->failures.first_standing(error_epoch())) return;
   // An unreached point of this queue comes before everything that is enqueued from now on, so no item is
   // needed. A reached point with a failure still needs an item, which passes the failure on.
   if (point->queue.get() == this && !reached) return;
-  push(Kind::kWait, false, nullptr, point);
+  push({.kind = Kind::kWait, .urgent = false, .task = nullptr, .point = point});
 }
 
-std::uint64_t Queue::push(Kind kind, bool urgent, Task task, std::shared_ptr<Completion> point,
-                          FailurePtr* reported, Waits waits) {
-  Lock lock(mutex_);
-  append(kind, urgent, std::move(task), std::move(point), reported, waits);
-  const std::uint64_t sequence = pushed_.load(std::memory_order_relaxed);
-  const bool wake = claim_worker();
+/// Wakes the worker without the lock, because it would sleep again on the lock otherwise.
+void Queue::unlock_and_wake(Lock& lock, bool wake) {
   lock.unlock();
-  // Notifies after the unlock: otherwise the worker would wake up and sleep again on the lock.
-  if (wake) work_.notify_one();
+  if (wake) worker_.wake();
+}
+
+std::uint64_t Queue::push(QueueItem&& item) {
+  Lock lock(mutex_);
+  const std::uint64_t sequence = items_.append(std::move(item), lane_);
+  unlock_and_wake(lock, claim_worker());
   return sequence;
 }
 
-/// The caller holds the lock.
-void Queue::append(Kind kind, bool urgent, Task task, std::shared_ptr<Completion> point, FailurePtr* reported,
-                   Waits waits) {
-  const std::uint64_t sequence = pushed_.load(std::memory_order_relaxed) + 1;
-  // Made first, so that a lack of memory leaves the queue as it was.
-  auto launch = kind == Kind::kTask && is_recording() ? make_launch(lane_) : nullptr;
-  items_.push_back({kind, urgent, sequence, error_epoch(), MemoryClock::now(), std::move(task),
-                    std::move(point), reported, std::move(launch), waits});
-  pushed_.store(sequence, std::memory_order_release);
-  urgent_ += urgent;
-  count_blocker(items_.back(), 1);
-  if (kind == Kind::kTask && !urgent) count_deferred(1);
-  show_length();
+std::shared_ptr<Completion> Queue::hold() {
+  check_fork();
+  Lock lock(mutex_);
+  token_.take_for_promise();
+  auto point = std::make_shared<Completion>(shared_from_this(), items_.last_number() + 1);
+  items_.append({.kind = Kind::kPoint, .urgent = false, .task = nullptr, .point = point}, lane_);
+  return point;
 }
 
-/// Tells the card's other streams whether this one, of high priority, has items that have not begun. The
-/// caller holds the lock.
-void Queue::show_length() {
-  if (leads_ == nullptr || shown_busy_ != items_.empty()) return;
-  shown_busy_ = !shown_busy_;
-  leads_->count_busy(shown_busy_ ? 1 : -1);
+void Queue::release(FailurePtr failure) {
+  if (inherited()) return;
+  Lock lock(mutex_);
+  if (!token_.held()) return;  // released before
+  if (failure) failures_.push(std::move(failure));
+  const bool wake = reach_points();
+  // The point keeps it. It is not kept for ~Queue, which runs wherever the last Event is destroyed.
+  failures_ = {};
+  token_.give_back();
+  lock.unlock();
+  if (wake) waiters_.wake();
 }
 
-/// The caller holds the lock.
-void Queue::count_blocker(const Item& item, int change) {
-  const bool blocks = item.kind == Kind::kWait || (item.kind == Kind::kTask && item.urgent);
-  if (blocks) blockers_.fetch_add(static_cast<std::size_t>(change), std::memory_order_relaxed);
-}
-
-/// The caller holds the lock.
-void Queue::count_deferred(int change) {
-  const bool had_some = deferred_ > 0;
-  deferred_ += change;
-  const bool has_some = deferred_ > 0;
-  if (has_some == had_some || blocking_) return;  // in a blocking queue, the enqueuer waits
-  if (!has_some) return waiter_came();
-  deferred_at_ = base::monotonic_ns();
-  expect_waiter(deferred_at_);
+void Queue::abandon(std::exception_ptr error) {
+  if (inherited()) return;
+  const auto failure = program_errors().fail_unknown(std::move(error));
+  Trash waits;
+  Lock lock(mutex_);
+  items_.abandon(failure, waits);
+  // If a task is running, the thread that runs it does the rest when the task returns, because it may use its
+  // memory until then.
+  if (!token_.held()) return run(lock, items_.last_number(), Runner::kHelperToTheEnd);
+  waiters_.begun();
 }
 
 // --- running items ---
 
+/// Makes sure that a worker runs the items of a queue that no thread runs. Returns true when the caller must
+/// wake the worker once it has released the lock. The caller holds the lock.
+bool Queue::claim_worker(bool even_if_not_urgent) {
+  // A thread that runs items checks again when it stops.
+  if (token_.held()) return false;
+  if (items_.urgent() == 0 && !worker_.closing() && (items_.empty() || !even_if_not_urgent)) return false;
+  return worker_.claim(!items_.empty());
+}
+
 /// The caller holds the lock.
 bool Queue::may_run(std::uint64_t last, Runner runner) const {
   if (items_.empty() || items_.front().sequence > last) return false;
-  if (runner == Runner::kWorker) return !stopped_ || items_.front().abandoned;
-  return runner != Runner::kBystander || runs_without_waiting(items_.front());
-}
-
-bool Queue::runs_without_waiting(const Item& item) {
-  return item.kind == Kind::kTask ? item.waits == Waits::kNever
-                                  : item.kind == Kind::kPoint || item.point->reached();
+  if (runner == Runner::kWorker) return !worker_.stopped() || items_.front().abandoned;
+  return runner != Runner::kBystander || items_.front().runs_without_waiting();
 }
 
 bool Queue::is_outranked() const noexcept {
@@ -257,110 +187,48 @@ bool Queue::is_outranked() const noexcept {
 /// released. A helper that is interrupted in a wait leaves the wait in the queue.
 void Queue::run(Lock& lock, std::uint64_t last, Runner runner) {
   const auto self = shared_from_this();  // a task may destroy the last other pointer
-  Frame frame(this);
+  QueueRun here(this, failures_);
   Trash trash;
-  running_.store(true, std::memory_order_relaxed);
-  runner_ = pthread_self();
+  token_.take();
   bool wake_waiters = reach_points();
   while (may_run(last, runner)) {
     if (is_outranked() && items_.front().kind == Kind::kTask && !items_.front().abandoned) {
       lock.unlock();
-      if (std::exchange(wake_waiters, false)) progress_.notify_all();
+      if (std::exchange(wake_waiters, false)) waiters_.wake();
       trash.clear();
       yields_to_->give_way();
       lock.lock();
       if (!may_run(last, runner)) break;  // abandon() or request_stop() came in between
     }
-    Item item = take();
-    computes_.store(item.kind == Kind::kTask && item.waits == Waits::kNever, std::memory_order_relaxed);
-    if (item.kind == Kind::kWait) awaited_ = item.point;
+    QueueItem item = items_.take();
+    waiters_.begun();
+    token_.begin(item);
     lock.unlock();
-    if (std::exchange(wake_waiters, false)) progress_.notify_all();
+    if (std::exchange(wake_waiters, false)) waiters_.wake();
     trash.clear();
-    frame.epoch = item.epoch;
-    frame.enqueued = item.enqueued;
-    const bool executed = execute(item, runner);
+    here.begin(item);
+    const bool executed = item.execute(runner == Runner::kHelper);
     lock.lock();
-    computes_.store(false, std::memory_order_relaxed);
-    if (awaited_) trash.push_back(std::exchange(awaited_, nullptr));
+    token_.end(trash);
     if (!executed) {
-      items_.push_front(std::move(item));
-      show_length();
+      items_.put_back(std::move(item));
       break;
     }
-    if (!frame.failures.empty()) add_failures(std::exchange(frame.failures, {}), item, trash);
-    count_blocker(item, -1);
-    wake_waiters = finish(item.sequence);
+    if (!here.reported().empty()) {
+      if (item.reported != nullptr) *item.reported = here.reported().first();
+      failures_.merge(std::exchange(here.reported(), {}), trash);
+    }
+    items_.finish(item);
+    wake_waiters = waiters_.finished(item.sequence);
     wake_waiters |= reach_points();
   }
-  running_.store(false, std::memory_order_relaxed);
+  token_.give_back();
   // The worker runs what is left, or sleeping waiters do if there can be no worker.
   const bool wake_worker = claim_worker();
-  wake_waiters |= sleepers_ > 0 && !items_.empty() && !wake_worker;
+  wake_waiters |= waiters_.any() && !items_.empty() && !wake_worker;
   lock.unlock();
-  if (wake_waiters) progress_.notify_all();
-  if (wake_worker) work_.notify_one();
-}
-
-/// Takes the front item out. The caller holds the lock.
-Queue::Item Queue::take() {
-  Item item = std::move(items_.front());
-  items_.pop_front();
-  show_length();
-  if (onlookers_ > 0) progress_.notify_all();
-  urgent_ -= item.urgent;
-  if (item.kind == Kind::kTask && !item.urgent) count_deferred(-1);
-  return item;
-}
-
-/// Executes an item. The caller does not hold the lock. When it returns true, the task's captures are
-/// destroyed, on which a thread that sees the item finished may rely. It returns false for a helper that was
-/// interrupted in a wait; the item is then unchanged.
-bool Queue::execute(Item& item, Runner runner) {
-  if (item.kind == Kind::kTask) {
-    if (const auto failure = item.abandoned ? item.abandoned : failure_that_stops(*item.task)) {
-      give_up_part(*item.task, failure);
-    } else {
-      const ActivityRun activity(std::move(item.launch));
-      run_or_fail(*item.task);
-    }
-  } else {
-    // A wait is never given up: what comes behind it must still come after the point.
-    try {
-      if (!item.point->reached() && !item.point->queue->help(item.point->sequence, runner == Runner::kHelper))
-        return false;
-    } catch (...) {
-      report_failure(program_errors().fail_unknown(std::current_exception()));
-    }
-    if (item.point->reached()) {
-      for (const auto& inherited : item.point->failures) {
-        if (inherited->stands(item.epoch)) report_failure(inherited);
-      }
-    }
-  }
-  item.task = nullptr;
-  item.point.reset();
-  return true;
-}
-
-/// Adds the failures that the item has reported to the queue's, and removes those that do not stand any more.
-/// Of the failures that stand until they are dealt with, one for each owner is enough. The caller holds the
-/// lock.
-void Queue::add_failures(std::vector<FailurePtr> reported, const Item& item, Trash& trash) {
-  if (item.reported != nullptr) *item.reported = reported.front();
-  const std::uint64_t now = error_epoch();
-  for (auto& failure : failures_) {
-    if (!failure->stands(now)) trash.push_back(std::exchange(failure, nullptr));
-  }
-  std::erase(failures_, nullptr);
-  for (auto& failure : reported) {
-    const bool known =
-        std::ranges::any_of(failures_, [&](const auto& other) { return failure->adds_nothing_to(*other); });
-    if (known)
-      trash.push_back(std::move(failure));
-    else
-      failures_.push_back(std::move(failure));
-  }
+  if (wake_waiters) waiters_.wake();
+  if (wake_worker) worker_.wake();
 }
 
 /// Reaches the points at the front of the queue. Returns true when a sleeping waiter must wake up. The caller
@@ -368,22 +236,210 @@ void Queue::add_failures(std::vector<FailurePtr> reported, const Item& item, Tra
 bool Queue::reach_points() {
   bool wake = false;
   while (!items_.empty() && items_.front().kind == Kind::kPoint) {
-    Item item = take();
-    if (item.point) {
-      item.point->failures = failures_;
-      item.point->reached_at.store(base::monotonic_ns(), std::memory_order_release);
-    }
-    wake |= finish(item.sequence);
+    const QueueItem item = items_.take();
+    waiters_.begun();
+    if (item.point) item.point->reach(failures_, base::monotonic_ns());
+    items_.finish(item);
+    wake |= waiters_.finished(item.sequence);
   }
   return wake;
 }
 
-/// The caller holds the lock.
-bool Queue::finish(std::uint64_t sequence) {
-  finished_.store(sequence, std::memory_order_release);
-  if (sequence < wake_at_) return false;
-  wake_at_ = kNever;
+// --- looking ---
+
+bool Queue::idle() const {
+  if (items_.length() == 0) return true;
+  const_cast<Queue*>(this)->nudge();
+  return false;
+}
+
+bool Queue::finished_for_good() const {
+  Lock lock(mutex_);
+  return worker_.closing() && items_.empty() && !token_.held();
+}
+
+bool Queue::stands_still(const std::vector<pthread_t>& blocked) const {
+  if (inherited()) return true;
+  Lock lock(mutex_);
+  if (token_.held()) return token_.held_by_one_of(blocked);
+  // Waits and points do nothing until a thread waits for them. A task that no thread runs yet will be
+  // started.
+  return !items_.has_tasks();
+}
+
+void Queue::nudge() {
+  if (inherited() || token_.held()) return;
+  Lock lock(mutex_);
+  unlock_and_wake(lock, claim_worker(true));
+}
+
+bool Queue::prompt(std::int64_t nanoseconds) {
+  if (inherited()) return false;
+  {
+    Lock lock(mutex_);
+    if (token_.held() || !items_.has_deferred() || items_.deferred_for() < nanoseconds) return false;
+  }
+  nudge();
   return true;
+}
+
+// --- waiting ---
+
+/// Spins for a short time, because a running task often ends within the time that a sleep and a wake-up take.
+void Queue::spin(std::uint64_t sequence) const {
+  for (int look = base::looks_for_task(); look > 0; --look) {
+    if (done(sequence) || !token_.held()) return;
+    base::cpu_pause();
+  }
+}
+
+void Queue::help_until(std::uint64_t sequence) {
+  if (done(sequence)) return;
+  help(sequence, true);
+  if (interruption_pending()) raise_interruption();
+}
+
+bool Queue::help(std::uint64_t sequence, bool gives_up) {
+  if (done(sequence)) return true;
+  check_fork();
+  if (running_here()) {
+    throw Error(
+        base::text("a task of stream '", name_,
+                   "' waits for the stream itself: it would wait for its own end. Enqueue what follows as a "
+                   "further task instead of synchronising inside one"));
+  }
+  while (true) {
+    if (token_.held()) spin(sequence);
+    Lock lock(mutex_);
+    if (!done(sequence) && token_.held()) {
+      HostWait waiting;
+      while (!done(sequence) && token_.held()) {
+        const auto end = interruptible() ? next_look() : QueueWaiters::Time::max();
+        if (waiters_.sleep(lock, sequence, end) != std::cv_status::timeout) continue;
+        lock.unlock();
+        if (interrupted()) {
+          interrupt(base::text("interrupted by ", interruption_name()));
+          if (gives_up) return done(sequence);
+        }
+        lock.lock();
+      }
+    }
+    if (done(sequence)) return true;
+    run(lock, sequence, gives_up ? Runner::kHelper : Runner::kHelperToTheEnd);
+    if (done(sequence)) {
+      // A task that waited inside has seen the interruption, and failed.
+      if (interruption_pending()) interrupt(base::text("interrupted by ", interruption_name()));
+      return true;
+    }
+    if (gives_up && interruption_pending()) return false;
+  }
+}
+
+bool Queue::wait_until(std::uint64_t sequence, std::int64_t nanoseconds) {
+  if (done(sequence)) return true;
+  if (inherited() || running_here()) return false;
+  const auto deadline = QueueWaiters::end_after(nanoseconds);
+  Lock lock(mutex_);
+  while (!done(sequence)) {
+    if (claim_worker(true)) worker_.wake();
+    const auto end = interruptible() ? std::min(deadline, next_look()) : deadline;
+    if (waiters_.sleep(lock, sequence, end) != std::cv_status::timeout) continue;
+    if (end == deadline) return done(sequence);
+    lock.unlock();
+    if (interrupted()) {
+      interrupt(base::text("interrupted by ", interruption_name()));
+      return done(sequence);
+    }
+    lock.lock();
+  }
+  return true;
+}
+
+/// Returns the queue of the point that the running item waits for, or null if the item waits for none.
+std::shared_ptr<Queue> Queue::blocked_on() const {
+  Lock lock(mutex_);
+  return token_.blocked_on();
+}
+
+void Queue::interrupt(const std::string& reason) {
+  // This loop ends, because a queue waits only for points that were there before the wait was enqueued.
+  auto queue = shared_from_this();
+  while (auto next = queue->blocked_on()) queue = std::move(next);
+  queue->interruptibles_.interrupt(reason);
+}
+
+// --- going first ---
+
+/// Returns the item that the queue begins next, if it needs no task of another queue for that; otherwise
+/// null. Null, too, while an item runs that may wait for others, because these may be behind the caller. The
+/// caller holds the lock.
+const QueueItem* Queue::next_ready() const {
+  if (token_.held() && !computes()) return nullptr;
+  return items_.next_ready();
+}
+
+bool Queue::go_first(std::chrono::steady_clock::time_point end) {
+  if (inherited() || running_here()) return false;
+  const int computing = queues_computing();
+  bool any = false;
+  Lock lock(mutex_);
+  while (const QueueItem* next = next_ready()) {
+    if (std::chrono::steady_clock::now() >= end) break;
+    const bool running = token_.held();
+    // The caller's task needs a core, and so does a queue that nobody runs.
+    const bool spare = computing + !running < task_slots();
+    if (!running && !spare && next->runs_without_waiting()) {
+      run(lock, items_.last_number(), Runner::kBystander);
+      any = true;
+      lock.lock();
+      continue;
+    }
+    if (!running && claim_worker(true)) worker_.wake();
+    if (spare || (!running && !worker_.exists())) break;
+    any |= waiters_.look_on(lock, end, [&, sequence = next->sequence] {
+      const QueueItem* now = next_ready();
+      return !now || now->sequence != sequence || running != token_.held();
+    });
+  }
+  return any;
+}
+
+void Queue::give_way() {
+  if (!is_outranked()) return;
+  const bool computed = running_here() && token_.pause();
+  yields_to_->give_way();
+  if (computed) token_.resume();
+}
+
+// --- the end ---
+
+void Queue::close() {
+  if (inherited()) return;
+  Lock lock(mutex_);
+  // Inside a task of the queue, run() wakes the worker when the task has returned, and the worker ends when
+  // nothing is left.
+  if (running_here()) return worker_.close_later();
+  while (!items_.empty() || token_.held()) {
+    lock.unlock();
+    help(last(), false);
+    lock.lock();
+  }
+  // No thread can raise the failures any more. They are destroyed here and not in ~Queue, which runs wherever
+  // the last Event is destroyed.
+  const auto failures = std::exchange(failures_, {});
+  worker_.close(lock);
+}
+
+void Queue::request_stop() {
+  Lock lock(mutex_);
+  unlock_and_wake(lock, worker_.request_stop());
+}
+
+bool Queue::stop(std::int64_t nanoseconds) {
+  if (inherited()) return true;
+  request_stop();
+  Lock lock(mutex_);
+  return worker_.stop(lock, QueueWaiters::end_after(nanoseconds));
 }
 
 }  // namespace vdev

@@ -4,9 +4,7 @@
 #include <array>
 #include <chrono>
 
-#include "base/cores.hpp"
 #include "base/fork.hpp"
-#include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/runtime/queue.hpp"
 
@@ -17,11 +15,9 @@ std::atomic<int> slots{1};
 
 }  // namespace
 
-void set_kernel_threads(int threads) {
-  const int cores = base::UsableCores::of_this_process().count();
+void set_task_slots(int count) noexcept {
   // Relaxed: an older number is as good a guess.
-  slots.store(std::max(1, cores / (environment().machine_ranks * std::max(1, threads))),
-              std::memory_order_relaxed);
+  slots.store(std::max(1, count), std::memory_order_relaxed);
 }
 
 int task_slots() noexcept {

@@ -46,7 +46,9 @@ StreamOrder& stream_order(int card);
 /// high priority until a task of another stream has run would never end otherwise. Only tests change it.
 inline std::atomic<std::int64_t> longest_put_off{1'000'000'000};
 
-/// Returns how many tasks of this process find a core at a time, at least 1 (set_kernel_threads()).
+/// Says how many tasks of this process find a core at a time (set_kernel_threads()). A number below 1 counts
+/// as 1, which also holds without a call.
+void set_task_slots(int count) noexcept;
 int task_slots() noexcept;
 
 }  // namespace vdev

@@ -36,7 +36,7 @@ bool Event::reached() const {
 
 bool Event::query() const {
   if (!reached()) return false;
-  if (completion_) raise_failure(*completion_, error_epoch());
+  if (completion_) completion_->failures.raise_one_for_all(error_epoch());
   return true;
 }
 
@@ -48,7 +48,7 @@ void Event::wait() const {
 void Event::synchronize() const {
   const std::uint64_t epoch = error_epoch();
   wait();
-  if (completion_) raise_failure(*completion_, epoch);
+  if (completion_) completion_->failures.raise_one_for_all(epoch);
 }
 
 bool Event::wait_for(std::int64_t nanoseconds) const {
@@ -59,7 +59,7 @@ bool Event::wait_for(std::int64_t nanoseconds) const {
 
 FailurePtr Event::failure() const {
   if (!completion_ || !completion_->reached()) return nullptr;
-  return standing_failure(completion_->failures, error_epoch());
+  return completion_->failures.to_raise(error_epoch());
 }
 
 std::int64_t Event::time_ns() const {

@@ -1,10 +1,13 @@
 #include "csrc_device/runtime/host_waits.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <set>
 
 #include "base/fork.hpp"
+#include "csrc_device/runtime/queue.hpp"
+#include "csrc_device/runtime/queues/all_queues.hpp"
 
 namespace vdev {
 namespace {
@@ -74,6 +77,10 @@ std::vector<WaitingThread> waiting_threads() {
     if (count % 2 == 1) result.push_back({record->thread, count});
   }
   return result;
+}
+
+bool queues_stand_still(const std::vector<pthread_t>& blocked) {
+  return std::ranges::all_of(queues_alive(), [&](const auto& queue) { return queue->stands_still(blocked); });
 }
 
 }  // namespace vdev

@@ -68,4 +68,22 @@ void raise_interruption() {
   if (const auto error = take_interruption()) std::rethrow_exception(error);
 }
 
+void Interruptibles::add(const std::shared_ptr<Interruptible>& user) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(users_, [&](const auto& known) { return known.expired(); });
+  for (const auto& known : users_)
+    if (known.lock() == user) return;
+  users_.push_back(user);
+}
+
+void Interruptibles::interrupt(const std::string& reason) const {
+  std::vector<std::shared_ptr<Interruptible>> users;  // called, and destroyed, without the lock
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& known : users_)
+      if (auto user = known.lock()) users.push_back(std::move(user));
+  }
+  for (const auto& user : users) user->interrupt(reason);
+}
+
 }  // namespace vdev

@@ -8,28 +8,6 @@
 
 namespace vdev {
 
-std::shared_ptr<Completion> Queue::hold() {
-  check_fork();
-  Lock lock(mutex_);
-  running_.store(true, std::memory_order_relaxed);
-  auto point = std::make_shared<Completion>(shared_from_this(), pushed_.load(std::memory_order_relaxed) + 1);
-  append(Kind::kPoint, false, nullptr, point);
-  return point;
-}
-
-void Queue::release(FailurePtr failure) {
-  if (inherited()) return;
-  Lock lock(mutex_);
-  if (!running_.load(std::memory_order_relaxed)) return;  // released before
-  if (failure) failures_.push_back(std::move(failure));
-  const bool wake = reach_points();
-  // The point keeps it. It is not kept for ~Queue, which runs wherever the last Event is destroyed.
-  failures_.clear();
-  running_.store(false, std::memory_order_relaxed);
-  lock.unlock();
-  if (wake) progress_.notify_all();
-}
-
 Promise::Promise(std::string name) : queue_(Queue::make(std::move(name), false)), event_(queue_->hold()) {}
 
 Promise::~Promise() {

@@ -47,20 +47,20 @@ bool Stream::idle() const {
 
 bool Stream::query() const {
   const bool is_idle = idle();
-  queue_->raise(error_epoch());
+  queue_->failures().raise_one_for_all(error_epoch());
   return is_idle;
 }
 
 void Stream::synchronize() {
   const std::uint64_t epoch = error_epoch();
   wait_for_all();
-  queue_->raise(epoch);
+  queue_->failures().raise_one_for_all(epoch);
 }
 
 void Stream::synchronize_before_reading() {
   const std::uint64_t epoch = error_epoch();
   wait_for_all();
-  queue_->raise_before_reading(epoch);
+  queue_->failures().raise_before_reading(epoch);
 }
 
 void Stream::wait_for_all() {

@@ -248,10 +248,10 @@ TEST(a_call_that_began_before_it_was_dealt_with_still_raises_it) {
   const auto before = vdev::error_epoch();
   stream->enqueue(failing(owner));
   stream->drain();
-  CHECK_EQ(error_of([&] { queue->raise_before_reading(before); }), kNone);
+  CHECK_EQ(error_of([&] { queue->failures().raise_before_reading(before); }), kNone);
   owner->close();  // as another thread does while this one waits
-  CHECK_EQ(error_of([&] { queue->raise_before_reading(before); }), kBoom);
-  CHECK_EQ(error_of([&] { queue->raise(before); }), kBoom);
+  CHECK_EQ(error_of([&] { queue->failures().raise_before_reading(before); }), kBoom);
+  CHECK_EQ(error_of([&] { queue->failures().raise_one_for_all(before); }), kBoom);
   CHECK_EQ(reading_error(*stream), kNone);
   CHECK_EQ(synchronize_error(*stream), kNone);
 }

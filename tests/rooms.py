@@ -24,9 +24,9 @@ CPP = {".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".inc"}
 OUTSIDE = {"build", "dist", "docs", "examples", "tests"}
 MOST_FILES = 25  # in one folder, without those in its folders
 TORCH = re.compile(r"(torch|ATen|c10|caffe2|pybind11)/|Python\.h")
-PYTHON = re.compile(
-    r"(pybind11/|torch/csrc/(Exceptions|utils/pybind|utils/pycfunction_helpers)\.h|Python\.h)"
-)
+# Headers that include Python.h. The library would not compile with others of torch's, as it has no path to
+# Python.h.
+PYTHON = re.compile(r"Python\.h|pybind11/|torch/csrc/(Event|Exceptions|utils/(pybind|tensor_new))\.h")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 
 
@@ -146,15 +146,28 @@ def _problems_of_table(tree: Tree) -> Iterator[str]:
 
 
 def _problems_of_cpp(path: str, own: Room, tree: Tree) -> Iterator[str]:
-    uses_python = False
     for quote, name in tree.includes[path]:
         if quote == '"':
             yield from _problems_of_include(path, name, own, tree)
         elif own.library and TORCH.match(name):
             yield f"{path} includes <{name}>, and {own.name} is free of torch"
-        uses_python |= quote == "<" and PYTHON.match(name) is not None
-    if uses_python and own.folder_of(path) != "python":
-        yield f"{path} includes Python's headers, and is not in {own.name}/python"
+    yield from _problems_of_interpreter(path, tree)
+
+
+def _problems_of_interpreter(path: str, tree: Tree) -> Iterator[str]:
+    """Yields that a file includes Python's headers outside of a folder `python`, or does not inside of one.
+
+    CMake makes the module of these folders, and a library without Python of all others. A header counts with
+    the .cpp file that has its name.
+    """
+    inside = os.path.basename(os.path.dirname(path)) == "python"
+    together = {str(Path(path).with_suffix(suffix)) for suffix in (".hpp", ".cpp")} if inside else {path}
+    included = [name for file in together for _, name in tree.includes.get(file, ())]
+    found = next((name for name in included if PYTHON.match(name)), None)
+    if found and not inside:
+        yield f"{path} includes <{found}>, and lies in no folder `python`"
+    elif inside and not found:
+        yield f"{path} lies in a folder `python`, and includes none of Python's headers"
 
 
 def _problems_of_include(path: str, name: str, own: Room, tree: Tree) -> Iterator[str]:

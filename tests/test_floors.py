@@ -28,7 +28,8 @@ def test_every_header_begins_with_what_it_is_for():
 
 # A device type or a dispatch key of torch by which cards may go, with either name.
 DEVICE_TYPE = re.compile(r"\b\w*PrivateUse1\w*|\b(?:DeviceType|DispatchKey)::\w*CUDA\b|\bk\w*CUDA\b")
-NAMING = {"csrc_device/torch/" + name for name in ("device_type.hpp", "hooks.cpp", "torch_2_13.hpp")}
+TORCH_VERSION = "csrc_device/torch/versions/torch_2_13.hpp"
+NAMING = {"csrc_device/torch/device_type.hpp", "csrc_device/torch/device/hooks.cpp", TORCH_VERSION}
 
 
 def names_of_device_types(text: str) -> list[str]:
@@ -39,7 +40,7 @@ def test_one_header_says_which_device_type_cards_have():
     """The hooks are beside it, because torch has one interface for each device type."""
     files = [path for path in sources(ROOT) if Path(path).suffix in CPP]
     found = {path: names_of_device_types((ROOT / path).read_text()) for path in files}
-    assert {path for path, names in found.items() if names} | {"csrc_device/torch/torch_2_13.hpp"} == NAMING
+    assert {path for path, names in found.items() if names} | {TORCH_VERSION} == NAMING
 
 
 @pytest.mark.parametrize(
@@ -92,6 +93,7 @@ def project(tmp_path):
         "below/outer/hidden.hpp": '#include "below/inner/hidden.hpp"\n',
         "above/inner/use.cpp": '#include "below/public.hpp"\n#include <torch/torch.h>\n',
         "above/python/module.cpp": "#include <Python.h>\n",
+        "above/python/module.hpp": "#include <string>\n",
         "tests/native/b/meeting/test.cpp": '#include "below/inner/hidden.hpp"\n',
         "tool/__init__.py": "def first(): from tool import front\n",
         "tool/front.py": "from tool import _C\nfrom tool.high import y\n",
@@ -125,7 +127,9 @@ def test_a_project_in_order_has_no_problems(project):
         ("below/other.cpp", "", "below/other.cpp is at the top of below, and implements no header there"),
         ("below/public.hpp", '#include "below/inner/hidden.hpp"', "headers include each other in a circle"),
         ("above/inner/deep.cpp", '#include "below/inner/hidden.hpp"', "not a public header of below"),
-        ("above/inner/bind.cpp", "#include <pybind11/pybind11.h>", "and is not in above/python"),
+        ("above/inner/bind.cpp", "#include <pybind11/pybind11.h>", "lies in no folder `python`"),
+        ("above/python/use.cpp", "#include <string>", "includes none of Python's headers"),
+        ("above/python/use.hpp", "#include <string>", "includes none of Python's headers"),
         ("below/new/file.cpp", "", "below/new/file.cpp is in no room"),
         ("below/inner/deeper/file.hpp", "", "below/inner/deeper/file.hpp is in no room"),
         ("elsewhere/file.h", "", "elsewhere/file.h is in no room"),

@@ -1,6 +1,6 @@
 """The compiled module: the runtime of the cards, and the process group.
 
-Its functions are bound in csrc_device/torch/device_bindings.cpp and csrc_pg/bindings.cpp. Every error of the
+Its functions are bound in csrc_device/torch/python/device_bindings.cpp and csrc_pg/python/bindings.cpp. Every error of the
 runtime is a RuntimeError. A card is named by its index among those that the process sees.
 """
 

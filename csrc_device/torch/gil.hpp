@@ -1,7 +1,7 @@
 // Releases the interpreter's lock (GIL) during a wait.
 #pragma once
 
-#include "csrc_device/torch/interpreter.hpp"
+#include "csrc_device/torch/threads/interpreter.hpp"
 
 namespace vdev {
 

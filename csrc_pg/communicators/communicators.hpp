@@ -14,10 +14,10 @@
 
 #include "base/fork.hpp"
 #include "csrc_device/runtime/stream.hpp"
-#include "csrc_pg/communicators/interruption.hpp"
+#include "csrc_pg/communicators/abort_when_interrupted.hpp"
+#include "csrc_pg/communicators/message_lane.hpp"
 #include "csrc_pg/communicators/relatives.hpp"
 #include "csrc_pg/communicators/store_adapter.hpp"
-#include "csrc_pg/tasks/message_lane.hpp"
 #include "transport/claim.hpp"
 #include "transport/common_call.hpp"
 #include "transport/communicator.hpp"

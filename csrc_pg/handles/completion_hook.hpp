@@ -10,7 +10,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "base/fork.hpp"
-#include "csrc_pg/tasks/outcome.hpp"
+#include "csrc_pg/operations/outcome.hpp"
 
 namespace vccl {
 

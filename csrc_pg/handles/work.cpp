@@ -13,7 +13,7 @@
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_device/torch/streams.hpp"
 #include "csrc_pg/handles/callback_pool.hpp"
-#include "csrc_pg/handles/profiler_names.hpp"
+#include "csrc_pg/operations/profiler_names.hpp"
 
 namespace vccl {
 

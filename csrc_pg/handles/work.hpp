@@ -12,8 +12,8 @@
 
 #include "csrc_device/runtime/failure.hpp"
 #include "csrc_pg/communicators/communicators.hpp"
-#include "csrc_pg/tasks/held_memory.hpp"
-#include "csrc_pg/tasks/outcome.hpp"
+#include "csrc_pg/operations/held_memory.hpp"
+#include "csrc_pg/operations/outcome.hpp"
 
 namespace vccl {
 

@@ -11,8 +11,8 @@
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_device/torch/streams.hpp"
-#include "csrc_pg/errors.hpp"
-#include "csrc_pg/process_group.hpp"
+#include "csrc_pg/operations/errors.hpp"
+#include "csrc_pg/process_group/process_group.hpp"
 
 namespace vccl {
 

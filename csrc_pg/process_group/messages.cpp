@@ -9,9 +9,9 @@
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_pg/arguments/checks.hpp"
 #include "csrc_pg/arguments/torch_types.hpp"
-#include "csrc_pg/errors.hpp"
-#include "csrc_pg/handles/profiler_names.hpp"
-#include "csrc_pg/process_group.hpp"
+#include "csrc_pg/operations/errors.hpp"
+#include "csrc_pg/operations/profiler_names.hpp"
+#include "csrc_pg/process_group/process_group.hpp"
 #include "csrc_pg/tasks/collective_task.hpp"
 
 namespace vccl {

@@ -3,7 +3,7 @@
 #include "csrc_pg/arguments/counts.hpp"
 #include "csrc_pg/arguments/overlap.hpp"
 #include "csrc_pg/arguments/torch_types.hpp"
-#include "csrc_pg/process_group.hpp"
+#include "csrc_pg/process_group/process_group.hpp"
 
 namespace vccl {
 

@@ -4,8 +4,8 @@
 #include "csrc_pg/arguments/checks.hpp"
 #include "csrc_pg/arguments/counts.hpp"
 #include "csrc_pg/arguments/torch_types.hpp"
-#include "csrc_pg/errors.hpp"
-#include "csrc_pg/process_group.hpp"
+#include "csrc_pg/operations/errors.hpp"
+#include "csrc_pg/process_group/process_group.hpp"
 #include "csrc_pg/tasks/sparse_all_reduce.hpp"
 
 namespace vccl {

@@ -1,7 +1,7 @@
 // The methods of c10d that this backend does not support, one line each, so that the error names the
 // operation.
 #include "base/text.hpp"
-#include "csrc_pg/process_group.hpp"
+#include "csrc_pg/process_group/process_group.hpp"
 
 namespace vccl {
 namespace {

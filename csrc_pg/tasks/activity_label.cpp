@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "csrc_pg/handles/profiler_names.hpp"
+#include "csrc_pg/operations/profiler_names.hpp"
 
 namespace vccl {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "csrc_device/runtime/activity.hpp"
-#include "csrc_pg/tasks/request.hpp"
+#include "csrc_pg/operations/request.hpp"
 
 namespace vccl {
 

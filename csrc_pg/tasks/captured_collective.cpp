@@ -2,7 +2,7 @@
 
 #include "base/text.hpp"
 #include "csrc_pg/collectives/collective.hpp"
-#include "csrc_pg/errors.hpp"
+#include "csrc_pg/operations/errors.hpp"
 #include "csrc_pg/tasks/collective_task.hpp"
 
 namespace vccl {

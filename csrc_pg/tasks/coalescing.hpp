@@ -11,9 +11,9 @@
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "csrc_pg/operations/request.hpp"
 #include "csrc_pg/tasks/collective_plan.hpp"
 #include "csrc_pg/tasks/message_task.hpp"
-#include "csrc_pg/tasks/request.hpp"
 
 namespace vccl {
 

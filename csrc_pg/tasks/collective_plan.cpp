@@ -10,7 +10,7 @@
 #include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_pg/collectives/run.hpp"
-#include "csrc_pg/errors.hpp"
+#include "csrc_pg/operations/errors.hpp"
 
 namespace vccl {
 namespace {

@@ -13,7 +13,7 @@
 #include "csrc_device/runtime/failure.hpp"
 #include "csrc_device/runtime/strided_memory.hpp"
 #include "csrc_pg/collectives/call.hpp"
-#include "csrc_pg/tasks/held_memory.hpp"
+#include "csrc_pg/operations/held_memory.hpp"
 
 namespace vccl {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "csrc_device/runtime/task.hpp"
+#include "csrc_pg/operations/outcome.hpp"
 #include "csrc_pg/tasks/collective_plan.hpp"
-#include "csrc_pg/tasks/outcome.hpp"
 
 namespace vccl {
 

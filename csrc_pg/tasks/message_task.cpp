@@ -4,7 +4,7 @@
 
 #include "base/text.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
-#include "csrc_pg/errors.hpp"
+#include "csrc_pg/operations/errors.hpp"
 #include "csrc_pg/tasks/collective_task.hpp"
 
 namespace vccl {

@@ -13,9 +13,9 @@
 
 #include "csrc_device/runtime/promise.hpp"
 #include "csrc_device/runtime/task.hpp"
+#include "csrc_pg/communicators/message_activity.hpp"
+#include "csrc_pg/operations/outcome.hpp"
 #include "csrc_pg/tasks/collective_plan.hpp"
-#include "csrc_pg/tasks/message_activity.hpp"
-#include "csrc_pg/tasks/outcome.hpp"
 #include "transport/communicator.hpp"
 #include "transport/messages.hpp"
 

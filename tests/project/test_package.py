@@ -20,6 +20,7 @@ FOLDERS = {
     "docs",
     "vccl_entry",
     "examples",
+    "include",
     "launch",
     "tests",
     "transport",

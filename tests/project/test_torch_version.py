@@ -45,7 +45,7 @@ def test_the_compiled_module_was_built_for_it():
 
 def test_the_header_accepts_no_other():
     major, minor = MINOR.split(".")
-    text = read(f"csrc_device/torch/torch_{major}_{minor}.hpp")
+    text = read(f"csrc_device/torch/versions/torch_{major}_{minor}.hpp")
     assert f"TORCH_VERSION_MAJOR != {major} || TORCH_VERSION_MINOR != {minor}\n" in text
 
 
@@ -72,11 +72,11 @@ STABLE = re.compile(
 
 def test_the_header_lists_what_another_torch_may_have_moved():
     major, minor = MINOR.split(".")
-    header = ROOT / "csrc_device" / "torch" / f"torch_{major}_{minor}.hpp"
+    header = ROOT / "csrc_device" / "torch" / "versions" / f"torch_{major}_{minor}.hpp"
     listed = re.findall(r"<((?:ATen|c10|torch)/[\w/*]+\.h(?:pp)?)>[:,]", header.read_text())
     included = {
         re.sub(r"ATen/ops/\w+?_(native|ops)\.h", r"ATen/ops/*_\1.h", name)
-        for folder in ("csrc_device", "csrc_pg")
+        for folder in ("csrc_device", "csrc_pg", "include")
         for path in (ROOT / folder).rglob("*.[ch]pp")
         for name in re.findall(r"#include <((?:ATen|c10|torch)/[^>]+)>", path.read_text())
         if not STABLE.fullmatch(name)

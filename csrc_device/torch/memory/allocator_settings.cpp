@@ -13,7 +13,7 @@
 
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/environment.hpp"
-#include "csrc_device/torch/interpreter.hpp"
+#include "csrc_device/torch/threads/interpreter.hpp"
 
 namespace vdev {
 namespace {

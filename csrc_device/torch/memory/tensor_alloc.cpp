@@ -19,10 +19,10 @@
 
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/allocator.hpp"
-#include "csrc_device/torch/current_card.hpp"
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
+#include "csrc_device/torch/threads/current_card.hpp"
 
 namespace vdev {
 namespace {

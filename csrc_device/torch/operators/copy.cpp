@@ -11,18 +11,18 @@
 
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/queue.hpp"
+#include "csrc_device/torch/checks/gpu_trace.hpp"
+#include "csrc_device/torch/checks/waiting_calls.hpp"
 #include "csrc_device/torch/device_type.hpp"
-#include "csrc_device/torch/gpu_trace.hpp"
+#include "csrc_device/torch/kernels/cpu_view.hpp"
+#include "csrc_device/torch/kernels/kernel_scope.hpp"
+#include "csrc_device/torch/kernels/spoiled_tensors.hpp"
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
 #include "csrc_device/torch/memory/host_allocator.hpp"
-#include "csrc_device/torch/operators/activity_labels.hpp"
-#include "csrc_device/torch/operators/cpu_view.hpp"
-#include "csrc_device/torch/operators/kernel_scope.hpp"
-#include "csrc_device/torch/operators/launch.hpp"
-#include "csrc_device/torch/operators/spoiled_tensors.hpp"
 #include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
-#include "csrc_device/torch/waiting_calls.hpp"
+#include "csrc_device/torch/tasks/activity_labels.hpp"
+#include "csrc_device/torch/tasks/launch.hpp"
 
 namespace vdev {
 namespace {

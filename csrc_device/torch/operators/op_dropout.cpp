@@ -12,7 +12,7 @@
 #include <torch/library.h>
 
 #include "csrc_device/torch/device_type.hpp"
-#include "csrc_device/torch/operators/kernel_scope.hpp"
+#include "csrc_device/torch/kernels/kernel_scope.hpp"
 #include "csrc_device/torch/registration.hpp"
 
 namespace vdev {

@@ -9,12 +9,12 @@
 #include <torch/library.h>
 
 #include "csrc_device/torch/device_type.hpp"
-#include "csrc_device/torch/operators/cpu_view.hpp"
-#include "csrc_device/torch/operators/launch.hpp"
+#include "csrc_device/torch/kernels/cpu_view.hpp"
+#include "csrc_device/torch/kernels/tensor_parts.hpp"
 #include "csrc_device/torch/operators/op_fallback.hpp"
-#include "csrc_device/torch/operators/tensor_parts.hpp"
 #include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
+#include "csrc_device/torch/tasks/launch.hpp"
 
 namespace vdev {
 namespace {

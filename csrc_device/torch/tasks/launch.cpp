@@ -1,0 +1,127 @@
+#include "csrc_device/torch/tasks/launch.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <utility>
+
+#include "base/cores.hpp"
+#include "csrc_device/runtime/capture.hpp"
+#include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/environment.hpp"
+#include "csrc_device/runtime/queue.hpp"
+#include "csrc_device/torch/checks/poisoned_cards.hpp"
+#include "csrc_device/torch/errors.hpp"
+#include "csrc_device/torch/facts/operator_facts.hpp"
+#include "csrc_device/torch/gil.hpp"
+#include "csrc_device/torch/kernels/kernel_scope.hpp"
+#include "csrc_device/torch/kernels/spoiled_tensors.hpp"
+#include "csrc_device/torch/memory/cpu_allocator.hpp"
+#include "csrc_device/torch/tasks/activity_labels.hpp"
+#include "csrc_device/torch/threads/current_card.hpp"
+
+namespace vdev {
+namespace {
+
+void run_on_card(int card, KernelMemory& memory, c10::function_ref<void()> body) {
+  const ActivityRun activity(card);
+  CurrentCard current(card);
+  UseKernelMemory use(memory);
+  KernelScope scope;
+  body();
+}
+
+// Returns whether a worker finds a core on which no rank computes. The threads of a kernel that the worker
+// runs would only take turns with those of the host otherwise.
+bool has_spare_core() {
+  static const int cores = base::UsableCores::of_this_process().count();
+  static const int ranks = environment().machine_ranks;
+  thread_local int told = 0;
+  const int threads = at::get_num_threads();
+  if (threads != std::exchange(told, threads)) set_kernel_threads(threads);
+  return cores > ranks * threads;
+}
+
+// A graph holds tasks only. Without this, the wait for the stream would be refused, and the error would not
+// say who has waited.
+void refuse_in_capture(int card, const c10::OperatorHandle& op) {
+  const auto stream = current_stream(card);
+  if (!stream->queue()->capture()) [[likely]] {
+    return;
+  }
+  const char* const why = facts_of(op).why_now;
+  const std::string what = c10::str(op.operator_name(), ", which runs at its call",
+                                    why != nullptr ? c10::str(" because it ", why) : " with these arguments",
+                                    " and so waits for the stream (docs/operators.md)");
+  refuse_captured(*stream, what.c_str());
+}
+
+/// Waits like wait_for_current_stream(), and lets streams of high priority go first, as before a task.
+void wait_for_turn(int card) {
+  wait_for_current_stream(card);
+  Queue& queue = *current_stream(card)->queue();
+  if (!queue.is_outranked() || Queue::inside_task()) [[likely]] {
+    return;
+  }
+  WithoutGil no_gil;
+  queue.give_way();
+}
+
+}  // namespace
+
+void wait_for_current_stream(int card) {
+  check_usable(card);
+  with_torch_errors([&] { current_stream(card)->synchronize_before_reading(); });
+}
+
+// Both launch() and launch_and_wait() run on the calling thread, once the stream has drained. What is queued
+// there (operators, copies, collectives, host functions) comes first, and what follows finds the operator
+// done. Only after the wait is it known which memory the queued tasks have failed to write.
+void launch_and_wait(int card, TensorRefs reads, TensorRefs overwrites, c10::function_ref<void()> body) {
+  wait_for_turn(card);
+  KernelMemory memory(card);
+  if (!SpoiledMemory::any()) [[likely]] {
+    return run_on_card(card, memory, body);
+  }
+  for (const auto* tensor : reads) check_readable(*tensor);
+  run_on_card(card, memory, body);
+  for (const auto* tensor : overwrites) renew(*tensor);
+}
+
+void launch(int card, const c10::OperatorHandle& op, torch::jit::Stack& stack, c10::DispatchKey key,
+            KernelMemory& memory) {
+  const ActivityScope activity([&] { return label_of(op); });
+  refuse_in_capture(card, op);
+  const auto kernel = [&] { op.redispatchBoxed(c10::DispatchKeySet(key), &stack); };
+  wait_for_turn(card);
+  if (!SpoiledMemory::any()) [[likely]] {
+    return run_on_card(card, memory, kernel);
+  }
+  const auto overwritten = check_arguments(op, stack);
+  run_on_card(card, memory, kernel);
+  for (const auto& tensor : overwritten) renew(tensor);
+}
+
+When when_to_launch(int card) {
+  check_usable(card);
+  const auto& queue = current_stream(card)->queue();
+  if (queue->capture()) return When::later_if_at_all;
+  static const bool async = environment().launch_async && !environment().launch_blocking;
+  if (!async || SpoiledMemory::any() || Queue::inside_task()) return When::now;
+  // A first call that runs at once would raise what its kernel finds, and the card would stay usable.
+  return queue->would_block() || environment().strict ? When::later_if_at_all : When::later;
+}
+
+void launch_later(int card, Task task, Waits waits) {
+  const auto stream = current_stream(card);
+  stream->enqueue(std::move(task), has_spare_core() ? Start::kSoon : Start::kByWaiter, waits);
+  Queue& queue = *stream->queue();
+  const std::uint64_t length = queue.length();
+  if (length <= kMostTasks) [[likely]] {
+    return;
+  }
+  WithoutGil no_gil;
+  const std::uint64_t last = queue.last();  // at least `length`
+  queue.help_until(last - kMostTasks / 2);
+}
+
+}  // namespace vdev

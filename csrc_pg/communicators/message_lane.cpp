@@ -1,0 +1,52 @@
+#include "csrc_pg/communicators/message_lane.hpp"
+
+#include <string>
+#include <utility>
+
+#include "base/text.hpp"
+#include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/environment.hpp"
+
+namespace vccl {
+
+void MessageCount::add(int change) {
+  std::lock_guard lock(mutex_);
+  under_way_ += change;
+  if (under_way_ == 0) none_.notify_all();
+}
+
+bool MessageCount::wait_for_none(const Deadline& deadline) {
+  std::unique_lock lock(mutex_);
+  return vdev::wait_interruptibly(none_, lock, deadline.at, [this] { return under_way_ == 0; });
+}
+
+void MessageLane::post(vdev::Task post) {
+  if (device_.is_cpu()) return post->run();
+  const auto current = vdev::current_stream(device_.index());
+  const auto point = current->record();
+  {
+    std::lock_guard lock(order_);
+    const bool nothing_before = point.reached() && !point.failure() && (!stream_ || stream_->idle());
+    if (!nothing_before) {
+      if (!stream_)
+        stream_ = vdev::card(device_.index())
+                      .new_stream(0, base::text("vccl p2p ", vdev::device_name(), ":", device_.index()));
+      stream_->wait(point);
+      stream_->enqueue(std::move(post));
+      return;
+    }
+  }
+  // The task runs without the lock, because a message that is complete at once runs callbacks. Two threads
+  // that post at the same time have no order between them.
+  post->run();
+}
+
+std::shared_ptr<vdev::Stream> stream_behind(int card, const vdev::Event& point) {
+  auto stream = vdev::card(card).new_stream(0, "vccl future");
+  stream->wait(point);
+  // Destroying a stream waits for its tasks, but not inside one of its own tasks.
+  if (!stream->idle()) stream->enqueue(vdev::task_without_memory([stream] {}));
+  return stream;
+}
+
+}  // namespace vccl

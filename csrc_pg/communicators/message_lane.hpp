@@ -1,0 +1,75 @@
+// The order of a device's messages, which is independent of its collectives.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+
+#include <c10/core/Device.h>
+
+#include "csrc_device/runtime/stream.hpp"
+#include "csrc_pg/communicators/abort_when_interrupted.hpp"
+#include "csrc_pg/communicators/message_activity.hpp"
+#include "transport/communicator.hpp"
+
+namespace vccl {
+
+/// Counts the messages that are under way. Thread-safe.
+class MessageCount {
+ public:
+  void add(int change);
+  /// Blocks until no message is under way, and returns true then. Returns false when `deadline` has passed or
+  /// the calling thread is interrupted.
+  bool wait_for_none(const Deadline& deadline);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable none_;
+  int under_way_ = 0;
+};
+
+/// Begins the messages of one device. Messages of every device go over one communicator, which is made with
+/// the group. So two ranks can exchange messages without a third rank. If the device's own communicator were
+/// made at the first message, all ranks would have to take part.
+class MessageLane {
+ public:
+  MessageLane(c10::Device device, std::shared_ptr<Communicator> communicator,
+              std::shared_ptr<GroupToAbort> group)
+      : device_(device),
+        communicator_(std::move(communicator)),
+        tracks_(device.is_cpu() ? -1 : device.index(), *communicator_),
+        interruptible_(std::make_shared<AbortsWhenInterrupted>(std::move(group), communicator_,
+                                                               AbortsWhenInterrupted::When::kAlways)) {}
+
+  c10::Device device() const { return device_; }
+  const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
+  /// Returns where the profiler shows the messages.
+  MessageTracks& tracks() { return tracks_; }
+  /// Returns the object that aborts the group; the end of every operation with messages names it
+  /// (JointEnd::add_interruptible).
+  const std::shared_ptr<AbortsWhenInterrupted>& interruptible() const { return interruptible_; }
+
+  /// Runs `post`, which begins messages and does not block, once the card has come to this point of the
+  /// caller's current stream. If nothing is queued before that point, as always on the CPU, `post` runs
+  /// within the call. The functions run in the order of these calls. They do not wait for collectives, and
+  /// collectives do not wait for messages.
+  void post(vdev::Task post);
+  /// Returns the count of messages under way. A caller that begins messages adds to the count, and subtracts
+  /// when the messages have ended.
+  const std::shared_ptr<MessageCount>& under_way() const { return under_way_; }
+
+ private:
+  const c10::Device device_;
+  const std::shared_ptr<Communicator> communicator_;
+  MessageTracks tracks_;
+  const std::shared_ptr<AbortsWhenInterrupted> interruptible_;
+  std::mutex order_;
+  std::shared_ptr<vdev::Stream> stream_;  // made at first use, under order_
+  const std::shared_ptr<MessageCount> under_way_ = std::make_shared<MessageCount>();
+};
+
+/// Returns a stream of the card that holds only a wait for `point`. The stream exists until the point is
+/// reached, even if nobody keeps the pointer.
+std::shared_ptr<vdev::Stream> stream_behind(int card, const vdev::Event& point);
+
+}  // namespace vccl

@@ -1,0 +1,54 @@
+#include "csrc_pg/operations/outcome.hpp"
+
+#include <utility>
+
+#include "base/clock.hpp"
+
+namespace vccl {
+
+void Outcome::started() noexcept {
+  started_ns_ = base::monotonic_ns();
+}
+
+void Outcome::finish(std::exception_ptr error, std::optional<ErrorCode> code) noexcept {
+  std::vector<Callback> callbacks;
+  {
+    std::lock_guard lock(mutex_);
+    if (finished()) return;
+    error_ = error;
+    code_ = code;
+    finished_ns_ = base::monotonic_ns();
+    finished_.store(true, std::memory_order_release);
+    callbacks = std::move(callbacks_);
+  }
+  for (const auto& callback : callbacks) callback(error);
+}
+
+std::exception_ptr Outcome::error() const {
+  return finished() ? error_ : nullptr;
+}
+
+std::optional<ErrorCode> Outcome::error_code() const {
+  return finished() ? code_ : std::nullopt;
+}
+
+float Outcome::duration_ms() const noexcept {
+  return finished() && started_ns_ ? static_cast<float>(finished_ns_ - started_ns_) * 1e-6f : 0.0f;
+}
+
+std::int64_t Outcome::finished_ns() const noexcept {
+  return finished() ? finished_ns_ : 0;
+}
+
+void Outcome::when_finished(Callback callback) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!finished()) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback(error());
+}
+
+}  // namespace vccl

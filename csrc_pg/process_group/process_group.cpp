@@ -1,0 +1,340 @@
+#include "csrc_pg/process_group/process_group.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
+
+#include "base/text.hpp"
+#include "csrc_device/runtime/capture.hpp"
+#include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/environment.hpp"
+#include "csrc_device/runtime/queue.hpp"
+#include "csrc_device/torch/gil.hpp"
+#include "csrc_pg/arguments/checks.hpp"
+#include "csrc_pg/arguments/torch_types.hpp"
+#include "csrc_pg/handles/callback_pool.hpp"
+#include "csrc_pg/operations/errors.hpp"
+#include "csrc_pg/operations/profiler_names.hpp"
+#include "csrc_pg/tasks/captured_collective.hpp"
+#include "csrc_pg/tasks/collective_task.hpp"
+#include "transport/deadlock_watch.hpp"
+
+namespace vccl {
+
+using vdev::WithoutGil;
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// Holds the groups of the process that still have communicators, for shutdown_all().
+struct Living {
+  std::mutex mutex;
+  std::set<ProcessGroupVccl*> groups;
+};
+
+Living& living() {
+  static auto* all = new Living;  // never destroyed: groups may outlive static destructors
+  return *all;
+}
+
+// Returns the group's description if a person gave one, otherwise the name that torch numbers the group with.
+std::string name_from(const Options& options) {
+  if (!options.group_desc.empty() && options.group_desc != "undefined") return options.group_desc;
+  return options.group_name.empty() ? "unnamed" : options.group_name;
+}
+
+std::vector<std::uint64_t> ranks_from(const Options& options, int size) {
+  if (static_cast<int>(options.global_ranks_in_group.size()) == size) return options.global_ranks_in_group;
+  std::vector<std::uint64_t> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
+ProcessGroupVccl::ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                                   c10::intrusive_ptr<Options> options,
+                                   const std::vector<c10::intrusive_ptr<ProcessGroupVccl>>& relatives)
+    : Backend(rank, size),
+      store_(std::move(store)),
+      options_(std::move(options)),
+      name_(name_from(*options_)),
+      timeout_(options_->timeout),
+      communicators_(store_,
+                     {name_, rank, size, options_->is_high_priority_stream, ranks_from(*options_, size),
+                      options_->call, options_->origin},
+                     communicators_of(relatives)) {
+  init();
+  WithoutGil without_gil;
+  // Messages need this communicator between any two ranks, while the other ranks may do something else for
+  // long.
+  with_torch_errors([&] { communicators_.get(c10::kCPU, timeout_.load()); });
+  std::lock_guard lock(living().mutex);
+  living().groups.insert(this);
+}
+
+std::vector<Relative> ProcessGroupVccl::communicators_of(
+    const std::vector<c10::intrusive_ptr<ProcessGroupVccl>>& groups) {
+  std::vector<Relative> result;
+  for (const auto& group : groups) {
+    const auto theirs = group->communicators_.relatives(false);
+    result.insert(result.end(), theirs.begin(), theirs.end());
+  }
+  return result;
+}
+
+ProcessGroupVccl::~ProcessGroupVccl() {
+  // Without shutdown(), nobody waits for operations that are still under way.
+  leave(milliseconds(0));
+}
+
+void ProcessGroupVccl::leave(milliseconds patience) noexcept {
+  WithoutGil without_gil;
+  {
+    // shutdown_all() holds the lock while it closes a group. After this line it is not closing this group,
+    // and it will not.
+    std::lock_guard lock(living().mutex);
+    living().groups.erase(this);
+  }
+  close(patience);
+}
+
+void ProcessGroupVccl::close(milliseconds patience) noexcept {
+  // This comes first, because the program does not know yet of failures while the group closes.
+  failures_->close();
+  communicators_.close(patience);
+  // Everything has ended, so the hook is called for every operation.
+  if (auto* hook = watching_.load(std::memory_order_acquire)) hook->close(patience);
+}
+
+void ProcessGroupVccl::shutdown() {
+  leave(timeout_.load());
+  vdev::raise_interruption();
+}
+
+void ProcessGroupVccl::shutdown_all(milliseconds patience) {
+  WithoutGil without_gil;
+  // shutdown_all() keeps the lock, so that no group is destroyed meanwhile: the destructor takes the lock
+  // first.
+  std::lock_guard lock(living().mutex);
+  for (auto* group : living().groups) group->close(patience);
+  living().groups.clear();
+  wait_for_callbacks(patience);
+  DeadlockWatch::of_this_process().stop(patience);
+}
+
+void ProcessGroupVccl::abort() {
+  WithoutGil without_gil;
+  failures_->settle();
+  communicators_.abort(base::text(names().rank(rank_), " aborted the group ", group_name()));
+}
+
+std::map<int, std::string> ProcessGroupVccl::ended_ranks() const {
+  std::map<int, std::string> ended;
+  for (const auto& entry : communicators_.all()) {
+    for (int rank = 0; rank < size_; ++rank) {
+      const auto end = entry->communicator()->end_of(rank);
+      if (end) ended.emplace(rank, end->text(names(), rank));
+    }
+  }
+  return ended;
+}
+
+milliseconds ProcessGroupVccl::effective(milliseconds timeout) const {
+  return timeout == c10d::kUnsetTimeout ? timeout_.load() : timeout;
+}
+
+std::shared_ptr<const WorkVccl::Group> ProcessGroupVccl::group_for_profiler() const {
+  if (!at::hasCallbacks()) return nullptr;
+  return std::make_shared<const WorkVccl::Group>(WorkVccl::Group{pg_uid_, pg_desc_, size_});
+}
+
+std::uint64_t ProcessGroupVccl::record_for_profiler(const Request& request, std::uint64_t sequence) const {
+  if (!at::hasCallbacks()) return 0;
+  const auto elements = [](const Tensors& tensors) {
+    std::int64_t sum = 0;
+    for (const auto& tensor : tensors) sum += tensor.numel();
+    return sum;
+  };
+  const auto& ranks = options_->global_ranks_in_group;
+  const auto first = ranks.empty() ? 0 : static_cast<int>(ranks.front());
+  const auto stride = ranks.size() > 1 ? static_cast<int>(ranks[1] - ranks[0]) : 1;
+  const auto& moved = request.outputs.empty() ? request.inputs : request.outputs;
+  // For a message, the profiler wants the rank at the other end, as ProcessGroupNCCL gives it.
+  const int rank = request.is_message() ? request.peer : rank_;
+  RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
+      std::make_tuple(static_cast<std::int64_t>(sequence), request.is_message()),
+      std::make_tuple(pg_uid_, pg_desc_), request.inputs, request.outputs, rank, record_of(request.name),
+      elements(request.inputs), elements(request.outputs),
+      moved.empty() ? at::kByte : moved.front().scalar_type(), request.input_splits, request.output_splits,
+      first, stride, size_, request.async);
+  return vdev::current_correlation();  // the record is open until here
+}
+
+const std::string ProcessGroupVccl::getBackendName() const {
+  return vdev::pose() == vdev::Pose::cuda ? "nccl" : "vccl";
+}
+
+// The other ranks wait on the communicator of the card that was named at the start. A tensor on another card
+// is usually due to a forgotten set_device(), and that card's communicator would wait for ranks that never
+// come. ProcessGroupNCCL raises in this case, too.
+void ProcessGroupVccl::check_bound_card(const Request& request) const {
+  if (request.device.is_cpu() || !bound_device_id_ || *bound_device_id_ == request.device) return;
+  TORCH_CHECK_VALUE(false, request.name, ": the tensor is on ", request.device, ", and ", names().rank(rank_),
+                    " of group ", group_name(), " is bound to ", *bound_device_id_,
+                    " (device_id of init_process_group). Move the tensor there; torch.", vdev::device_name(),
+                    ".set_device(", static_cast<int>(bound_device_id_->index()),
+                    ") makes that card the current one.");
+}
+
+ProcessGroupVccl::BegunOperation ProcessGroupVccl::begin_operation(c10d::OpType type,
+                                                                   std::span<const Request> requests,
+                                                                   std::atomic<std::uint64_t>& count) {
+  BegunOperation begun{++count, std::make_shared<Outcome>(), 0};
+  for (const auto& request : requests) begun.record = record_for_profiler(request, begun.sequence);
+  watch_completion(begun.outcome, type, begun.sequence);
+  return begun;
+}
+
+ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePlan plan) {
+  check_bound_card(request);
+  request.timeout = effective(request.timeout);
+  if (coalescing_.active()) return coalescing_.add(std::move(request), std::move(plan));
+  WithoutGil without_gil;
+  return with_torch_errors([&]() -> WorkPtr {
+    const auto where = communicators_.get(request.device, request.timeout, request.name);
+    if (is_captured(request.device)) {
+      std::vector<CollectivePlan> plans;
+      plans.push_back(std::move(plan));
+      return capture(std::move(request), *where, std::move(plans));
+    }
+    const auto [sequence, outcome, record] = begin_operation(request.type, {&request, 1}, sequence_);
+    const vdev::ActivityScope activity([&, number = sequence, correlation = record] {
+      auto label = label_of({&request, 1}, request.name, labelled(number));
+      label.correlation = correlation;
+      return label;
+    });
+    if (!request.async) profile_launch(rank_, request.type, request.name, request.inputs, request.outputs);
+
+    const bool on_card = !request.device.is_cpu();
+    std::shared_ptr<HeldMemory> memory;
+    if (on_card && request.async) memory = std::make_shared<HeldMemory>();
+    if (on_card) plan.hold_memory_in(memory);
+    std::vector<CollectivePlan> plans;
+    plans.push_back(std::move(plan));
+    auto task = std::make_shared<CollectiveTask>(where->communicator(), request.name, std::move(plans),
+                                                 request.timeout, outcome, failures_on(request.device));
+    vdev::Task body(std::move(task));
+    if (on_card && !request.async) {
+      where->launch_on_current_stream(std::move(body));
+      if (options_->blocking_wait) vdev::current_stream(request.device.index())->synchronize();
+      return nullptr;  // the caller's stream runs the task, so there is nothing to wait for
+    }
+    const auto start = request.async ? vdev::Start::kAtOnce : vdev::Start::kByWaiter;
+    const auto end = where->launch(std::move(body), start, request.after);
+    if (!request.async) {
+      end.wait();
+      if (auto error = outcome->error()) std::rethrow_exception(error);
+      if (request.blocks_host) end.synchronize();  // operations before a barrier may have failed
+      return nullptr;
+    }
+    return c10::make_intrusive<WorkVccl>(
+        WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
+                              std::move(request.outputs), sequence,
+                              request.blocks_host || options_->blocking_wait, group_for_profiler(),
+                              std::move(memory)},
+        WorkVccl::Place(*where, failures_), end, outcome);
+  });
+}
+
+bool ProcessGroupVccl::is_captured(c10::Device device) {
+  return !device.is_cpu() && vdev::current_stream(device.index())->queue()->capture() != nullptr;
+}
+
+// The operation is the group's at each replay, and not now. So the completion hook does not see it, and the
+// handle is that of an operation that has ended well; waiting for it only orders the captured streams.
+ProcessGroupVccl::WorkPtr ProcessGroupVccl::capture(Request request, DeviceCommunicator& where,
+                                                    std::vector<CollectivePlan> plans) {
+  const auto sequence = ++sequence_;
+  auto memory = request.async ? std::make_shared<HeldMemory>() : nullptr;
+  for (auto& plan : plans) {
+    plan.hold_memory_in(memory);
+    plan.leave_memory_to_stream();  // the graph outlives the Work, and must not keep the memory
+  }
+  auto task = std::make_shared<CapturedCollective>(where.communicator(), request.name, std::move(plans),
+                                                   request.timeout, failures_on(request.device));
+  const vdev::ActivityScope activity(
+      [&] { return label_of({&request, 1}, request.name, labelled(sequence)); });
+  vdev::Task body(std::move(task));
+  if (!request.async) {
+    where.capture_on_current_stream(std::move(body));
+    return nullptr;
+  }
+  const auto end = where.capture(std::move(body), request.after);
+  auto outcome = std::make_shared<Outcome>();
+  outcome->finish(nullptr);
+  return c10::make_intrusive<WorkVccl>(
+      WorkVccl::Description{
+          rank_, request.type, request.name, std::move(request.inputs), std::move(request.outputs), sequence,
+          request.blocks_host || options_->blocking_wait, group_for_profiler(), std::move(memory)},
+      WorkVccl::Place(where, failures_), end, std::move(outcome));
+}
+
+ProcessGroupVccl::WorkPtr ProcessGroupVccl::barrier(const c10d::BarrierOptions& options) {
+  TORCH_CHECK_VALUE(options.device_ids.size() <= 1,
+                    "barrier: backend vccl takes one device id, and was given ", options.device_ids.size());
+  int card = vdev::current_card();
+  if (!options.device_ids.empty())
+    card = static_cast<int>(options.device_ids.front());
+  else if (bound_device_id_ && !bound_device_id_->is_cpu())
+    card = bound_device_id_->index();
+
+  Request request{c10d::OpType::BARRIER, "barrier",      c10::Device(c10::kCPU), {}, {},
+                  options.timeout,       options.asyncOp};
+  request.blocks_host = true;
+  for (const auto& entry : communicators_.all())
+    if (!entry->device().is_cpu()) request.after.push_back(entry->last());
+  if (vdev::card_used(card)) {
+    vdev::refuse_captured(*vdev::current_stream(card), "barrier, which blocks the host");
+    request.after.push_back(vdev::current_stream(card)->record());
+  }
+
+  CollectivePlan plan;
+  plan.add(Call{.collective = Collective::barrier});
+  return launch(std::move(request), std::move(plan));
+}
+
+void ProcessGroupVccl::setTimeout(milliseconds timeout) {
+  timeout_.store(timeout);
+  options_->timeout = timeout;
+}
+
+// Every rank counts from zero and has the same calls, so the ranks need not agree on a number.
+void ProcessGroupVccl::setSequenceNumberForGroup() {}
+
+std::uint64_t ProcessGroupVccl::getSequenceNumberForGroup() {
+  return sequence_.load();
+}
+
+// Durations are always measured, because they only cost two readings of the clock.
+void ProcessGroupVccl::enableCollectivesTiming() {}
+
+c10d::ErrorType ProcessGroupVccl::getError() {
+  const auto failure = communicators_.failure();
+  if (!failure) return c10d::ErrorType::SUCCESS;
+  switch (failure->code()) {
+    case ErrorCode::timeout:
+      return c10d::ErrorType::TIMEOUT;
+    case ErrorCode::peer_dead:
+    case ErrorCode::peer_left:
+      return c10d::ErrorType::REMOTE_ERROR;
+    default:
+      return c10d::ErrorType::COMM_ERROR;
+  }
+}
+
+}  // namespace vccl

@@ -1,0 +1,264 @@
+// The c10d backend, which torch.distributed calls.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "csrc_device/runtime/failure.hpp"
+#include "csrc_pg/communicators/communicators.hpp"
+#include "csrc_pg/handles/completion_hook.hpp"
+#include "csrc_pg/handles/work.hpp"
+#include "csrc_pg/operations/request.hpp"
+#include "csrc_pg/process_group/options.hpp"
+#include "csrc_pg/tasks/activity_label.hpp"
+#include "csrc_pg/tasks/coalescing.hpp"
+#include "csrc_pg/tasks/collective_plan.hpp"
+
+namespace vccl {
+
+/// Checks the arguments of each collective and says what the collective does. Communicators, streams, handles
+/// and algorithms are elsewhere. The methods are in process_group.cpp (creation and end of a group, launch,
+/// barrier), reductions.cpp, moves.cpp, messages.cpp (messages, coalescing), members.cpp (groups made from
+/// groups, hooks) and unsupported.cpp (methods that raise NotImplementedError).
+///
+/// Takes tensors on cards and on the CPU, contiguous or not, of any size. Arguments that are wrong on this
+/// rank alone raise at the call (ValueError, TypeError, NotImplementedError) and leave the group as it was. A
+/// failure between ranks raises DistBackendError where the collective is waited for, and at every later call.
+/// Thread-safe, but all ranks must issue the collectives of a group in the same order.
+class ProcessGroupVccl final : public c10d::Backend {
+ public:
+  using Options = vccl::Options;
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+  using TensorLists = std::vector<std::vector<at::Tensor>>;
+
+  /// Makes the group. Returns when every rank of the group has called the constructor, and raises
+  /// DistBackendError if a rank has not within the timeout. The communicator of a card is made at the card's
+  /// first collective.
+  ///
+  /// `relatives` are other groups of this process. The constructor does not wait for ranks that these groups
+  /// know to be dead.
+  ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                   c10::intrusive_ptr<Options> options,
+                   const std::vector<c10::intrusive_ptr<ProcessGroupVccl>>& relatives = {});
+  ~ProcessGroupVccl() override;
+
+  /// Returns "vccl", or "nccl" where the cards pose as CUDA.
+  const std::string getBackendName() const override;
+  /// Returns a copy.
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
+  c10::intrusive_ptr<Options> options() const { return options_; }
+  /// Returns the name that errors give the group. It does not change after the group was made. It is the
+  /// group's description if a person gave one, otherwise the name that torch numbers the group with.
+  const std::string& group_name() const { return name_; }
+  /// Returns what texts call the ranks of the group.
+  const RankNames& names() const { return communicators_.names(); }
+  /// Returns a random text that the ranks of this group have in common, and no other group has.
+  const std::string& id() const { return communicators_.id(); }
+  /// Raises DistBackendError if another rank's n-th call of `kind` on this group differs from this rank's.
+  /// `lists` are the global ranks of the groups that the call makes.
+  void agree_on_call(const std::string& kind, const std::string& call,
+                     const std::vector<std::vector<std::uint64_t>>& lists);
+  /// Returns the ranks that are known to have died or left, each with the text that says so: "rank 1 (pid 77)
+  /// died".
+  std::map<int, std::string> ended_ranks() const;
+
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  /// Replaces a sparse COO tensor, on the CPU or on a card, by the coalesced sum (or mean) over all ranks.
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  /// Takes lists whose chunks may differ in size. All ranks must give the same sizes.
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& lists,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  /// Takes chunks whose sizes may differ from rank to rank, as reduce_scatter does.
+  WorkPtr allgather(TensorLists& lists, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(TensorLists& lists, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(TensorLists& lists, Tensors& inputs, const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, TensorLists& lists, const c10d::ScatterOptions& options) override;
+  /// Takes splits in rows of the first dimension. Either every rank gives splits, or none does.
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
+                        std::vector<std::int64_t>& input_splits,
+                        const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  /// Launches a barrier, which ends when every rank has called it. The ranks meet in CPU memory even if the
+  /// group uses cards, so that all ranks use the same communicator. The barrier comes after the collectives
+  /// that were launched before, and after what is queued on the current stream of the device.
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+
+  // Messages between two ranks (process_group/messages.cpp). A receive takes the first message with its tag,
+  // in the order of the sender's calls, from cards if its tensor is on a card, and else from the CPU. No call
+  // waits for another message or for a collective. So a rank may send to itself, and two ranks may both send
+  // to each other before they receive.
+
+  /// Sends a tensor. On a card, the message goes once the current stream has come to this point.
+  WorkPtr send(Tensors& tensors, int to, int tag) override;
+  WorkPtr recv(Tensors& tensors, int from, int tag) override;
+  /// Receives from any rank; Work::sourceRank() is the sender. wait() blocks the host on a card, too, because
+  /// the caller then asks for the sender.
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+
+  // Coalescing: what a thread calls between startCoalescing() and endCoalescing() is collected and launched
+  // together, first the messages and then the collectives in order. All calls must be on one device. Each
+  // asynchronous call returns a Work that cannot be waited for before endCoalescing(), and any other call
+  // returns none.
+
+  bool supportsCoalescing() const override { return true; }
+  /// Begins to collect. Drops what the thread has collected so far, because an exception has kept the thread
+  /// from endCoalescing().
+  void startCoalescing() override;
+  /// Launches the collected calls and returns one Work for all, or null if nothing was called.
+  WorkPtr endCoalescing() override;
+  /// Stops collecting, and launches nothing.
+  void cancel_coalescing();
+
+  // Each of these raises NotImplementedError, which names the operation (unsupported.cpp).
+  void monitoredBarrier(const c10d::BarrierOptions&, bool) override;
+  void suspend() override;
+  void resume() override;
+  std::unordered_map<std::string, std::uint64_t> getMemoryStats() override;
+
+  // Groups made from this one (process_group/members.cpp). The new group has its own communicators, so that
+  // it works whatever becomes of its parent.
+
+  /// Returns the group of `ranks` of this one, numbered in the order given. Returns null on a rank that is
+  /// not among `ranks`; such a rank need not call. If there are several groups with the same ranks and name,
+  /// the n-th that one rank makes is the n-th that every other rank makes.
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+  /// Returns a group of `size` ranks that meet at `store`, whichever groups they come from.
+  c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& options,
+                                          const int& rank, const int& size) override;
+  /// Returns the group without the ranks `excluded`, which may be gone and must not call. SHRINK_ABORT aborts
+  /// this group first. If a device is bound, the call also connects the new group's communicator of the
+  /// device.
+  c10::intrusive_ptr<c10d::Backend> shrink(
+      const std::vector<std::int64_t>& excluded, int flags,
+      const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+  bool supportsSplitting() const override { return true; }
+  bool supportsShrinking() const override { return true; }
+  /// Returns how often this group was split.
+  int split_count() const;
+  /// Makes the communicator of `device`. All ranks must call this.
+  void eagerConnectSingleDevice(at::Device device) override;
+
+  /// Sets the group's only hook; see CompletionHook. The group waits for the hook when it is shut down.
+  void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
+  /// Blocks until everything launched has ended and the hook has returned for it. Raises DistBackendError if
+  /// the hook does not return within the group's timeout.
+  void waitForPendingWorks() override;
+
+  bool supportsTensorAlloc(c10::DeviceIndex index) override;
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+  std::shared_ptr<c10::Allocator> getMemAllocator() override;
+
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  void setSequenceNumberForGroup() override;
+  std::uint64_t getSequenceNumberForGroup() override;
+  void enableCollectivesTiming() override;
+  c10d::ErrorType getError() override;
+
+  /// Ends the waits for this group, here and on the other ranks; the group stays failed. May be called from
+  /// any thread. The program counts as knowing what has failed so far, so that reading tensors of those
+  /// operations no longer raises. The failures that the abort itself causes are raised until shutdown().
+  void abort() override;
+  /// Waits until the launched collectives have ended, which their timeouts bound, and leaves the group.
+  /// Further calls do nothing.
+  void shutdown() override;
+
+  /// Call this when the interpreter exits. Shuts down every group of the process that is still there, within
+  /// `patience` each.
+  static void shutdown_all(std::chrono::milliseconds patience);
+
+ private:
+  WorkPtr launch(Request request, CollectivePlan plan);
+  WorkPtr launch_message(Request request, MessageCall call);
+  WorkPtr launch_batch(Batch batch);
+  /// Returns whether the caller's current stream of the card `device` is captured.
+  static bool is_captured(c10::Device device);
+  /// Does what launch() does with a checked request while the current stream is captured: puts the plans into
+  /// the graph.
+  WorkPtr capture(Request request, DeviceCommunicator& where, std::vector<CollectivePlan> plans);
+  /// Begins the messages `calls`. Returns an end that is reached when these messages and `more` other parts
+  /// have ended.
+  std::shared_ptr<JointEnd> begin_messages(MessageLane& lane, const char* name,
+                                           std::vector<MessageCall> calls, int more, Milliseconds timeout,
+                                           std::shared_ptr<Outcome> outcome);
+  std::shared_ptr<const WorkVccl::Group> group_for_profiler() const;
+  /// Returns the owner of failures of operations on `device`, or null for the CPU, where only the handle
+  /// raises errors.
+  std::shared_ptr<vdev::FailureOwner> failures_on(c10::Device device) const {
+    return device.is_cpu() ? nullptr : failures_;
+  }
+  struct BegunOperation {
+    std::uint64_t sequence;
+    std::shared_ptr<Outcome> outcome;
+    std::uint64_t record;  // the profiler's number for the record of the operation, or 0
+  };
+  /// Begins an operation; every operation of the group calls this, on the calling thread and in the order of
+  /// the calls. Takes the operation's number from `count`, shows its calls to the profiler, and makes its
+  /// outcome, which the completion hook watches. `requests` are several calls if they were coalesced.
+  BegunOperation begin_operation(c10d::OpType type, std::span<const Request> requests,
+                                 std::atomic<std::uint64_t>& count);
+  /// Returns the profiler's number for the record, or 0.
+  std::uint64_t record_for_profiler(const Request& request, std::uint64_t sequence) const;
+  /// Returns what a group is in the label of an operation.
+  LabelledGroup labelled(std::uint64_t sequence) const { return {pg_uid_, pg_desc_, rank_, size_, sequence}; }
+  /// Raises ValueError for a card other than the one that the group is bound to, if it is bound to one.
+  void check_bound_card(const Request& request) const;
+  std::chrono::milliseconds effective(std::chrono::milliseconds timeout) const;
+  static std::vector<Relative> communicators_of(
+      const std::vector<c10::intrusive_ptr<ProcessGroupVccl>>& groups);
+  void leave(std::chrono::milliseconds patience) noexcept;
+  void close(std::chrono::milliseconds patience) noexcept;
+
+  /// Returns this group, as `relatives` of a group that is made from it.
+  std::vector<c10::intrusive_ptr<ProcessGroupVccl>> itself();
+  c10::intrusive_ptr<Options> options_of_child(const c10::intrusive_ptr<c10d::Backend::Options>& given) const;
+  std::vector<std::uint64_t> global_ranks(const std::vector<int>& ranks) const;
+  c10::intrusive_ptr<c10d::Store> store_of_child(const c10::intrusive_ptr<c10d::Store>& store,
+                                                 const std::string& purpose);
+  void count_split(const std::string& name);
+  /// Calls the hook, if there is one, once `outcome` is finished. Call this before the operation can end.
+  void watch_completion(const std::shared_ptr<Outcome>& outcome, c10d::OpType type, std::uint64_t sequence);
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const c10::intrusive_ptr<Options> options_;
+  const std::string name_;
+  // The failures on cards. Tasks keep this object, because they may outlive the group.
+  const std::shared_ptr<vdev::FailureOwner> failures_ = std::make_shared<vdev::FailureOwner>();
+  std::atomic<std::chrono::milliseconds> timeout_;
+  std::atomic<std::uint64_t> sequence_{0};
+  std::atomic<std::uint64_t> message_sequence_{0};  // the ranks' numbers need not agree
+  Coalescing coalescing_;
+  mutable std::mutex children_mutex_;    // guards the next three members
+  std::map<std::string, int> children_;  // the number of children made for each purpose
+  int splits_ = 0;
+  std::string last_split_;  // the name of the last split
+  std::unique_ptr<CompletionHook> hook_;
+  std::atomic<CompletionHook*> watching_{nullptr};  // hook_, once it is there; the release store pairs with
+                                                    // the acquire loads of its readers
+  Communicators communicators_;
+};
+
+}  // namespace vccl

@@ -1,0 +1,194 @@
+// The process group in Python: vccl._C.ProcessGroupVccl.
+#include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include <pybind11/chrono.h>
+#include <pybind11/stl.h>
+
+#include "base/periods.hpp"
+#include "csrc_device/runtime/environment.hpp"
+#include "csrc_pg/collectives/algorithm.hpp"
+#include "csrc_pg/collectives/selector.hpp"
+#include "csrc_pg/communicators/abort_when_interrupted.hpp"
+#include "csrc_pg/communicators/communicators.hpp"
+#include "csrc_pg/communicators/numeric_addresses.hpp"
+#include "csrc_pg/process_group/process_group.hpp"
+#include "csrc_pg/python/blocked_threads.hpp"
+#include "transport/deadlock_watch.hpp"
+#include "transport/environment.hpp"
+#include "transport/host_barrier.hpp"
+#include "transport/libraries.hpp"
+
+namespace py = pybind11;
+using vccl::ProcessGroupVccl;
+
+namespace {
+
+c10::intrusive_ptr<ProcessGroupVccl> make(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+    const c10::intrusive_ptr<vccl::Options>& options,
+    const std::vector<c10::intrusive_ptr<ProcessGroupVccl>>& relatives) {
+  return c10::make_intrusive<ProcessGroupVccl>(
+      store, rank, size, options ? options : c10::make_intrusive<vccl::Options>(), relatives);
+}
+
+vccl::HostBarrier make_barrier(const py::buffer& page, int size) {
+  const py::buffer_info info = page.request(true);
+  if (info.size * info.itemsize < py::ssize_t(sizeof(vccl::HostBarrier::Words)) ||
+      reinterpret_cast<std::uintptr_t>(info.ptr) % alignof(vccl::HostBarrier::Words) != 0)
+    throw py::value_error("a barrier needs a page of memory that all ranks map");
+  return {*static_cast<vccl::HostBarrier::Words*>(info.ptr), size};
+}
+
+// Passes the barrier. Signal handlers run meanwhile.
+void pass(vccl::HostBarrier& barrier, double look, double timeout) {
+  using Seconds = std::chrono::duration<double>;
+  const auto as_wait = [](double seconds) {
+    return std::chrono::duration_cast<vccl::Clock::duration>(Seconds(seconds));
+  };
+  const auto deadline = vccl::Clock::now() + as_wait(timeout);
+  py::gil_scoped_release without_gil;
+  const std::uint32_t turn = barrier.arrive();
+  auto spin = as_wait(look);
+  auto next = vccl::Clock::now() + base::kInterruptionPeriod;
+  for (; !barrier.await(turn, spin, std::min(deadline, next)); next += base::kInterruptionPeriod) {
+    spin = {};
+    py::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (vccl::Clock::now() >= deadline) {
+      PyErr_SetString(PyExc_TimeoutError, "some rank did not come to the barrier in time");
+      throw py::error_already_set();
+    }
+  }
+}
+
+}  // namespace
+
+void init_process_group_bindings(py::module_& module) {
+  vccl::let_interruptions_reach_transport();
+  vccl::let_watch_ask_for_blocked_threads();
+  if (vdev::pose() == vdev::Pose::cuda) vccl::also_read_nccl_variables();
+  const auto without_gil = py::call_guard<py::gil_scoped_release>();
+
+  auto group = py::class_<ProcessGroupVccl, c10d::Backend, c10::intrusive_ptr<ProcessGroupVccl>>(
+      module, "ProcessGroupVccl",
+      "Collectives over virtual cards and CPU tensors. Made by "
+      "torch.distributed.init_process_group('vccl').");
+
+  py::class_<vccl::Options, c10d::Backend::Options, c10::intrusive_ptr<vccl::Options>>(
+      group, "Options", "What init_process_group and new_group take as pg_options.")
+      .def(py::init([](bool is_high_priority_stream) {
+             auto options = c10::make_intrusive<vccl::Options>();
+             options->is_high_priority_stream = is_high_priority_stream;
+             return options;
+           }),
+           py::arg("is_high_priority_stream") = false)
+      .def_readwrite("is_high_priority_stream", &vccl::Options::is_high_priority_stream,
+                     "Whether the communicator's stream is one of high priority.")
+      .def_readwrite(
+          "blocking_wait", &vccl::Options::blocking_wait,
+          "Whether wait(), and calls without a Work, block the host until the operation has ended.")
+      .def_property(
+          "group_desc", [](const vccl::Options& self) { return self.group_desc; },
+          [](vccl::Options& self, const std::string& description) { self.group_desc = description; },
+          "How the group is described, which errors call it by where it is not empty.")
+      .def_readwrite("_call", &vccl::Options::call, "The call that makes the group: \"new_group\".")
+      .def_readwrite("_origin", &vccl::Options::origin, "_id of a group that all ranks are in, or \"\".")
+      .def("__copy__", [](const vccl::Options& self) { return self.copy(); })
+      .def(
+          "__deepcopy__", [](const vccl::Options& self, const py::dict&) { return self.copy(); },
+          py::arg("memo"));
+
+  group
+      .def(py::init(&make), py::arg("store"), py::arg("rank"), py::arg("size"),
+           py::arg("options") = py::none(),
+           py::arg("relatives") = std::vector<c10::intrusive_ptr<ProcessGroupVccl>>(), without_gil)
+      .def_property_readonly("_group_name", &ProcessGroupVccl::group_name, "What errors call the group.")
+      .def_property_readonly("_id", &ProcessGroupVccl::id,
+                             "A random text that the ranks of this group have in common.")
+      .def("_agree_on_call", &ProcessGroupVccl::agree_on_call, py::arg("kind"), py::arg("call"),
+           py::arg("lists"),
+           "Raises DistBackendError if this rank's n-th call of `kind` is another one than that of other "
+           "ranks. `lists` are the global ranks of the groups that the call makes.",
+           without_gil)
+      .def(
+          "_ranks_text",
+          [](const ProcessGroupVccl& group, const std::vector<int>& ranks) {
+            return group.names().ranks(ranks);
+          },
+          py::arg("ranks"), "Returns what texts call ranks of this group: \"ranks 2, 3 (0, 1 of mesh_tp)\".")
+      .def("_ended_ranks", &ProcessGroupVccl::ended_ranks,
+           "{rank: text} of the ranks of this group that are known to have died or left.", without_gil)
+      .def_property_readonly("options", &ProcessGroupVccl::options, "The options the group was made with.")
+      .def("get_error", &ProcessGroupVccl::getError, "Whether and how the group has failed, as an ErrorType.",
+           without_gil)
+      .def("comm_split_count", &ProcessGroupVccl::split_count,
+           "How often the group was split. torch.distributed.split_group asks for it, and describes the "
+           "group it makes with it.")
+      .def(
+          // torch calls this on the ranks that are not in a new group, because NCCL needs it.
+          "perform_nocolor_split", [](const ProcessGroupVccl&, const at::Device&) {}, py::arg("device"),
+          "Does nothing: a new group of vccl takes its own ranks alone.")
+      .def("_cancel_coalescing", &ProcessGroupVccl::cancel_coalescing,
+           "Ends what the calling thread's startCoalescing() began, and launches nothing. Does nothing "
+           "without "
+           "it.",
+           without_gil)
+      .def("_set_default_timeout", &ProcessGroupVccl::setTimeout, py::arg("timeout"), without_gil)
+      .def("abort", &ProcessGroupVccl::abort,
+           "Frees whoever waits in this group, on every rank; the group stays failed. From any thread.",
+           without_gil)
+      .def("shutdown", &ProcessGroupVccl::shutdown, "Lets what was launched end, and leaves the group.",
+           without_gil);
+
+  py::class_<vccl::HostBarrier>(module, "_HostBarrier",
+                                "A barrier of `size` processes that map the same page; zeros at first.")
+      .def(py::init(&make_barrier), py::arg("page"), py::arg("size"), py::keep_alive<1, 2>())
+      .def("wait", &pass, py::arg("look"), py::arg("timeout"),
+           "Returns once every process has called it as often as this one. Looks for the others for `look` "
+           "seconds and sleeps then. TimeoutError after `timeout` seconds.");
+
+  module.def("_shutdown_process_groups", &ProcessGroupVccl::shutdown_all, py::arg("patience"),
+             "Shuts down every group of the process, waiting at most `patience` (timedelta) for each.",
+             without_gil);
+  module.def(
+      "_algorithms",
+      [] {
+        std::set<std::pair<std::string, std::string>> pairs;
+        for (const auto& algorithm : vccl::algorithms())
+          pairs.emplace(algorithm.name, vccl::to_string(algorithm.collective));
+        return pairs;
+      },
+      "The algorithms there are: {(name, collective)}, as VCCL_ALGO names them.");
+  module.def(
+      "_capable_families",
+      [](const std::string& collective, std::size_t bytes, int ranks, bool mapped, bool across) {
+        using Kind = vccl::MemoryKind;
+        const Kind here = mapped ? Kind::mapped : Kind::staged;
+        const Kind there = mapped ? Kind::mapped_across : Kind::staged_across;
+        return vccl::capable_families(collective, bytes, ranks, across ? there : here);
+      },
+      py::arg("collective"), py::arg("bytes"), py::arg("ranks"), py::arg("mapped"), py::arg("across"),
+      "The families of algorithms that can do the collective on one host, or `across` several, with equal "
+      "chunks "
+      "of float32 elements and `bytes` bytes in the longest buffer.");
+  module.def(
+      "_waits", [] { return vccl::DeadlockWatch::of_this_process().waits(); },
+      "What threads of this process wait for in collectives, each as a text with the ranks that are missing.",
+      without_gil);
+  module.def("_is_cpu_sharing_asked_for", &vccl::read_share_cpu,
+             "Whether VCCL_SHARE_CPU asks for it. Raises for a value that is not allowed.");
+  module.def("_groups_that_stage_cpu_tensors", &vccl::Communicators::that_stage_cpu_tensors,
+             "How many groups were made before this process shared CPU memory, and are still there.");
+  module.def("_set_zmq_library_path", &vccl::set_zmq_library_path, py::arg("path"),
+             "Names the libzmq to load where VCCL_ZMQ_LIBRARY does not; it is loaded when two ranks are on "
+             "two hosts.");
+  module.def("_set_crypto_library_path", &vccl::set_crypto_library_path, py::arg("path"),
+             "Names the libcrypto to load where neither VCCL_CRYPTO_LIBRARY nor the system does.");
+  module.def("_write_addresses_as_numbers", &vccl::write_addresses_as_numbers,
+             "Keeps torch's sockets from asking a name server. Returns whether torch's calls were found.");
+}

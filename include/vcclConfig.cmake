@@ -1,5 +1,5 @@
 # The CMake package of an installed vccl: find_package(vccl REQUIRED) makes the target vccl::vccl, with the headers
-# <vccl/device.hpp> and <vccl/group.hpp>, and torch's headers and libraries.
+# <vccl/device.hpp>, <vccl/group.hpp> and <vccl/version.hpp>, and torch's headers and libraries.
 #
 #     cmake -S . -B build -DCMAKE_PREFIX_PATH=$(python -c "import vccl; print(vccl.cmake_prefix_path)")
 #

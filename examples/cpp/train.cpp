@@ -12,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <vccl/device.hpp>
 #include <vccl/group.hpp>
+#include <vccl/version.hpp>
 
 namespace {
 
@@ -58,6 +59,11 @@ void train(c10d::Backend& group, const at::Device& card) {
 int main(int argc, char** argv) {
   if (argc != 4) {
     std::fprintf(stderr, "usage: %s RANK RANKS FILE\n", argv[0]);
+    return 2;
+  }
+  if (vccl::version() < VCCL_VERSION_CODE) {
+    std::fprintf(stderr, "compiled for vccl %d.%d.%d or later\n", VCCL_VERSION_MAJOR, VCCL_VERSION_MINOR,
+                 VCCL_VERSION_PATCH);
     return 2;
   }
   const int rank = std::atoi(argv[1]), ranks = std::atoi(argv[2]);

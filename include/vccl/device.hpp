@@ -1,7 +1,8 @@
-// What programs and operators in C++ use of the cards (docs/extending.md, docs/cpp.md).
+// The cards, for programs and operators in C++ (docs/extending.md, docs/cpp.md).
 //
-// The header is installed as <vccl/device.hpp> and includes nothing of the project. What it declares keeps
-// its meaning from one release of vccl to the next.
+// The header is installed as <vccl/device.hpp> and includes nothing of the project. vccl keeps the meaning of
+// these declarations from one release to the next (<vccl/version.hpp>). "Must" says what the caller has to
+// do; every other sentence is a promise of vccl's.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,12 +14,12 @@
 namespace vdev {
 
 /// Makes the cards a device of torch under the name "vdev", and lets their streams end before the process
-/// does. A program in C++ calls this first. Further calls, and calls where Python has imported torch, do
-/// nothing. Throws if another library has registered the device that the cards are to be.
+/// does. A program in C++ must call it before it uses a card. Further calls, and calls where Python has
+/// imported torch, do nothing. Throws if another library has registered the device that the cards are to be.
 void initialize();
 
-/// The dispatch keys under which an operator is registered for the cards. They are those of PrivateUse1, or
-/// of CUDA where the cards pose as CUDA, so they are only known when the library is loaded:
+/// The dispatch keys under which an operator must be registered for the cards. They are the keys of
+/// PrivateUse1, or of CUDA where the cards pose as CUDA, so they are known only once the library is loaded:
 ///
 ///     m.impl("name", torch::dispatch(vdev::keys().kernel, TORCH_FN(function)));
 struct Keys {
@@ -31,19 +32,24 @@ const Keys& keys();
 /// Runs `kernel` in the order of the calling thread's current stream.
 ///
 /// The call returns at once, and the kernel runs as a task of the stream, on any thread, without the
-/// interpreter's lock. With VDEV_LAUNCH=blocking it runs before the call returns. In a capture the task goes
-/// into the graph, and runs at every replay.
+/// interpreter's lock. With VDEV_LAUNCH=blocking the kernel runs before the call returns. In a capture the
+/// task goes into the graph, and runs at every replay.
 ///
-/// `reads` and `writes` are the tensors whose memory the kernel uses. All of them are strided tensors on one
-/// card; undefined ones are left out. A failure of a collective that should have written one of `reads` goes
-/// on to `writes`, and the kernel does not run. `writes` are written from their first to their last element.
+/// `reads` must name every tensor whose memory the kernel reads, and `writes` every tensor whose memory it
+/// writes. All of them must be strided tensors on one card; vccl skips undefined tensors. The kernel must
+/// write every element of `writes`: once it has run, vccl takes all memory from the first to the last element
+/// of each of them for valid. A tensor of which the kernel keeps some elements must therefore be one of
+/// `reads`, too. If a collective that should have written one of `reads` has failed, vccl does not run the
+/// kernel, and reading one of `writes` raises that failure.
 ///
-/// The kernel takes pointers, sizes and strides from the tensors when it is made, and not the tensors: memory
-/// that the program frees is reused in the order of the stream, so the pointers stay valid until the kernel
-/// has run. The memory of a card can be read and written as any other. What the kernel throws is the error of
-/// the stream, which the next synchronisation raises. `name` stands in profiles and errors.
+/// The kernel must take pointers, sizes and strides from the tensors before the call, and must not keep the
+/// tensors. vccl keeps the pointers valid until the kernel has run, even if the program frees the tensors
+/// meanwhile, because freed memory is reused in the order of the stream. The kernel may read and write the
+/// memory of a card like any other memory. An exception that leaves the kernel becomes the error of the
+/// stream, and the next synchronisation raises it. Profiles and errors show `name`.
 ///
-/// Throws c10::Error if a tensor is not on a card, or the tensors are on several, or there is none.
+/// Throws c10::Error if a tensor is not on a card, if the tensors are on several cards, or if there is no
+/// tensor.
 void launch_kernel(std::string name, at::TensorList reads, at::TensorList writes,
                    std::function<void()> kernel);
 

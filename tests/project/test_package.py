@@ -1,14 +1,17 @@
 """What the installation promises: entry points, the place of every package, and a tidy top level."""
 
+import ctypes
+import re
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 import vccl
-from vccl import _torch_version, launch
+from vccl import _C, _torch_version, launch
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {
@@ -55,6 +58,17 @@ def test_version_and_requirements():
     assert about["Version"] == vccl.__version__
     assert about["License-Expression"] == "MIT"
     assert f"torch=={_torch_version.REQUIRED}.*" in about.get_all("Requires-Dist")
+
+
+def test_programs_in_cpp_find_the_same_version():
+    """The macros of <vccl/version.hpp> have it when a program is compiled, and the library when it runs."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    header = (ROOT / "include" / "vccl" / "version.hpp").read_text()
+    numbers = re.findall(r"^#define VCCL_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)$", header, re.MULTILINE)
+    assert ".".join(numbers) == project["version"] == vccl.__version__
+    major, minor, patch = map(int, numbers)
+    library = ctypes.CDLL(str(Path(_C.__file__).with_name("libvccl.so")))
+    assert library._ZN4vccl7versionEv() == major * 10000 + minor * 100 + patch  # int vccl::version()
 
 
 def test_top_level():

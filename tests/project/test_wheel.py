@@ -294,7 +294,7 @@ def test_the_wheel_has_what_the_package_needs(distributions):
         if path.is_file() and path.parent.name != "__pycache__"
     }
     compiled = {f"vccl/_C{sysconfig.get_config_var('EXT_SUFFIX')}", "vccl/libvccl.so"}
-    for_cpp = {"vccl/include/vccl/device.hpp", "vccl/include/vccl/group.hpp"}
+    for_cpp = {f"vccl/include/vccl/{name}.hpp" for name in ("device", "group", "version")}
     for_cpp.add("vccl/share/cmake/vccl/vcclConfig.cmake")
     shipped = {name for name in names if not name.startswith(about)}
     assert shipped == sources | compiled | for_cpp

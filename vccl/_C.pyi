@@ -1,7 +1,7 @@
 """The compiled module: the runtime of the cards, and the process group.
 
-Its functions are bound in csrc_device/torch/python/device_bindings.cpp and csrc_pg/python/bindings.cpp. Every error of the
-runtime is a RuntimeError. A card is named by its index among those that the process sees.
+The files in csrc_device/torch/python and csrc_pg/python bind its functions. Every error of the runtime is a
+RuntimeError. A card is named by its index among those that the process sees.
 """
 
 import datetime
@@ -407,10 +407,10 @@ def end_kernel(card: int, name: str, /) -> None:
     """Shows the profiler what has run since begin_kernel(). Compiled code calls it after a kernel."""
 
 def _launch_counts() -> dict[str, tuple[int, int]]:
-    """Tells of each operator how many calls have become tasks of a stream, and how many have run at once."""
+    """Tells of each operator how many calls have become tasks, and how many have run at their calls."""
 
-def _why_now(name: str, overload: str, /) -> str | None:
-    """Returns why every call of an operator runs at once, or None if calls can be tasks.
+def _why_at_call(name: str, overload: str, /) -> str | None:
+    """Returns why every call of an operator runs at its call, or None if calls can be tasks.
 
     Raises:
         RuntimeError: there is no such operator.

@@ -95,7 +95,7 @@ def operators_by_reason() -> dict[str, list[str]]:
             continue
         if torch._C._dispatch_has_kernel_for_dispatch_key(full, "CompositeImplicitAutograd"):
             continue  # it is made of other operators
-        if reason := _C._why_now(name, overload):
+        if reason := _C._why_at_call(name, overload):
             reasons[reason].add(name.removeprefix("aten::"))
     return {reason: sorted(reasons[reason]) for reason in sorted(reasons)}
 

@@ -144,7 +144,7 @@ std::unique_ptr<OperatorFacts> read_schema(const c10::OperatorHandle& op) {
     }
     facts->returned_argument.push_back(found);
   }
-  facts->why_now = irregularity(op);
+  facts->why_at_call = irregularity(op);
   facts->size_argument = size_argument_of(op);
   facts->waits_everywhere = is_dynamic(op) || facts->size_argument >= 0;
   return facts;

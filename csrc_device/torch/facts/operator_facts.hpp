@@ -36,14 +36,14 @@ struct OperatorFacts {
   /// part in the arithmetic does not, but its type does.
   std::vector<bool> value_matters;
   /// Null if equal calls (CallSignature) give results that look alike, so that calls can be tasks. Otherwise
-  /// the reason why every call runs at once, as docs/operators.md writes it.
-  const char* why_now = nullptr;
+  /// the reason why every call runs at its call, as docs/operators.md writes it.
+  const char* why_at_call = nullptr;
   /// The number of the argument that says how large a result is whose shape would otherwise depend on
-  /// elements, or -1. Calls that give it can be tasks in spite of `why_now`.
+  /// elements, or -1. Calls that give it can be tasks in spite of `why_at_call`.
   int size_argument = -1;
   bool waits_everywhere = false;  // the host has to wait for the elements of arguments on a GPU, too
-  /// Set when a task has given other results than an equal call before. Every later call then runs at once.
-  /// Relaxed, because a call that meets the old value finds the same out again.
+  /// Set when a task has given other results than an equal call before. Every later call then runs at its
+  /// call. Relaxed, because a call that meets the old value finds the same out again.
   mutable std::atomic<bool> mispredicted{false};
 
   /// Returns whether the call says how large the result is.
@@ -52,11 +52,11 @@ struct OperatorFacts {
   }
   /// Returns whether the call can be a task, as far as the operator decides that.
   bool is_regular(c10::ArrayRef<c10::IValue> call) const {
-    return (why_now == nullptr || is_sized(call)) && !mispredicted.load(std::memory_order_relaxed);
+    return (why_at_call == nullptr || is_sized(call)) && !mispredicted.load(std::memory_order_relaxed);
   }
 
-  /// How many calls have become tasks, and how many have run at once. Relaxed.
-  mutable std::atomic<std::uint64_t> later{0}, now{0};
+  /// How many calls have become tasks, and how many have run at their calls. Relaxed.
+  mutable std::atomic<std::uint64_t> tasks{0}, at_calls{0};
 };
 
 /// Returns the facts of `op`, which live as long as the process. Thread-safe.

@@ -22,6 +22,7 @@
 #include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
 #include "csrc_device/torch/tasks/activity_labels.hpp"
+#include "csrc_device/torch/tasks/decision.hpp"
 #include "csrc_device/torch/tasks/launch.hpp"
 
 namespace vdev {
@@ -84,11 +85,8 @@ Task copy_task(int card, at::Tensor to, at::Tensor from) {
 
 // Copies after what the current stream of `card` holds, and returns when that is done.
 void copy_and_wait(int card, at::Tensor& to, const at::Tensor& from) {
-  launch_and_wait(card, {&from}, {&to}, [&] { at::native::copy_(to, from, /*non_blocking=*/false); });
+  run_at_call(card, {&from}, {&to}, [&] { at::native::copy_(to, from, /*non_blocking=*/false); });
 }
-
-// Pageable memory of at most so many bytes is read at the call, as on CUDA; the card gets it in stream order.
-constexpr std::size_t most_staged_bytes = std::size_t{64} << 10;
 
 void copy_with_host(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
   const bool to_card = is_card(dst.device());
@@ -97,11 +95,10 @@ void copy_with_host(const at::Tensor& self, const at::Tensor& dst, bool non_bloc
   TORCH_CHECK(host.is_cpu(), device_name(), ": no copy from ", self.device(), " to ", dst.device(),
               "; go through the CPU");
   if (!non_blocking && host.numel() != 0) before_waiting_call(card);
-  const When when = when_to_launch(card);
+  const HostCopyWhen when = decide(HostCopy{card, host, to_card, non_blocking});
   CpuView view(card, CpuView::Memory::borrowed);
   const at::Tensor on_card = view.show(to_card ? dst : self);
-  if (non_blocking && host.numel() != 0 && is_pinned(host.const_data_ptr())) {
-    // The caller has promised not to touch pinned memory before the stream has passed.
+  if (when == HostCopyWhen::as_task) {
     const auto stream = current_stream(card);
     const at::Tensor pinned = detached(host);
     stream->enqueue(to_card ? copy_task(card, on_card, pinned) : copy_task(card, pinned, on_card),
@@ -110,11 +107,9 @@ void copy_with_host(const at::Tensor& self, const at::Tensor& dst, bool non_bloc
                                      to_torch(*stream));
     return;
   }
-  const bool captured = current_stream(card)->queue()->capture() != nullptr;
-  if (to_card && when != When::now && !captured && self.nbytes() <= most_staged_bytes &&
-      self.layout() == at::kStrided && !self.is_quantized()) {
+  if (when == HostCopyWhen::as_task_of_clone) {
     const KernelScope scope;
-    launch_later(card, copy_task(card, on_card, self.clone()));
+    launch(card, copy_task(card, on_card, host.clone()));
     return;
   }
   at::Tensor to = to_card ? on_card : dst;
@@ -137,8 +132,8 @@ void trace_order(const Stream& waiter, const Stream& stream) {
 void copy_between_cards(const at::Tensor& self, const at::Tensor& dst) {
   const int source = card_of_tensor(self);
   const int target = card_of_tensor(dst);
-  const bool later = when_to_launch(source) != When::now && when_to_launch(target) != When::now;
-  const auto memory = later ? CpuView::Memory::borrowed : CpuView::Memory::kept;
+  const bool as_task = decide(CopyBetweenCards{source, target}) == When::as_task;
+  const auto memory = as_task ? CpuView::Memory::borrowed : CpuView::Memory::kept;
   CpuView source_view(source, memory);
   CpuView target_view(target, memory);
   const at::Tensor from = source_view.show(self);
@@ -146,16 +141,16 @@ void copy_between_cards(const at::Tensor& self, const at::Tensor& dst) {
   // The copy comes after what either card's current stream holds, and before what they get next, as on CUDA.
   const auto theirs = current_stream(target);
   const auto ours = current_stream(source);
-  if (later) {
+  if (as_task) {
     ours->wait(theirs->record());
   } else {
     wait_for_current_stream(target);
   }
   trace_order(*ours, *theirs);
-  if (!later) {
+  if (!as_task) {
     copy_and_wait(source, to, from);
   } else {
-    launch_later(source, copy_task(source, to, from));
+    launch(source, copy_task(source, to, from));
     theirs->wait(ours->record());
   }
   trace_order(*theirs, *ours);
@@ -169,10 +164,10 @@ void copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking)
     copy_with_host(self, dst, non_blocking);
   } else if (source != target) {
     copy_between_cards(self, dst);
-  } else if (when_to_launch(source) != When::now) {
+  } else if (decide(source) == When::as_task) {
     CpuView view(source, CpuView::Memory::borrowed);
     const at::Tensor from = view.show(self);
-    launch_later(source, copy_task(source, view.show(dst), from));
+    launch(source, copy_task(source, view.show(dst), from));
   } else {
     CpuView view(source);
     const at::Tensor from = view.show(self);
@@ -213,7 +208,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   const at::Tensor shown = view.show(self);
   at::Scalar value;
   const ActivityScope activity([&] { return label_of_reading(self); });
-  launch_and_wait(card, {&shown}, {}, [&] {
+  run_at_call(card, {&shown}, {}, [&] {
     value = at::_ops::_local_scalar_dense::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), shown);
   });
   return value;

@@ -24,11 +24,11 @@
 #include "csrc_device/torch/facts/call_signature.hpp"
 #include "csrc_device/torch/facts/element_waits.hpp"
 #include "csrc_device/torch/facts/operator_facts.hpp"
-#include "csrc_device/torch/facts/rehearsal.hpp"
 #include "csrc_device/torch/kernels/cpu_view.hpp"
 #include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
 #include "csrc_device/torch/tasks/activity_labels.hpp"
+#include "csrc_device/torch/tasks/decision.hpp"
 #include "csrc_device/torch/tasks/deferred_call.hpp"
 #include "csrc_device/torch/tasks/launch.hpp"
 
@@ -54,9 +54,9 @@ std::optional<at::Generator> given_generator(const IValue& argument) {
 }
 
 // Rewrites the arguments of one call for the CPU, and its results for the card.
-class Call {
+class ShownCall {
  public:
-  Call(const Facts& facts, int card, CpuView::Memory memory) : facts_(facts), view_(card, memory) {}
+  ShownCall(const Facts& facts, int card, CpuView::Memory memory) : facts_(facts), view_(card, memory) {}
 
   void show_arguments(IValue* arguments, ArgumentDraw& draw) {
     for (const Slot& slot : facts_.slots) {
@@ -177,14 +177,14 @@ class Call {
   bool adopt_results_ = true;
 };
 
-// Runs the operator's kernel for `key`, which it has and which is one of the CPU's, at once. Remembers what
-// it did if there is a signature.
-void run_now(const c10::OperatorHandle& op, const Facts& facts, int card, c10::DispatchKey key, Stack& stack,
-             const CallSignature* signature) {
+// Runs the operator's kernel for `key`, which it has and which is one of the CPU's, at its call. Remembers
+// what it did if there is a signature.
+void run_operator_at_call(const c10::OperatorHandle& op, const Facts& facts, int card, c10::DispatchKey key,
+                          Stack& stack, const CallSignature* signature) {
   IValue* arguments = stack.data() + (stack.size() - facts.arguments);
   std::vector<IValue> given, shown;
   if (signature != nullptr) given.assign(arguments, arguments + facts.arguments);
-  Call call(facts, card, CpuView::Memory::kept);
+  ShownCall call(facts, card, CpuView::Memory::kept);
   ArgumentDraw draw;
   call.show_arguments(arguments, draw);
   if (draw) arguments[draw->first] = draw->second.generator();
@@ -193,8 +193,8 @@ void run_now(const c10::OperatorHandle& op, const Facts& facts, int card, c10::D
     memory.keep_log();
     shown.assign(arguments, arguments + facts.arguments);
   }
-  facts.now.fetch_add(1, std::memory_order_relaxed);
-  launch(card, op, stack, key, memory);
+  facts.at_calls.fetch_add(1, std::memory_order_relaxed);
+  run_at_call(card, op, stack, key, memory);
   const std::size_t first = stack.size() - facts.returned_argument.size();
   const c10::ArrayRef<IValue> results(stack.data() + first, facts.returned_argument.size());
   KnownCallPtr known;
@@ -286,48 +286,43 @@ c10::SmallVector<IValue, 4> results_of(const Facts& facts, const KnownCall& know
   return results;
 }
 
-// Makes the operator a task.
-void run_later(const c10::OperatorHandle& op, const Facts& facts, int card, c10::DispatchKey key,
-               Stack& stack, KnownCallPtr known) {
+void launch_operator(const c10::OperatorHandle& op, const Facts& facts, int card, c10::DispatchKey key,
+                     Stack& stack, KnownCallPtr known) {
   const c10::ArrayRef<IValue> arguments(stack.data() + (stack.size() - facts.arguments), facts.arguments);
   ArgumentDraw draw;
   Stack shown = show_in_frame(facts, card, *known, arguments, draw);
   if (shown.empty()) {
     shown = arguments.vec();
-    Call(facts, card, CpuView::Memory::borrowed).show_arguments(shown.data(), draw);
+    ShownCall(facts, card, CpuView::Memory::borrowed).show_arguments(shown.data(), draw);
   }
   const auto task = std::make_shared<DeferredCall>(op, key, card, known, std::move(shown), std::move(draw));
   auto results = results_of(facts, *known, arguments, task->make_results());
-  facts.later.fetch_add(1, std::memory_order_relaxed);
+  facts.tasks.fetch_add(1, std::memory_order_relaxed);
   {
     const ActivityScope activity([&] { return label_of(op); });
-    launch_later(card, Task(task));
+    launch(card, Task(task));
   }
   // Only now may the arguments go: their memory may be reused behind the task.
   stack.resize(stack.size() - facts.arguments);
   stack.insert(stack.end(), std::make_move_iterator(results.begin()), std::make_move_iterator(results.end()));
 }
 
-// `resizes` says whether arguments may be resized for the kernel.
 void run_on_card_memory(const c10::OperatorHandle& op, c10::DispatchKey key, Stack& stack,
-                        bool resizes = true) {
+                        bool may_resize = true) {
   const Facts& facts = facts_of(op);
   const c10::ArrayRef<IValue> arguments(stack.data() + (stack.size() - facts.arguments), facts.arguments);
   const int card = find_card(facts, arguments);
-  const When when = when_to_launch(card);
+  OperatorDecision decision = decide(OperatorCall{op, facts, key, card, arguments});
   if (reports_waiting_calls() && waits_for_elements(facts, arguments)) [[unlikely]]
     report_waiting_call(card);
-  if (when == When::now || !facts.is_regular(arguments)) return run_now(op, facts, card, key, stack, nullptr);
-  const CallSignature signature(op, facts, key, arguments);
-  if (!signature.valid()) return run_now(op, facts, card, key, stack, nullptr);
-  KnownCallPtr known = find_known_call(signature);
-  if (!known && when == When::later_if_at_all) known = rehearse(op, facts, key, arguments, signature);
-  if (known && known->predictable) return run_later(op, facts, card, key, stack, std::move(known));
-  if (known && resizes && !known->resized.empty()) {
-    resize_arguments(*known, arguments);
-    return run_on_card_memory(op, key, stack, /*resizes=*/false);
+  if (decision.when == When::as_task)
+    return launch_operator(op, facts, card, key, stack, std::move(decision.known));
+  if (decision.resizes_first && may_resize) {
+    resize_arguments(*decision.known, arguments);
+    return run_on_card_memory(op, key, stack, /*may_resize=*/false);
   }
-  run_now(op, facts, card, key, stack, known ? nullptr : &signature);
+  const CallSignature* const unknown = decision.unknown ? &*decision.unknown : nullptr;
+  run_operator_at_call(op, facts, card, key, stack, unknown);
 }
 
 void run_on_cpu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {

@@ -27,7 +27,7 @@ void quantize_into(at::Tensor& self, const at::Tensor& source) {
   CpuView view(card_index(self.device()));
   at::Tensor to = view.show(self);
   const at::Tensor from = view.show(numbers).expand_as(to);
-  launch_and_wait(view.card(), {&numbers}, {&self}, [&] { to.copy_(from); });
+  run_at_call(view.card(), {&numbers}, {&self}, [&] { to.copy_(from); });
 }
 
 // Copies into a quantized tensor of a card, or from one. Between quantized tensors, which may be on several

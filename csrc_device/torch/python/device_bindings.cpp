@@ -262,8 +262,8 @@ struct GeneratedKernel {
 };
 thread_local constinit GeneratedKernel generated_kernel;
 
-// Makes a kernel that torch.compile has generated wait for its turn, and raises what launch() would raise.
-// Which arguments the kernel only writes is not known, so all of them count as read.
+// Makes a kernel that torch.compile has generated wait for its turn, and raises what run_at_call() would
+// raise. Which arguments the kernel only writes is not known, so all of them count as read.
 void begin_kernel(int card, const py::args& tensors) {
   const auto called = is_recording() ? base::monotonic_ns() : 0;
   {
@@ -314,14 +314,16 @@ void bind_kernels(py::module_& m) {
   m.def("_launch_counts", [] {
     py::dict counts;
     for (const auto* facts : known_facts())
-      counts[py::str(c10::toString(facts->name))] = py::make_tuple(facts->later.load(), facts->now.load());
+      counts[py::str(c10::toString(facts->name))] =
+          py::make_tuple(facts->tasks.load(), facts->at_calls.load());
     return counts;
   });
-  m.def("_why_now", [](const std::string& name, const std::string& overload) -> std::optional<std::string> {
-    const auto& facts =
-        facts_of(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str()));
-    return facts.why_now == nullptr ? std::nullopt : std::optional<std::string>(facts.why_now);
-  });
+  m.def("_why_at_call",
+        [](const std::string& name, const std::string& overload) -> std::optional<std::string> {
+          const auto& facts =
+              facts_of(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str()));
+          return facts.why_at_call == nullptr ? std::nullopt : std::optional<std::string>(facts.why_at_call);
+        });
 }
 
 void bind_random(py::module_& m) {

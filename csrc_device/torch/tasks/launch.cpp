@@ -48,7 +48,7 @@ void refuse_in_capture(int card, const c10::OperatorHandle& op) {
   if (!stream->queue()->capture()) [[likely]] {
     return;
   }
-  const char* const why = facts_of(op).why_now;
+  const char* const why = facts_of(op).why_at_call;
   const std::string what = c10::str(op.operator_name(), ", which runs at its call",
                                     why != nullptr ? c10::str(" because it ", why) : " with these arguments",
                                     " and so waits for the stream (docs/operators.md)");
@@ -73,10 +73,10 @@ void wait_for_current_stream(int card) {
   with_torch_errors([&] { current_stream(card)->synchronize_before_reading(); });
 }
 
-// Both launch() and launch_and_wait() run on the calling thread, once the stream has drained. What is queued
-// there (operators, copies, collectives, host functions) comes first, and what follows finds the operator
-// done. Only after the wait is it known which memory the queued tasks have failed to write.
-void launch_and_wait(int card, TensorRefs reads, TensorRefs overwrites, c10::function_ref<void()> body) {
+// What is queued on the stream (operators, copies, collectives, host functions) comes first, and the next
+// calls find this one done. Only after the wait is it known which memory the queued tasks have failed to
+// write.
+void run_at_call(int card, TensorRefs reads, TensorRefs overwrites, c10::function_ref<void()> body) {
   wait_for_turn(card);
   KernelMemory memory(card);
   if (!SpoiledMemory::any()) [[likely]] {
@@ -87,8 +87,8 @@ void launch_and_wait(int card, TensorRefs reads, TensorRefs overwrites, c10::fun
   for (const auto* tensor : overwrites) renew(*tensor);
 }
 
-void launch(int card, const c10::OperatorHandle& op, torch::jit::Stack& stack, c10::DispatchKey key,
-            KernelMemory& memory) {
+void run_at_call(int card, const c10::OperatorHandle& op, torch::jit::Stack& stack, c10::DispatchKey key,
+                 KernelMemory& memory) {
   const ActivityScope activity([&] { return label_of(op); });
   refuse_in_capture(card, op);
   const auto kernel = [&] { op.redispatchBoxed(c10::DispatchKeySet(key), &stack); };
@@ -101,17 +101,7 @@ void launch(int card, const c10::OperatorHandle& op, torch::jit::Stack& stack, c
   for (const auto& tensor : overwritten) renew(tensor);
 }
 
-When when_to_launch(int card) {
-  check_usable(card);
-  const auto& queue = current_stream(card)->queue();
-  if (queue->capture()) return When::later_if_at_all;
-  static const bool async = environment().launch_async && !environment().launch_blocking;
-  if (!async || SpoiledMemory::any() || Queue::inside_task()) return When::now;
-  // A first call that runs at once would raise what its kernel finds, and the card would stay usable.
-  return queue->would_block() || environment().strict ? When::later_if_at_all : When::later;
-}
-
-void launch_later(int card, Task task, Waits waits) {
+void launch(int card, Task task, Waits waits) {
   const auto stream = current_stream(card);
   stream->enqueue(std::move(task), has_spare_core() ? Start::kSoon : Start::kByWaiter, waits);
   Queue& queue = *stream->queue();

@@ -15,6 +15,7 @@
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
 #include "csrc_device/torch/streams.hpp"
 #include "csrc_device/torch/tasks/activity_labels.hpp"
+#include "csrc_device/torch/tasks/decision.hpp"
 #include "csrc_device/torch/tasks/launch.hpp"
 #include "include/vccl/device.hpp"
 
@@ -137,13 +138,13 @@ void launch_kernel(std::string name, at::TensorList reads, at::TensorList writes
                    std::function<void()> kernel) {
   const int card = card_of(name, reads, writes);
   const ActivityScope activity([&] { return ActivityLabel{ActivityKind::kOperator, name}; });
-  if (when_to_launch(card) != When::now) {
+  if (decide(card) == When::as_task) {
     // The kernel is the program's, which may take a lock that the thread that runs another stream holds.
-    return launch_later(
-        card, Task(std::make_shared<KernelTask>(std::move(name), card, reads, writes, std::move(kernel))),
-        Waits::kPerhaps);
+    return launch(card,
+                  Task(std::make_shared<KernelTask>(std::move(name), card, reads, writes, std::move(kernel))),
+                  Waits::kPerhaps);
   }
-  launch_and_wait(card, {}, {}, [&] {
+  run_at_call(card, {}, {}, [&] {
     if (SpoiledMemory::any()) {
       for (const at::Tensor& tensor : reads) check_readable(tensor);
     }

@@ -27,7 +27,7 @@ def test_reasons():
     for name in ("add", "addmm", "convolution", "native_layer_norm", "index", "sort"):
         assert not any(name in names for names in reasons.values()), name
     with pytest.raises(RuntimeError):
-        _C._why_now("aten::no_such_operator", "")
+        _C._why_at_call("aten::no_such_operator", "")
 
 
 def gpt():

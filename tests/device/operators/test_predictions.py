@@ -102,9 +102,9 @@ NEVER_TASKS = {
 SHAPE_KEYS = ("Meta", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 
 
-def why_now(full: str) -> str | None:
+def why_at_call(full: str) -> str | None:
     name, _, overload = full.partition(".")
-    return _C._why_now(name, "" if overload == "default" else overload)
+    return _C._why_at_call(name, "" if overload == "default" else overload)
 
 
 def has_results_of_its_own(schema) -> bool:
@@ -120,7 +120,7 @@ def unshaped() -> set[str]:
     found = set()
     for full in torch._C._dispatch_get_all_op_names():
         name, _, overload = full.partition(".")
-        if not name.startswith("aten::") or why_now(full):
+        if not name.startswith("aten::") or why_at_call(full):
             continue
         if not torch._C._dispatch_has_computed_kernel_for_dispatch_key(full, "CPU"):
             continue
@@ -227,7 +227,7 @@ def missed(calls: dict) -> set[str]:
     found = set()
     for function, seen in calls.items():
         full = str(function.name()).removesuffix(".default")
-        if full in LOOKED_AT_IN_EACH_CALL or why_now(full):
+        if full in LOOKED_AT_IN_EACH_CALL or why_at_call(full):
             continue
         if not torch._C._dispatch_has_computed_kernel_for_dispatch_key(full, "CPU"):
             continue

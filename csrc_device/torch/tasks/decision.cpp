@@ -1,0 +1,78 @@
+#include "csrc_device/torch/tasks/decision.hpp"
+
+#include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/environment.hpp"
+#include "csrc_device/runtime/queue.hpp"
+#include "csrc_device/runtime/spoiled_memory.hpp"
+#include "csrc_device/torch/checks/poisoned_cards.hpp"
+#include "csrc_device/torch/facts/rehearsal.hpp"
+#include "csrc_device/torch/memory/host_allocator.hpp"
+
+namespace vdev {
+namespace {
+
+// Pageable memory of at most so many bytes is read at the call, as on CUDA; the card gets it in stream order.
+constexpr std::size_t kMostClonedBytes = std::size_t{64} << 10;
+
+enum class Preferred : std::uint8_t {
+  at_call,
+  as_task,
+  as_task_if_at_all,  // running at the call would fail (in a capture), or wait for other threads
+};
+
+// Returns what the calling thread and its current stream on `card` prefer.
+Preferred preferred(int card) {
+  check_usable(card);
+  const auto& queue = current_stream(card)->queue();
+  if (queue->capture()) return Preferred::as_task_if_at_all;
+  static const bool async = environment().launch_async && !environment().launch_blocking;
+  if (!async || SpoiledMemory::any() || Queue::inside_task()) return Preferred::at_call;
+  // A first call that runs at its call would raise what its kernel finds, and the card would stay usable.
+  return queue->would_block() || environment().strict ? Preferred::as_task_if_at_all : Preferred::as_task;
+}
+
+bool is_captured(int card) {
+  return current_stream(card)->queue()->capture() != nullptr;
+}
+
+}  // namespace
+
+When decide(int card) {
+  return preferred(card) == Preferred::at_call ? When::at_call : When::as_task;
+}
+
+When decide(const CopyBetweenCards& copy) {
+  return decide(copy.source) == When::as_task ? decide(copy.target) : When::at_call;
+}
+
+HostCopyWhen decide(const HostCopy& copy) {
+  const When when = decide(copy.card);
+  const at::Tensor& host = copy.host;
+  if (copy.non_blocking && host.numel() != 0 && is_pinned(host.const_data_ptr()))
+    return HostCopyWhen::as_task;
+  if (copy.to_card && when == When::as_task && !is_captured(copy.card) && host.nbytes() <= kMostClonedBytes &&
+      host.layout() == at::kStrided && !host.is_quantized())
+    return HostCopyWhen::as_task_of_clone;
+  return HostCopyWhen::at_call;
+}
+
+OperatorDecision decide(const OperatorCall& call) {
+  OperatorDecision decision;
+  const Preferred wanted = preferred(call.card);
+  if (wanted == Preferred::at_call || !call.facts.is_regular(call.arguments)) return decision;
+  const CallSignature& signature = decision.unknown.emplace(call.op, call.facts, call.kernel, call.arguments);
+  if (signature.valid()) {
+    decision.known = find_known_call(signature);
+    if (!decision.known && wanted == Preferred::as_task_if_at_all)
+      decision.known = rehearse(call.op, call.facts, call.kernel, call.arguments, signature);
+  }
+  if (!signature.valid() || decision.known) decision.unknown.reset();
+  if (!decision.known) return decision;
+  if (decision.known->predictable)
+    decision.when = When::as_task;
+  else
+    decision.resizes_first = !decision.known->resized.empty();
+  return decision;
+}
+
+}  // namespace vdev

@@ -267,6 +267,8 @@ class Communicator {
   virtual const RankNames& names() const = 0;
   /// Returns the name that texts give this rank: see RankNames::rank().
   std::string own_text() const { return names().rank(rank()); }
+  /// Returns the same with the group: see RankNames::of_group().
+  std::string own_text_in_group() const { return names().of_group(rank()); }
   /// Returns a random text that the ranks of this communicator have in common, and no other communicator has.
   virtual const std::string& id() const = 0;
 

@@ -40,6 +40,11 @@ std::string RankNames::rank(int rank, std::string_view remark) const {
   return more.empty() ? base::text("rank ", number) : base::text("rank ", number, " (", more, ")");
 }
 
+std::string RankNames::of_group(int rank) const {
+  const bool same = rank < 0 || in_job(rank) == static_cast<std::uint64_t>(rank);
+  return same ? base::text("rank ", rank, " of group ", name_) : this->rank(rank);
+}
+
 std::string RankNames::number(int rank) const {
   const std::uint64_t number = in_job(rank);
   if (rank < 0 || number == static_cast<std::uint64_t>(rank)) return base::text(rank);

@@ -17,7 +17,7 @@ using Counts = std::span<const std::size_t>;
 
 [[noreturn]] void refuse(const Communicator& communicator, const Call& call, ErrorCode code,
                          const std::string& why) {
-  throw Error(code, base::text(communicator.own_text(), " of group ", communicator.name(), ": ",
+  throw Error(code, base::text(communicator.own_text_in_group(), ": ",
                                describe(signature_of(call), communicator.names()), ": ", why));
 }
 
@@ -55,8 +55,8 @@ Counts common_counts(const Call& call) {
 void check_kind(const Communicator& communicator, const Call& call) {
   if (call.collective > Collective::barrier)
     throw Error(ErrorCode::unsupported,
-                base::text(communicator.own_text(), " of group ", communicator.name(),
-                           ": there is no collective with number ", int(call.collective)));
+                base::text(communicator.own_text_in_group(), ": there is no collective with number ",
+                           int(call.collective)));
   if (call.collective == Collective::barrier) return;
   if (size_of(call.dtype) == 0)
     refuse(communicator, call, ErrorCode::unsupported,
@@ -240,10 +240,10 @@ void check_announced(Communicator& communicator, const Call& call, int rank, std
   const Buffers wanted = buffers_of(call, rank, communicator.size());
   const std::size_t element = size_of(call.dtype);
   if (input == wanted.input * element && output == wanted.output * element) return;
-  communicator.fail(ErrorCode::protocol,
-                    base::text(communicator.names().rank(rank), " of group ", communicator.name(),
-                               " announced buffers of other lengths than ",
-                               describe(signature_of(call), communicator.names()), " has"));
+  communicator.fail(
+      ErrorCode::protocol,
+      base::text(communicator.names().of_group(rank), " announced buffers of other lengths than ",
+                 describe(signature_of(call), communicator.names()), " has"));
   communicator.check();
 }
 

@@ -126,9 +126,7 @@ void WorkVccl::wait_on_host(std::chrono::milliseconds timeout) const {
   vdev::raise_interruption();
   if (reached) return;
   const auto communicator = place_.communicator.lock();
-  const std::string who = communicator
-                              ? base::text(communicator->own_text(), " of group ", communicator->name())
-                              : base::text("rank ", rank_);
+  const std::string who = communicator ? communicator->own_text_in_group() : base::text("rank ", rank_);
   TORCH_CHECK_WITH(DistBackendError, false, who, ": ", description_.name, " (number ", description_.sequence,
                    " of the group) did not end within the ", timeout.count(),
                    " ms that wait() was given. It goes on: wait() again, or abort the group.");

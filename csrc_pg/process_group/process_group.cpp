@@ -184,8 +184,8 @@ const std::string ProcessGroupVccl::getBackendName() const {
 // come. ProcessGroupNCCL raises in this case, too.
 void ProcessGroupVccl::check_bound_card(const Request& request) const {
   if (request.device.is_cpu() || !bound_device_id_ || *bound_device_id_ == request.device) return;
-  TORCH_CHECK_VALUE(false, request.name, ": the tensor is on ", request.device, ", and ", names().rank(rank_),
-                    " of group ", group_name(), " is bound to ", *bound_device_id_,
+  TORCH_CHECK_VALUE(false, request.name, ": the tensor is on ", request.device, ", and ",
+                    names().of_group(rank_), " is bound to ", *bound_device_id_,
                     " (device_id of init_process_group). Move the tensor there; torch.", vdev::device_name(),
                     ".set_device(", static_cast<int>(bound_device_id_->index()),
                     ") makes that card the current one.");
@@ -261,10 +261,8 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::capture(Request request, DeviceCommu
                                                     std::vector<CollectivePlan> plans) {
   const auto sequence = ++sequence_;
   auto memory = request.async ? std::make_shared<HeldMemory>() : nullptr;
-  for (auto& plan : plans) {
-    plan.hold_memory_in(memory);
-    plan.leave_memory_to_stream();  // the graph outlives the Work, and must not keep the memory
-  }
+  // Only the Work holds the memory: the graph outlives it, and must not keep the memory.
+  for (auto& plan : plans) plan.leave_memory_to_stream(memory.get());
   auto task = std::make_shared<CapturedCollective>(where.communicator(), request.name, std::move(plans),
                                                    request.timeout, failures_on(request.device));
   const vdev::ActivityScope activity(

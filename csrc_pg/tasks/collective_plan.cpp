@@ -61,7 +61,7 @@ at::Tensor CollectivePlan::scratch(const at::Tensor& like, std::int64_t elements
   return tensor;
 }
 
-void CollectivePlan::hold_memory_in(std::shared_ptr<HeldMemory> held) {
+void CollectivePlan::leave_memory_to_stream(HeldMemory* held) {
   // Only memory of the allocator is reused in the order of streams. A peer's memory or another library's is
   // gone as soon as its last owner is.
   const auto deleter = vdev::device_allocator()->raw_deleter();
@@ -70,6 +70,10 @@ void CollectivePlan::hold_memory_in(std::shared_ptr<HeldMemory> held) {
     if (held) held->add(storage);
     return true;
   });
+}
+
+void CollectivePlan::hold_memory_in(std::shared_ptr<HeldMemory> held) {
+  leave_memory_to_stream(held.get());
   held_ = std::move(held);
 }
 
@@ -229,7 +233,7 @@ void check_inputs(const CollectivePlan& plan, Communicator& communicator, const 
   communicator.check();  // if the communicator has failed, its own failure is the nearer cause
   const Error error(
       ErrorCode::aborted,
-      base::text(communicator.own_text(), " of group ", communicator.name(), " did not run its ", name,
+      base::text(communicator.own_text_in_group(), " did not run its ", name,
                  ", which reads what a failed operation should have written: ", text_of(failure->error())));
   communicator.fail(error.code(), error.what());
   throw error;

@@ -66,8 +66,8 @@ class CollectivePlan {
 
   /// Call this for a plan that runs on the caller's current stream of a card, or in a graph. As with
   /// operators, what the program frees may then be reused by later tasks of that stream, and memory of other
-  /// streams needs record_stream().
-  void leave_memory_to_stream() { hold_memory_in(nullptr); }
+  /// streams needs record_stream(). `held` gets the memory of the card's allocator, if it is given.
+  void leave_memory_to_stream(HeldMemory* held = nullptr);
   /// Call this for a plan that runs on another stream of a card. `held`, which the plan shares from now on,
   /// gets the memory of the card's allocator.
   void hold_memory_in(std::shared_ptr<HeldMemory> held);

@@ -23,8 +23,8 @@ CollectiveTask::~CollectiveTask() {
 }
 
 Error fail_unrun(Communicator& communicator, const std::string& what, const std::string& why) {
-  Error error(ErrorCode::aborted, base::text(communicator.own_text(), " of group ", communicator.name(), " ",
-                                             what, ": ", why, ". The group has to be made anew."));
+  Error error(ErrorCode::aborted, base::text(communicator.own_text_in_group(), " ", what, ": ", why,
+                                             ". The group has to be made anew."));
   communicator.fail(error.code(), error.what());
   return error;
 }
@@ -76,9 +76,8 @@ PlanResult run_plans(Communicator& communicator, const std::string& name,
   } catch (const std::exception& failure) {
     // The exception is not the transport's; a copy may have run out of memory. The peers must not wait for
     // the rest of this operation.
-    communicator.fail(ErrorCode::system,
-                      base::text(communicator.own_text(), " of group ", communicator.name(), " failed in ",
-                                 name, ": ", failure.what()));
+    communicator.fail(ErrorCode::system, base::text(communicator.own_text_in_group(), " failed in ", name,
+                                                    ": ", failure.what()));
     result.error = std::current_exception();
   }
   if (result.error)

@@ -85,8 +85,8 @@ void MessageTask::run() noexcept {
 }
 
 void MessageTask::post(MessageCall call, const Deadline& deadline) {
-  const std::string who = base::text(communicator_->own_text(), " of group ", communicator_->name(),
-                                     " could not begin its ", name_, ": ");
+  const std::string who =
+      base::text(communicator_->own_text_in_group(), " could not begin its ", name_, ": ");
   // `failed` handles a send or receive that could not begin, and a copy that ran out of memory. The peer must
   // not wait for such a message. The transport passes other failures of the message to `done`.
   auto plan = std::make_shared<CollectivePlan>(std::move(call.plan));

@@ -15,8 +15,8 @@ void check_inside(Communicator& communicator, int rank, const char* buffer, std:
                   std::size_t offset, std::size_t count) {
   if (offset <= length && count <= length - offset) return;
   communicator.fail(ErrorCode::protocol,
-                    base::text(communicator.names().rank(rank), " of group ", communicator.name(),
-                               " announced splits beyond its ", buffer, " for all_to_all"));
+                    base::text(communicator.names().of_group(rank), " announced splits beyond its ", buffer,
+                               " for all_to_all"));
   communicator.check();
 }
 

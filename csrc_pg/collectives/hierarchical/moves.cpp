@@ -76,10 +76,9 @@ void check_splits(Communicator& communicator, const HostCall& shared, const Spli
     if (sent * shared.element() == shared.peers().input(peer).size() &&
         received * shared.element() == shared.peers().output(peer).size())
       continue;
-    communicator.fail(ErrorCode::protocol,
-                      base::text(communicator.names().rank(rank), " of group ", communicator.name(),
-                                 " announced splits of other lengths than its buffers "
-                                 "for all_to_all"));
+    communicator.fail(ErrorCode::protocol, base::text(communicator.names().of_group(rank),
+                                                      " announced splits of other lengths than its buffers "
+                                                      "for all_to_all"));
     communicator.check();
   }
 }

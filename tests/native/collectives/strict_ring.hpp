@@ -72,7 +72,7 @@ class Member : public Communicator, private Outbox, private Inbox {
   Ring& ring_;
   const int rank_;
   const std::string name_ = "strict";
-  const RankNames names_;
+  const RankNames names_{name_, {}};
   std::uint64_t sequence_ = 0;
   std::span<std::byte> window_;
   // The blocks that the left neighbour sent. While `taken_`, the first one is the block that was taken.

@@ -43,6 +43,9 @@ TEST(other_numbers_are_given_both) {
 TEST(a_group_without_a_name) {
   CHECK_EQ(RankNames("2", {1, 3}).rank(1), "rank 3 (1 of group 2, ranks 1, 3)");
   CHECK_EQ(RankNames("2", {1, 3}).number(1), "3 (1 of group 2)");
+  CHECK_EQ(RankNames("2", {1, 3}).of_group(1), "rank 3 (1 of group 2, ranks 1, 3)");
+  CHECK_EQ(RankNames("2", {0, 1}).of_group(1), "rank 1 of group 2");
+  CHECK_EQ(RankNames("tp", {}).of_group(1), "rank 1 of group tp");
 }
 
 TEST(numbers_outside_of_the_group_stay) {

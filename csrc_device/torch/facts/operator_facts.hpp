@@ -1,4 +1,4 @@
-// What the launch of an operator must know of its schema.
+// What the schema of an operator tells about its calls.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -1,4 +1,4 @@
-"""What the drivers of random cases have in common: a server that forks ranks, and a command line.
+"""What the drivers of random cases have in common: a command line, verdicts, and the process of the server.
 
 A case is a number; everything random in it follows from that number.
 """
@@ -10,13 +10,15 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 
-class Verdict(Protocol):
+@dataclass
+class Verdict:
     faults: list[str]
-    excused: bool
-    latency: float
+    latency: float = 0.0  # seconds from what went wrong to the last rank's error
+    excused: bool = False  # neither passed nor failed, because something was not as the case wants it
 
 
 class Server:

@@ -18,41 +18,30 @@ way. What is required:
 On a machine that is busy with other things, --slack multiplies the seconds.
 """
 
-import collections
-import contextlib
-import ctypes
-import faulthandler
+import functools
 import itertools
-import json
 import os
 import random
 import re
-import resource
-import select
 import signal
 import sys
-import tempfile
 import threading
 import time
-import traceback
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import random_cases
+import random_ranks
 import torch
 import torch.distributed as dist
-
-import vccl  # noqa: F401
+from random_cases import Verdict
+from random_ranks import Outcome
 
 NOTICED = 5.0  # seconds from a death to the survivors' errors, on one host
 HEARTBEAT = 5.0  # seconds that a peer on another host may be silent (VCCL_LINK_TIMEOUT)
 TIMEOUT = 1800.0  # seconds; of the groups, where it is not to expire
 SHORT_TIMEOUT = 4.0  # where it is
-STARTED = 300.0  # seconds that ranks get to come to the death's point
-PR_SET_CHILD_SUBREAPER = 36
 
 # The ranks of a group meet when it is made, for the CPU and for messages, and when it first has a card's
 # tensor.
@@ -135,7 +124,7 @@ class Fate:
         if self.doomed and self.stage == self.case.stage and self.case.after != "steps":
             self.die()  # its moment was to come in the stage that is over, and did not
         self.stage, self.calls = stage, 0
-        self.tell("enters", stage=stage)
+        self.tell("enters")
         if self.doomed and stage == self.case.stage:
             if self.case.after == "nothing":
                 self.die()
@@ -157,7 +146,7 @@ class Fate:
         self.die()
 
     def die(self) -> None:
-        self.tell("dies", stage=self.stage)
+        self.tell("dies")
         match self.case.kind:
             case "exception":
                 raise RuntimeError("the death of this rank, on purpose")
@@ -217,62 +206,24 @@ class CountingStore(dist.Store):
         self.store.set_timeout(timeout)
 
 
-def footprint() -> collections.Counter:
-    """This process's descriptors and shared mappings by what they are, without the cards' memory."""
-    found: collections.Counter = collections.Counter()
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            link = os.readlink(f"/proc/self/fd/{name}")
-        except FileNotFoundError:
-            continue
-        if "memfd:vdev" not in link and "/vdev-usage-" not in link:
-            found["descriptor " + re.sub(r"\d+", "*", link)] += 1
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        if "memfd:" in line and "memfd:vdev" not in line:
-            found["mapping " + line.split(maxsplit=5)[5]] += 1
-    return found
-
-
-class Rank:
-    """One rank's run: on its way it tells what happens as lines of JSON on a pipe that all ranks share."""
-
+class Rank(random_ranks.Rank):
     def __init__(self, case: Case, rank: int, port: int, prefix: str, pipe: int) -> None:
-        self.case, self.rank, self.pipe = case, rank, pipe
+        super().__init__(case, rank, pipe)
         self.fate = Fate(case, rank, self.tell)
         store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
         self.store = CountingStore(dist.PrefixStore(prefix, store), self.fate)
 
     def tell(self, event: str, **more: Any) -> None:
-        line = json.dumps({"rank": self.rank, "event": event, "time": time.monotonic(), **more})
-        os.write(self.pipe, line.encode()[:4000] + b"\n")  # in one piece, being less than PIPE_BUF
+        super().tell(event, stage=self.fate.stage, **more)
+
+    def dies_of(self, error: Exception) -> bool:
+        return self.fate.doomed and "on purpose" in str(error)
 
     def run(self) -> int:
-        """Returns the exit status."""
-        torch.accelerator.set_device_index(self.rank)
-        before = footprint()
         try:
-            self.work_through()
-            self.tell("ended", stage=self.fate.stage)
+            return super().run()
         except Return:
             return 0
-        except Exception as error:
-            if self.fate.doomed and "on purpose" in str(error):
-                raise
-            self.tell(
-                "raised",
-                stage=self.fate.stage,
-                type=type(error).__name__,
-                text=str(error)[:1500],
-                where=traceback.format_exc(limit=-4)[-1200:],
-            )
-            if dist.is_initialized():
-                dist.destroy_process_group()
-        left = footprint() - before
-        # The process's own threads keep theirs for the next group.
-        threads = ("eventpoll", "eventfd", "timerfd")
-        left = {what: count for what, count in left.items() if not any(kind in what for kind in threads)}
-        self.tell("destroyed", left=left)
-        return 0
 
     def work_through(self) -> None:
         case, enter = self.case, self.fate.enter
@@ -351,112 +302,29 @@ class Rank:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# The server, which forks ranks: importing torch costs seconds, a fork milliseconds
+# The server
 
 
-@dataclass
-class Outcome:
-    """What was seen of a case."""
+class Attendant(random_ranks.Attendant):
+    def __init__(self, case: Case, slack: float, pids: dict[int, int], pipe: int) -> None:
+        super().__init__(case, pids, pipe, Outcome())
+        self.slack = slack
 
-    events: list[dict[str, Any]] = field(default_factory=list)
-    gone: dict[int, float] = field(default_factory=dict)  # rank: when its process was seen to have ended
-    status: dict[int, int] = field(default_factory=dict)
-    silent: list[int] = field(default_factory=list)  # ranks that had to be killed
-    strays: list[int] = field(default_factory=list)  # processes that ranks left behind
-    printed: str = ""
-
-    def event(self, rank: int, name: str) -> dict[str, Any] | None:
-        return next((e for e in self.events if e["rank"] == rank and e["event"] == name), None)
+    def attend(self) -> None:
+        if self.until(lambda: self.case.victim in self.outcome.gone):
+            # To raise, and to end.
+            self.until(self.all_have_ended, allowed(self.case, self.slack) + NOTICED * self.slack)
 
 
-def serve(commands: int, answers: int) -> Rank | None:
-    """Runs the cases that come on the pipe; returns a Rank in a process that is to be one, None at the end.
+def play(order: dict[str, Any]) -> Rank | Outcome:
+    case = Case(**order["case"])
 
-    A rank returns through here to the top of the program, so that it ends as any program does.
-    """
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # what ranks leave behind becomes ours
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    assert len(os.listdir("/proc/self/task")) == 1, "only a process of one thread can be forked"
-    with open(commands) as lines:
-        for line in lines:
-            order = json.loads(line)
-            case = Case(**order["case"])
-            reading, writing = os.pipe()
-            log = tempfile.TemporaryFile(mode="a+", errors="replace")  # noqa: SIM115
-            pids = {}
-            for rank in range(case.size):
-                pid = os.fork()
-                if pid == 0:
-                    os.close(reading)
-                    os.close(answers)
-                    return as_rank(case, rank, order, writing, log.fileno())
-                pids[pid] = rank
-            os.close(writing)
-            outcome = attend(case, pids, reading, order["slack"])
-            os.close(reading)
-            log.seek(0)
-            outcome.printed = log.read()[-20_000:]
-            log.close()
-            os.write(answers, json.dumps(asdict(outcome)).encode() + b"\n")
-    return None
+    def become(rank: int, pipe: int) -> Rank:
+        if len(set(case.hosts)) > 1:
+            os.environ["VCCL_HOSTID"] = case.hosts[rank]
+        return Rank(case, rank, order["port"], order["prefix"], pipe)
 
-
-def as_rank(case: Case, rank: int, order: dict[str, Any], pipe: int, log: int) -> Rank:
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
-    if len(set(case.hosts)) > 1:
-        os.environ["VCCL_HOSTID"] = case.hosts[rank]
-    return Rank(case, rank, order["port"], order["prefix"], pipe)
-
-
-def attend(case: Case, pids: dict[int, int], pipe: int, slack: float) -> Outcome:
-    """Until every rank has ended; those that take too long are killed."""
-    outcome, lines = Outcome(), b""
-    limit = time.monotonic() + STARTED
-    while len(outcome.gone) < case.size:
-        if select.select([pipe], [], [], 0.01)[0]:
-            lines += os.read(pipe, 1 << 16)
-        while b"\n" in lines:
-            line, _, lines = lines.partition(b"\n")
-            outcome.events.append(json.loads(line))
-        for pid, status in ended_children():
-            rank = pids.get(pid)
-            if rank is None:
-                outcome.strays.append(pid)
-                continue
-            outcome.gone[rank], outcome.status[rank] = time.monotonic(), os.waitstatus_to_exitcode(status)
-            if rank == case.victim:
-                bound = allowed(case, slack) + NOTICED * slack  # to raise, and to end
-                limit = time.monotonic() + bound
-        if time.monotonic() > limit:
-            living = {pid: rank for pid, rank in pids.items() if rank not in outcome.gone}
-            outcome.silent += [rank for rank in living.values() if rank not in outcome.silent]
-            for pid in living:
-                os.kill(pid, signal.SIGUSR1)  # its stacks, in the log
-            time.sleep(0.5)
-            for pid in living:
-                os.kill(pid, signal.SIGKILL)
-            limit += STARTED
-    if select.select([pipe], [], [], 0)[0]:
-        lines += os.read(pipe, 1 << 16)
-    outcome.events += [json.loads(line) for line in lines.splitlines()]
-    # Strays are ours by now. They hold no pipe that we read to its end: nobody waits for them.
-    for name in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
-        outcome.strays.append(int(name))
-        os.kill(int(name), signal.SIGKILL)
-        os.waitpid(int(name), 0)
-    return outcome
-
-
-def ended_children() -> Iterator[tuple[int, int]]:
-    """Process number and status of each child that has ended."""
-    with contextlib.suppress(ChildProcessError):  # there is none, running or ended
-        while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return
-            yield pid, status
+    return random_ranks.play(case.size, become, functools.partial(Attendant, case, order["slack"]))
 
 
 def allowed(case: Case, slack: float) -> float:
@@ -469,18 +337,10 @@ def allowed(case: Case, slack: float) -> float:
 # The judge
 
 
-@dataclass
-class Verdict:
-    faults: list[str]
-    latency: float = 0.0  # seconds from the death to the last survivor's error
-    excused: bool = False  # the victim may not have published itself, and nobody noticed its death
-
-
 def judge(case: Case, outcome: Outcome, slack: float) -> Verdict:
-    verdict = Verdict([])
+    """`excused`: the victim may not have published itself, and nobody noticed its death."""
+    verdict = Verdict([*outcome.faults_of_server()])
     fault = verdict.faults.append
-    if outcome.strays:
-        fault(f"processes were left behind: {outcome.strays}")
     if not outcome.event(case.victim, "dies"):
         fault(f"rank {case.victim} did not come to its death: {outcome.event(case.victim, 'raised')}")
         return verdict
@@ -501,11 +361,7 @@ def judge(case: Case, outcome: Outcome, slack: float) -> Verdict:
             continue
         elif case.stage != "destroy":
             fault(f"rank {rank} ended as if nobody had died")
-        destroyed = outcome.event(rank, "destroyed")
-        if not destroyed or rank in outcome.silent or outcome.status[rank] != 0:
-            fault(f"rank {rank} did not end well after that: {outcome.status[rank]}, {destroyed}")
-        elif destroyed["left"]:
-            fault(f"rank {rank} left behind {destroyed['left']}")
+        verdict.faults += outcome.faults_of_end(rank)
     return verdict
 
 
@@ -527,7 +383,7 @@ def faults_of_error(case: Case, raised: dict[str, Any], death: float, slack: flo
 
 def main() -> int:
     args = random_cases.arguments(__doc__, count=500)
-    server = random_cases.Server(serve)
+    server = random_cases.Server(functools.partial(random_ranks.serve, play))
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     runs = itertools.count(1)
 

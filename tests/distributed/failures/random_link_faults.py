@@ -20,39 +20,32 @@ On a machine that is busy with other things, --slack multiplies the seconds.
 """
 
 import contextlib
-import ctypes
-import json
+import functools
 import os
 import random
 import re
-import resource
-import select
 import shutil
 import signal
 import sys
 import tempfile
 import time
-import traceback
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 import random_cases
-import random_deaths
+import random_ranks
 import torch
 import torch.distributed as dist
 from namespaces import Network, why_impossible
-from random_deaths import ended_children, footprint
+from random_cases import Verdict
 
 LINK_TIMEOUT = 5.0  # seconds, the default of VCCL_LINK_TIMEOUT
 # Seconds that a rank waits for one of its own host, which was stopped while it used the memory of both
 # (transport/host/mapped_peers.cpp).
 WITHDRAWAL = 5.0
 BEHIND = 1.0  # seconds that a rank may hear of it later than one that waits for the lost rank itself
-PATIENCE = 300.0  # seconds to come to the fault, or to end after it
 GROUP_TIMEOUT = 1800.0
 LAYOUTS = ("ab", "aab", "abb", "abc", "aabb", "abab", "abbc")
 KINDS = ("cut", "pause", "kill", "stop", "down", "remove", "reset")
@@ -115,34 +108,11 @@ def make_case(number: int) -> Case:
 # A rank
 
 
-class Rank:
-    """One rank's run: on its way it tells what happens as lines of JSON on a pipe that all ranks share."""
-
+class Rank(random_ranks.Rank):
     def __init__(self, case: Case, rank: int, folder: Path, pipe: int) -> None:
-        self.case, self.rank, self.pipe, self.stop = case, rank, pipe, folder / "stop"
+        super().__init__(case, rank, pipe)
+        self.stop = folder / "stop"
         self.store = dist.FileStore(str(folder / "store"), case.size)
-
-    def tell(self, event: str, **more: Any) -> None:
-        line = json.dumps({"rank": self.rank, "event": event, "time": time.monotonic(), **more})
-        os.write(self.pipe, line.encode()[:4000] + b"\n")  # in one piece, being less than PIPE_BUF
-
-    def run(self) -> int:
-        """Returns the exit status."""
-        torch.accelerator.set_device_index(self.rank)
-        before = footprint()
-        try:
-            self.work_through()
-            self.tell("ended")
-        except Exception as error:
-            where = traceback.format_exc(limit=-4)[-1200:]
-            self.tell("raised", type=type(error).__name__, text=str(error)[:1500], where=where)
-        dist.destroy_process_group()
-        left = footprint() - before
-        # The process's own threads keep theirs for the next group.
-        threads = ("eventpoll", "eventfd", "timerfd")
-        left = {what: count for what, count in left.items() if not any(kind in what for kind in threads)}
-        self.tell("destroyed", left=left)
-        return 0
 
     def work_through(self) -> None:
         size = self.case.size
@@ -223,24 +193,14 @@ class Rank:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# The server, which forks ranks and does what the case says
+# The server, which does what the case says
 
 
 @dataclass
-class Outcome:
-    """What was seen of a case."""
-
+class Outcome(random_ranks.Outcome):
     fault: float = 0.0  # when it happened, 0 if it did not
     lasted: float = 0.0  # seconds that a harmless one lasted
     resumed: float = 0.0  # when a stopped rank went on for the sake of its own error
-    events: list[dict[str, Any]] = field(default_factory=list)
-    status: dict[int, int] = field(default_factory=dict)
-    silent: list[int] = field(default_factory=list)  # ranks that had to be killed
-    strays: list[int] = field(default_factory=list)  # processes that ranks left behind
-    printed: str = ""
-
-    def event(self, rank: int, name: str) -> dict[str, Any] | None:
-        return next((e for e in self.events if e["rank"] == rank and e["event"] == name), None)
 
     def steps(self, rank: int) -> int:
         return max(
@@ -248,55 +208,29 @@ class Outcome:
         )
 
 
-def serve(commands: int, answers: int) -> Rank | None:
-    """Runs cases from the pipe; returns a Rank in a process that is to be one, None at the end."""
-    ctypes.CDLL(None).prctl(random_deaths.PR_SET_CHILD_SUBREAPER, 1)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    assert len(os.listdir("/proc/self/task")) == 1, "only a process of one thread can be forked"
-    with open(commands) as lines:
-        for line in lines:
-            case = Case(**json.loads(line))
-            folder = Path(tempfile.mkdtemp())
-            with contextlib.closing(Network("".join(sorted(set(case.layout))))) as network:
-                outcome = play(case, network, folder)
-            if isinstance(outcome, Rank):
-                os.close(answers)
-                return outcome
-            shutil.rmtree(folder)
-            os.write(answers, json.dumps(asdict(outcome)).encode() + b"\n")
-    return None
+def play(order: dict[str, Any]) -> Rank | Outcome:
+    case = Case(**order)
+    folder = Path(tempfile.mkdtemp())
+    with contextlib.closing(Network("".join(sorted(set(case.layout))))) as network:
+
+        def become(rank: int, pipe: int) -> Rank:
+            network.enter(case.layout[rank])
+            os.environ.update(VCCL_HOSTID=case.layout[rank], VCCL_LINK_SECURITY=case.security)
+            return Rank(case, rank, folder, pipe)
+
+        attendant = functools.partial(Attendant, case, network, folder / "stop")
+        outcome = random_ranks.play(case.size, become, attendant)
+    if isinstance(outcome, Outcome):
+        shutil.rmtree(folder)
+    return outcome
 
 
-def play(case: Case, network: Network, folder: Path) -> Rank | Outcome:
-    """Runs a case. Returns twice: what was seen of it, and a Rank in each process that is to be one."""
-    reading, writing = os.pipe()
-    pids = {}
-    with open(folder / "log", "a+", errors="replace") as log:
-        for rank in range(case.size):
-            pid = os.fork()
-            if pid == 0:
-                os.dup2(log.fileno(), 1)
-                os.dup2(log.fileno(), 2)
-                network.enter(case.layout[rank])
-                os.environ.update(VCCL_HOSTID=case.layout[rank], VCCL_LINK_SECURITY=case.security)
-                return Rank(case, rank, folder, writing)
-            pids[rank] = pid
-        os.close(writing)
-        attendant = Attendant(case, pids, network, reading, folder / "stop")
-        attendant.attend()
-        os.close(reading)
-        log.seek(0)
-        attendant.outcome.printed = log.read()[-20_000:]
-    return attendant.outcome
+class Attendant(random_ranks.Attendant):
+    """Makes the fault happen."""
 
-
-class Attendant:
-    """Makes the fault happen, and watches the ranks until they have ended."""
-
-    def __init__(self, case: Case, pids: dict[int, int], network: Network, pipe: int, stop: Path) -> None:
-        self.case, self.pids, self.network, self.pipe, self.stop = case, pids, network, pipe, stop
-        self.outcome = Outcome()
-        self.lines = b""
+    def __init__(self, case: Case, network: Network, stop: Path, pids: dict[int, int], pipe: int) -> None:
+        super().__init__(case, pids, pipe, Outcome())
+        self.network, self.stop = network, stop
 
     def attend(self) -> None:
         case, outcome = self.case, self.outcome
@@ -315,16 +249,7 @@ class Attendant:
             self.until(lambda: all(rank in outcome.status for rank in others))
             outcome.resumed = time.monotonic()
             os.kill(self.pids[case.victim], signal.SIGCONT)
-        self.until(lambda: False)
-        outcome.silent = [rank for rank in self.pids if rank not in outcome.status]
-        for rank in outcome.silent:
-            os.kill(self.pids[rank], signal.SIGKILL)
-        self.until(lambda: False)
-        # Strays are ours by now. They hold no pipe that we read to its end: nobody waits for them.
-        for name in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
-            outcome.strays.append(int(name))
-            os.kill(int(name), signal.SIGKILL)
-            os.waitpid(int(name), 0)
+        self.until(self.all_have_ended)
 
     def strike(self) -> None:
         case, victim = self.case, self.pids[self.case.victim]
@@ -349,46 +274,18 @@ class Attendant:
             self.network.set_link(self.case.host, up=True, end=self.case.end)
         self.outcome.lasted = time.monotonic() - self.outcome.fault
 
-    def until(self, reached: Any, seconds: float = PATIENCE) -> bool:
-        """Watches until that is so, all have ended, or the time is over. Returns whether it is so."""
-        limit = time.monotonic() + seconds
-        while not reached():
-            if time.monotonic() > limit or len(self.outcome.status) == self.case.size:
-                return False
-            if select.select([self.pipe], [], [], 0.01)[0]:
-                self.lines += os.read(self.pipe, 1 << 16)
-            while b"\n" in self.lines:
-                line, _, self.lines = self.lines.partition(b"\n")
-                self.outcome.events.append(json.loads(line))
-            ranks = {pid: rank for rank, pid in self.pids.items()}
-            for pid, status in ended_children():
-                if pid in ranks:
-                    self.outcome.status[ranks[pid]] = os.waitstatus_to_exitcode(status)
-                else:
-                    self.outcome.strays.append(pid)
-        return True
-
 
 # ---------------------------------------------------------------------------------------------------------
 # The judge
 
 
-@dataclass
-class Verdict:
-    faults: list[str]
-    latency: float = 0.0  # seconds from the fault to the last error
-    excused: bool = False
-
-
 def judge(case: Case, outcome: Outcome, slack: float) -> Verdict:
-    verdict = Verdict([])
+    verdict = Verdict([*outcome.faults_of_server()])
     fault = verdict.faults.append
-    if outcome.strays:
-        fault(f"processes were left behind: {outcome.strays}")
     if not outcome.fault:
         fault("the ranks did not come to their work")
     for rank in range(case.size):
-        raised, destroyed = outcome.event(rank, "raised"), outcome.event(rank, "destroyed")
+        raised = outcome.event(rank, "raised")
         if case.kind == "kill" and rank == case.victim:
             continue
         if case.kind in HARMLESS and outcome.lasted <= LONGEST_CUT:
@@ -404,10 +301,7 @@ def judge(case: Case, outcome: Outcome, slack: float) -> Verdict:
             verdict.latency = max(verdict.latency, seconds)
             for text in faults_of_error(case, rank, raised, seconds, slack):
                 fault(f"rank {rank} {text}: {raised['type']}: {raised['text']}")
-        if rank in outcome.silent or not destroyed or outcome.status[rank] != 0:
-            fault(f"rank {rank} did not end well: {outcome.status.get(rank)}, {destroyed}")
-        elif destroyed["left"]:
-            fault(f"rank {rank} left behind {destroyed['left']}")
+        verdict.faults += outcome.faults_of_end(rank)
     return verdict
 
 
@@ -434,7 +328,7 @@ def main() -> int:
     args = random_cases.arguments(__doc__, count=200)
     if why := why_impossible():
         sys.exit(why)
-    server = random_cases.Server(serve)
+    server = random_cases.Server(functools.partial(random_ranks.serve, play))
 
     def run(case: Case, slack: float) -> tuple[Outcome, Verdict]:
         outcome = Outcome(**server.ask(asdict(case)))

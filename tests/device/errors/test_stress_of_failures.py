@@ -9,71 +9,42 @@ plays programs for that long, VCCL_TEST_PROGRAMS=1000 that many, and VCCL_TEST_S
 
 import collections
 import contextlib
-import os
 import random
-import threading
 import time
 from collections.abc import Callable
 from typing import ClassVar
 
+import players
 import pytest
+import random_programs
 import torch
 import torch.multiprocessing
+from players import CHANGE, MAKE, STEPS, Tensor, Value
+from random_programs import Refused, insist, number_of_programs, play_together, refuses, seeds
 
-SECONDS = float(os.environ.get("VCCL_TEST_SECONDS", "0"))
-PROGRAMS = int(os.environ.get("VCCL_TEST_PROGRAMS", "20"))
-SEED = int(os.environ.get("VCCL_TEST_SEED", "0"))
-STREAMS, STEPS, SIZE, BAD = 3, 40, 64, 10**6
-Tensor = torch.Tensor
-Refused = (IndexError, RuntimeError)
-
-MAKE: list[Callable[[Tensor, Tensor], Tensor]] = [
-    lambda a, b: a + b * 3,
-    lambda a, b: torch.where(a > b, a, b).flip(0),
-    lambda a, b: torch.cat([a[: SIZE // 2], b[SIZE // 2 :]]).cumsum(0),
-    lambda a, b: a.sort().values - b.roll(7),
-    lambda a, b: a + len(b.remainder(5).nonzero()),
-    lambda a, b: a[b.remainder(SIZE)],
-]
-CHANGE: list[Callable[[Tensor, Tensor], Tensor]] = [
-    lambda a, b: a.add_(b),
-    lambda a, b: a.mul_(3).sub_(b),
-    lambda a, b: a.index_add_(0, b.remainder(SIZE), b),
-]
+PROGRAMS = number_of_programs(20)
+SIZE, BAD = 64, 10**6
 
 
-def spoils(failed: bool, *operands: "Value") -> bool:
+def spoils(failed: bool, *operands: Value) -> bool:
     return failed or any(value.bad for value in operands)
-
-
-class Value:
-    def __init__(self, tensor: Tensor, twin: Tensor, bad: bool) -> None:
-        self.tensor, self.twin, self.bad = tensor, twin, bad
-        self.wrote()
-
-    def wrote(self) -> None:
-        """Call this on the stream that has written the tensor, or should have."""
-        self.written = torch.vdev.current_stream().record_event()
-        self.behind_a_stop = current_id() in Player.stopped
-        self.reads: list[tuple[torch.Event, bool]] = []
 
 
 def current_id() -> int:
     return torch.vdev.current_stream().stream_id
 
 
-class Player:
+class Player(players.Player):
+    SLEEPY = 0.2
+    CYCLES = (1, 20_000, 300_000)
     # The streams on which a host function has failed, and those that have waited for such a stream. Each
     # thread adds only its own streams.
     stopped: ClassVar[set[int]] = set()
     counts: ClassVar[collections.Counter[str]] = collections.Counter()
 
     def __init__(self, seed: int, market: collections.deque[Value], alone: bool) -> None:
-        self.random = random.Random(seed)
-        self.numbers = torch.Generator().manual_seed(seed)
-        self.market, self.alone = market, alone
-        self.streams = [torch.vdev.Stream(priority=-(number % 2)) for number in range(STREAMS)]
-        self.values: list[Value] = []
+        super().__init__(seed, market, SIZE)
+        self.alone = alone
         self.copies: list[tuple[Tensor, Tensor, torch.Event, bool]] = []
         self.index = torch.full((SIZE,), BAD, device="vdev")
         torch.vdev.current_stream().synchronize()
@@ -89,18 +60,7 @@ class Player:
             self.step(self.random.choices(list(steps), weights=list(steps.values()))[0])
         while self.copies:
             self.step(self.poll)
-        while self.values:
-            self.step(self.read)
-            self.values.pop()
-
-    def step(self, step: Callable[[], None]) -> None:
-        with torch.vdev.stream(self.random.choice(self.streams)):
-            if self.random.random() < 0.2:
-                torch.vdev._sleep(self.random.choice((1, 20_000, 300_000)))
-            step()
-
-    def fresh(self) -> Tensor:
-        return torch.randint(-1000, 1000, (SIZE,), generator=self.numbers)
+        self.read_all()
 
     def any_value(self) -> Value:
         while not self.values:
@@ -108,31 +68,10 @@ class Player:
         return self.random.choice(self.values)
 
     def stops(self) -> bool:
-        """Returns whether the current stream gives up every task."""
         return current_id() in self.stopped
 
-    def ready(self, value: Value, to_write: bool = False) -> Tensor:
-        """Returns the tensor when the current stream may read it, or also write it. May raise."""
-        stream = torch.vdev.current_stream()
-        events = [(value.written, value.behind_a_stop), *(value.reads if to_write else [])]
-        for event, behind_a_stop in events:
-            chance = self.random.random()
-            if chance < 0.2:
-                event.synchronize()
-            elif chance < 0.3:
-                while not event.query():
-                    time.sleep(0)
-            else:
-                stream.wait_event(event)
-                if behind_a_stop:
-                    self.stopped.add(stream.stream_id)
-        value.tensor.record_stream(stream)
-        return value.tensor
-
-    def has_read(self, *values: Value) -> None:
-        event = torch.vdev.current_stream().record_event()
-        for value in values:
-            value.reads.append((event, self.stops()))
+    def inherit_stop(self) -> None:
+        self.stopped.add(current_id())
 
     def make(self) -> None:
         a, b, function = self.any_value(), self.any_value(), self.random.choice(MAKE)
@@ -141,7 +80,7 @@ class Player:
         except Refused:
             return self.refused()
         self.has_read(a, b)
-        self.values.append(Value(result, function(a.twin, b.twin), spoils(self.stops(), a, b)))
+        self.keep(result, function(a.twin, b.twin), spoils(self.stops(), a, b))
 
     def change(self) -> None:
         a, b, function = self.any_value(), self.any_value(), self.random.choice(CHANGE)
@@ -160,7 +99,7 @@ class Player:
         function(a.twin, b.twin)
         self.has_read(b)
         a.bad = spoils(self.stops(), a, b)
-        a.wrote()
+        a.wrote(self.mark())
 
     def fail(self) -> None:
         """A kernel that fails: its result is bad, or the tensor that it changes."""
@@ -174,12 +113,12 @@ class Player:
             if in_place:
                 tensor.index_add_(0, self.index, tensor.clone())
                 a.bad = True
-                a.wrote()
+                a.wrote(self.mark())
             else:
                 result = tensor[self.index]
                 self.has_read(a)
                 if self.random.random() < 0.8:
-                    self.values.append(Value(result, a.twin.clone(), True))
+                    self.keep(result, a.twin.clone(), True)
         except Refused:
             if in_place:
                 self.values.remove(a)  # the kernel may have changed a part
@@ -195,11 +134,7 @@ class Player:
             return self.refused()
         a.twin.fill_(7)
         a.bad = self.stops()
-        a.wrote()
-
-    def free(self) -> None:
-        if len(self.values) > 2:
-            self.values.pop(self.random.randrange(len(self.values)))
+        a.wrote(self.mark())
 
     def upload(self) -> None:
         twin = self.fresh()
@@ -209,12 +144,12 @@ class Player:
                 tensor = host.pin_memory().to("vdev", non_blocking=True)
             else:
                 tensor = host.to("vdev")
-            self.values.append(Value(tensor, twin, self.stops()))
+            self.keep(tensor, twin, self.stops())
         except Refused:
             self.refused()
             # One of the next streams has not been stopped.
             with torch.vdev.stream(torch.vdev.Stream()), contextlib.suppress(*Refused):
-                self.values.append(Value(torch.tensor(twin.tolist(), device="vdev"), twin, self.stops()))
+                self.keep(torch.tensor(twin.tolist(), device="vdev"), twin, self.stops())
 
     def download(self) -> None:
         value = self.any_value()
@@ -223,8 +158,7 @@ class Player:
             host.copy_(self.ready(value), non_blocking=True)
         except Refused:
             return self.refused()
-        self.has_read(value)
-        event = value.reads[-1][0]
+        event = self.has_read(value).event
         self.copies.append((host, value.twin.clone(), event, spoils(self.stops(), value)))
 
     def poll(self) -> None:
@@ -242,10 +176,6 @@ class Player:
         assert not bad, "the host was not told that a copy has not run"
         assert torch.equal(host, twin), "a copy to pinned memory is wrong"
         self.counts["polled"] += 1
-
-    def read(self) -> None:
-        if self.values:
-            self.check(self.values[-1])
 
     def check(self, value: Value) -> None:
         try:
@@ -267,15 +197,6 @@ class Player:
         except Refused:
             return self.refused()
         assert not value.bad, "a synchronisation has raised nothing"
-
-    def hand_over(self) -> None:
-        if len(self.values) > 2:
-            self.market.append(self.values.pop())
-        try:
-            value = self.market.popleft()
-        except IndexError:
-            return
-        self.check(value)
 
     def send(self) -> None:
         value = self.any_value()
@@ -312,7 +233,7 @@ class Player:
             tensor = host.to("vdev", non_blocking=True)
         except Refused:
             return self.refused()
-        self.values.append(Value(tensor, twin, self.stops()))
+        self.keep(tensor, twin, self.stops())
 
     def clear(self) -> None:
         """The program knows of all failures, and gives up what depends on them."""
@@ -321,9 +242,8 @@ class Player:
         torch.vdev.clear_errors()
         self.stopped.clear()
         self.values = [value for value in self.values if not value.bad]
-        for value in self.values:
-            value.behind_a_stop = False
-            value.reads = [(event, False) for event, _ in value.reads]
+        for mark in [mark for value in self.values for mark in (value.written, *value.reads)]:
+            mark.behind_a_stop = False
         self.copies.clear()
         self.market.clear()
         torch.vdev.synchronize()
@@ -333,18 +253,6 @@ class Player:
     def is_known(self, value: Value) -> bool:
         return torch.equal(value.tensor.cpu(), value.twin)
 
-    def insist(self, call: Callable[[], Tensor]) -> Tensor | None:
-        """Returns what the call returns, or None if it raises whenever it is called.
-
-        A call that reads nothing bad may raise an error that nobody has raised yet, once.
-        """
-        for _ in range(5):
-            try:
-                return call()
-            except Refused:
-                self.refused()
-        return None
-
     def graph(self) -> None:
         if not self.alone:
             return  # other threads synchronise with the whole card, which a capture does not allow
@@ -352,7 +260,7 @@ class Player:
             if self.stops():
                 return
             source, other, index = (
-                self.insist(lambda twin=twin: twin.to("vdev"))
+                insist(lambda twin=twin: twin.to("vdev"))
                 for twin in (self.fresh(), self.fresh(), torch.zeros(SIZE, dtype=torch.int64))
             )
             graph = torch.vdev.VDEVGraph()
@@ -364,16 +272,17 @@ class Player:
             graph.capture_end()
             for _ in range(self.random.randrange(1, 5)):
                 fails = self.random.random() < 0.4
-                self.insist(lambda value=BAD if fails else 0: index.fill_(value))
+                insist(lambda value=BAD if fails else 0: index.fill_(value))
                 graph.replay()
-                twin = self.insist(other.cpu) - 1
-                wanted = self.insist(source.cpu)[torch.zeros(SIZE, dtype=torch.int64)]
+                twin = insist(other.cpu) - 1
+                wanted = insist(source.cpu)[torch.zeros(SIZE, dtype=torch.int64)]
                 results = [(first, wanted), (second, (wanted * 2 + twin).flip(0))]
                 for tensor, right in results:
-                    seen = self.insist(tensor.cpu)
-                    assert (seen is None) == fails, "a failed replay was read, or a good one was not"
-                    assert fails or torch.equal(seen, right), "a replay has given a wrong result"
-                assert torch.equal(self.insist(good.cpu), twin * 3)
+                    if fails:
+                        refuses(tensor.cpu)
+                    else:
+                        assert torch.equal(insist(tensor.cpu), right), "a replay has given a wrong result"
+                assert torch.equal(insist(good.cpu), twin * 3)
             self.counts["graphs"] += 1
 
     def refused(self) -> None:
@@ -381,39 +290,29 @@ class Player:
 
 
 def play(seed: int) -> None:
-    """Plays a program with one to three threads, and raises what one of them has raised, with the seed."""
+    """Plays a program with one to three threads."""
     threads = random.Random(seed).choice((1, 1, 2, 3))
     market: collections.deque[Value] = collections.deque()
-    wrong: list[BaseException] = []
     Player.stopped = set()
 
-    def work(number: int) -> None:
-        try:
-            Player(seed * 3 + number, market, threads == 1).play()
-        except BaseException as error:
-            wrong.append(error)
+    def player(number: int) -> Callable[[], None]:
+        return lambda: Player(seed * 3 + number, market, threads == 1).play()
 
-    players = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
-    for player in players:
-        player.start()
-    for player in players:
-        player.join(600)
-    assert not any(player.is_alive() for player in players), f"seed {seed}: threads have not ended"
-    market.clear()
-    torch.vdev.clear_errors()
-    for error in wrong:
-        raise AssertionError(f"VCCL_TEST_SEED={seed}, {threads} threads: {error!r}") from error
+    try:
+        play_together(seed, [player(number) for number in range(threads)])
+    finally:
+        market.clear()
+        torch.vdev.clear_errors()
     torch.vdev.synchronize()
 
 
 @pytest.mark.asynchronous
 def test_random_programs():
     Player.counts.clear()
-    end = time.monotonic() + SECONDS
-    seed = SEED
-    while seed - SEED < PROGRAMS or time.monotonic() < end:
+    played = 0
+    for seed in seeds(PROGRAMS):
         play(seed)
-        seed += 1
+        played += 1
     counts = Player.counts
     assert counts["read"] and counts["bad values refused"] and counts["polled"], counts
-    print(f"{seed - SEED} programs of {STEPS} steps, from seed {SEED} on: {dict(counts)}")
+    print(f"{played} programs of {STEPS} steps, from seed {random_programs.SEED} on: {dict(counts)}")

@@ -5,35 +5,15 @@ on one is right on both ranks, and what does is read by neither. VCCL_TEST_PROGR
 programs, and VCCL_TEST_SEED=N begins with the seed N.
 """
 
-import os
 import random
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from random_programs import SEED, Refused, blamed, insist, number_of_programs, refuses
 
-PROGRAMS = int(os.environ.get("VCCL_TEST_PROGRAMS", "12"))
-SEED = int(os.environ.get("VCCL_TEST_SEED", "0"))
+PROGRAMS = number_of_programs(12)
 SIZE, BAD = 16, 10**6
-Refused = (IndexError, RuntimeError)
-
-
-def insist(call: Callable[[], Any]) -> Any:
-    """Returns the result of a call that reads nothing bad. Errors that nobody has raised yet come first."""
-    for _ in range(10):
-        try:
-            return call()
-        except Refused as error:
-            refusal = error
-    raise AssertionError("a good value cannot be read") from refusal
-
-
-def refuses(call: Callable[[], object]) -> None:
-    for _ in range(3):
-        with pytest.raises(Refused):
-            call()
 
 
 class Program:
@@ -209,7 +189,5 @@ class Program:
 @pytest.mark.ranks(2)
 def test_random_programs(ranks):
     for seed in range(SEED, SEED + PROGRAMS):
-        try:
+        with blamed(seed):
             Program(ranks.rank, seed).play()
-        except BaseException as error:
-            raise AssertionError(f"VCCL_TEST_SEED={seed}: {error!r}") from error

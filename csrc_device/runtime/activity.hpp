@@ -34,15 +34,15 @@ struct Communication {
 /// Says what a task does.
 struct ActivityLabel {
   ActivityKind kind = ActivityKind::kTask;
-  std::string name = {};  // empty for that of the operator that launches the task
-  std::size_t bytes = 0;  // what a copy or a collective moves
+  std::string name = {};  // empty for the name of the operator that launches the task
+  std::size_t bytes = 0;  // the bytes that a copy or a collective moves
   std::shared_ptr<const Communication> communication = nullptr;
   std::uint64_t correlation = 0;  // 0 for the innermost that the calling thread has open
 };
 
 /// Names the stream on which activity happens. Each queue has one.
 struct Lane {
-  static constexpr std::int64_t kNoStream = -1;  // for what runs beside the streams
+  static constexpr std::int64_t kNoStream = -1;  // for activity beside the streams
   int card = -1;                                 // -1 for a stream of no card
   std::int64_t stream = 0;
   std::string name;
@@ -62,7 +62,7 @@ struct Launch {
   std::int32_t thread = 0;  // the system's number
   std::shared_ptr<const ActivityRange> range;
   // The correlations around the label's, from the inside, if the label's is the innermost. They end before
-  // the first inside of which no other one was opened before.
+  // the first inside of which no other correlation was opened before.
   std::array<std::uint64_t, 3> outer_correlations{};
   std::uint64_t recording = 0;  // the number of the recording that it belongs to
   bool is_part = false;         // made by ActivityRun::part()
@@ -83,12 +83,12 @@ inline bool is_recording() noexcept {
   return recording_under_way.load(std::memory_order_relaxed) != 0;
 }
 
-/// The number of those that want labels: the recording, and each capture of streams, because a graph may be
+/// The number of users of labels: the recording, and each capture of streams, because a graph may be
 /// replayed while activity is recorded. Relaxed, as `recording_under_way` is.
 inline std::atomic<int> labels_wanted{0};
 
-/// Labels, for as long as it lives, what the calling thread enqueues or runs. The innermost label counts.
-/// `make` returns the ActivityLabel, and is called only while somebody wants labels.
+/// Labels, for as long as it lives, the tasks that the calling thread enqueues or runs. The innermost label
+/// counts. `make` returns the ActivityLabel, and is called only while somebody wants labels.
 class ActivityScope {
  public:
   template <class Make>
@@ -119,8 +119,8 @@ class ActivityScope {
 /// Returns the innermost label of the calling thread, or an empty one.
 ActivityLabel current_label();
 
-/// Returns what the calling thread launches now on `lane`, under the innermost label. Call this only while
-/// activity is recorded.
+/// Returns the call by which the thread launches now on `lane`, under the innermost label. Call this only
+/// while activity is recorded.
 std::unique_ptr<Launch> make_launch(const std::shared_ptr<const Lane>& lane);
 
 /// Records, from its construction to its end, a task that the calling thread runs. What the task launches
@@ -129,8 +129,8 @@ class ActivityRun {
  public:
   /// Records nothing if `launch` is null.
   explicit ActivityRun(std::unique_ptr<Launch> launch) noexcept;
-  /// Records what the calling thread runs by itself, in the place of a task of its current stream on `card`.
-  /// Records nothing inside of another run.
+  /// Records work that the calling thread runs by itself, in the place of a task of its current stream on
+  /// `card`. Records nothing inside of another run.
   explicit ActivityRun(int card);
   /// Records a part of the run that the calling thread is in.
   template <class Make>
@@ -147,16 +147,16 @@ class ActivityRun {
 
   std::unique_ptr<Launch> launch_;
   std::int64_t begin_ = 0;
-  const ActivityScope* scope_ = nullptr;  // what is restored at the end
+  const ActivityScope* scope_ = nullptr;  // the scope that is restored at the end
   const ActivityRun* outer_ = nullptr;
 };
 
-/// Records what has run without an ActivityRun.
+/// Records work that has run without an ActivityRun.
 void record_run(Activity activity) noexcept;
 
 // --- for the profiler ---
 
-/// Holds what was recorded. `lost` counts what did not fit.
+/// Holds a recording's activities. `lost` counts the activities that did not fit.
 struct Recorded {
   std::vector<Activity> activities;
   std::size_t lost = 0;
@@ -175,8 +175,8 @@ void open_correlation(std::uint64_t id);
 void close_correlation() noexcept;
 /// Returns the innermost correlation of the calling thread, or 0.
 std::uint64_t current_correlation() noexcept;
-/// Opens and closes ranges of the calling thread. A thread that has none open, such as one of autograd's, is
-/// taken to work for the outermost range of the thread that has opened one.
+/// Opens and closes ranges of the calling thread. A thread without an open range, such as a thread of
+/// autograd, is taken to work for the outermost range of the thread that has opened a range.
 void open_range(std::uint64_t id);
 void close_range() noexcept;
 

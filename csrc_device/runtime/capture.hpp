@@ -1,4 +1,4 @@
-// The recording of what streams are given, instead of running it.
+// The recording of the tasks that streams are given, instead of running them.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +24,9 @@ struct Completion;
 /// Says which calls of ordinary events, which are harmless on a card but may disturb a capture on a GPU, are
 /// refused while a capture is under way.
 enum class CaptureMode : std::uint8_t {
-  kGlobal,       // those of any thread
-  kThreadLocal,  // those of the thread that began the capture
-  kRelaxed,      // none
+  kGlobal,       // the calls of any thread
+  kThreadLocal,  // the calls of the thread that began the capture
+  kRelaxed,      // no calls
 };
 
 /// Keeps a private pool of an allocator reserved.
@@ -47,7 +47,7 @@ class PoolUse {
   const PoolNumber pool_;
 };
 
-/// What a ReplayUser needs while one replay is enqueued, such as a lock.
+/// An object that a ReplayUser needs while one replay is enqueued, such as a lock.
 class ReplayTurn {
  public:
   virtual ~ReplayTurn() = default;
@@ -78,21 +78,21 @@ struct CapturedTask {
   ActivityLabel label;  // for the profiler of a replay
 };
 
-/// Records what the captured streams are given. A stream that waits for an event of the capture joins it. The
-/// streams must be joined back: their last tasks must come before the end of the stream that the capture
-/// began on. A call that is refused invalidates the capture, as on CUDA. Thread-safe.
+/// Records the tasks that the captured streams are given. A stream that waits for an event of the capture
+/// joins it. The streams must be joined back: their last tasks must come before the end of the stream that
+/// the capture began on. A call that is refused invalidates the capture, as on CUDA. Thread-safe.
 class Capture : public std::enable_shared_from_this<Capture> {
  public:
-  /// Begins to capture `stream`. Throws Error if the stream is captured already. What was queued there before
-  /// stays queued, and runs. What the captured streams allocate comes from the private pool `pool`. The
+  /// Begins to capture `stream`. Throws Error if the stream is captured already. Tasks that were queued there
+  /// stay queued, and run. Memory that the captured streams allocate comes from the private pool `pool`. The
   /// `attachment` is the caller's own object.
   static std::shared_ptr<Capture> begin(const std::shared_ptr<Stream>& stream, CaptureMode mode,
                                         PoolNumber pool, std::shared_ptr<void> attachment = nullptr);
   Capture(CaptureMode mode, PoolNumber pool, std::shared_ptr<void> attachment)
       : mode_(mode), pool_(pool), attachment_(std::move(attachment)) {}
 
-  /// Ends the capture; the streams are ordinary ones again. Throws Error if the capture was invalidated, or
-  /// if a stream was not joined back.
+  /// Ends the capture; the streams are ordinary streams again. Throws Error if the capture was invalidated,
+  /// or if a stream was not joined back.
   std::shared_ptr<Graph> end();
 
   /// Makes end() throw, with the first reason.
@@ -119,7 +119,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
  private:
   struct Captured {
     std::shared_ptr<Queue> queue;
-    std::vector<std::uint32_t> last;  // what the next task of the queue comes directly after
+    std::vector<std::uint32_t> last;  // the tasks that the queue's next task comes directly after
   };
   std::string unjoined() const;
   void leave_all();

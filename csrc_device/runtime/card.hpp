@@ -16,7 +16,7 @@
 
 namespace vdev {
 
-/// Holds what torch.vdev.get_device_properties shows.
+/// Holds the figures that torch.vdev.get_device_properties shows.
 struct CardProperties {
   std::string name;                  // "vccl virtual card", or the profile's
   std::size_t total_memory = 0;      // bytes
@@ -25,7 +25,7 @@ struct CardProperties {
   int physical_index = 0;            // the card's number without VDEV_VISIBLE_DEVICES
 };
 
-/// Says what a drain does with a stream that is captured.
+/// Says how a drain treats a stream that is captured.
 enum class Captured : std::uint8_t { refuses, is_left_out };
 
 /// Represents one card: its memory, its allocator and its streams. A card is made at its first use and not
@@ -54,8 +54,8 @@ class Card {
   /// Drains the card's streams, those of high priority first. Then raises the first failure that stands.
   void synchronize();
   /// Drains the default stream and the pool's (in the same order), to which a program gives its work, and
-  /// raises nothing. Streams of new_stream() go on: their tasks, such as collectives, may wait for what the
-  /// caller is about to do, and what the program waits for there is in its own streams, too. A stream that is
+  /// raises nothing. Streams of new_stream() go on: their tasks, such as collectives, may wait for something
+  /// that the caller is about to do, and the program's own streams hold its waits for them. A stream that is
   /// captured refuses, or is left out.
   void drain_program_streams(Captured captured = Captured::refuses);
   /// Drains the same streams, and raises what Stream::synchronize_before_reading() raises. Call this when the
@@ -73,8 +73,8 @@ class Card {
 /// Returns the number of visible cards (VDEV_DEVICE_COUNT, VDEV_VISIBLE_DEVICES). Never throws, and makes no
 /// card.
 int card_count() noexcept;
-/// Makes this process see no card from now on, whatever the variables say: what else torch needs of the cards
-/// could not be loaded.
+/// Makes this process see no card from now on, whatever the variables say. Call this when the rest of vccl,
+/// which torch needs for the cards, could not be loaded.
 void hide_cards() noexcept;
 /// Throws InvalidArgument if no visible card has this index.
 void check_card(int index);
@@ -82,7 +82,7 @@ void check_card(int index);
 /// forked child of a process that had used a card.
 Card& card(int index);
 /// any_card_used() returns whether this process has made any card (is_initialized), card_used() whether it
-/// has made this one.
+/// has made this card.
 bool any_card_used() noexcept;
 bool card_used(int index) noexcept;
 /// Returns true in a child of fork() whose parent had used a card.
@@ -110,8 +110,8 @@ std::string sharing_problem();
 /// streams of high priority go first (stream.hpp).
 void set_kernel_threads(int threads);
 
-/// Call this when the interpreter exits. Drops what every queue holds, and stops every worker within a
-/// bounded time.
+/// Call this when the interpreter exits. Drops the tasks that every queue holds, and stops every worker
+/// within a bounded time.
 void shutdown() noexcept;
 
 }  // namespace vdev

@@ -46,7 +46,7 @@ struct Environment {
   bool strict = false;  // VDEV_STRICT: 1 makes an error that a kernel finds in elements final for its card
   bool launch_blocking = false;  // VDEV_LAUNCH_BLOCKING: 1 makes every enqueue synchronise. Cards that pose
                                  // as CUDA read CUDA_LAUNCH_BLOCKING where it is not set.
-  int profiler_activities = 500'000;  // VDEV_PROFILER_ACTIVITIES: the most that one trace holds, 1 to 100
+  int profiler_activities = 500'000;  // VDEV_PROFILER_ACTIVITIES: the most runs in one trace, 1 to 100
                                       // million (activity.hpp)
   std::string first_use_file;  // VDEV_FIRST_USE_FILE: a file that is made when memory of a card is first
                                // taken; empty for none

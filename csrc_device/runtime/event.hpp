@@ -27,7 +27,7 @@ class Event {
   /// Returns reached(), but raises the first failure of the stream before a reached point that stands.
   bool query() const;
   /// Blocks until the point is reached. If no worker runs the stream's queued tasks, the caller runs them
-  /// itself. Does not raise what went wrong on the stream. Throws Error inside a task
+  /// itself. Does not raise the failures of the stream. Throws Error inside a task
   /// of the same stream. Raises the interruption of the calling thread (interruption.hpp).
   void wait() const;
   /// Does what wait() does, then raises the first failure of the stream before the point that stands.

@@ -12,8 +12,8 @@
 
 namespace vdev {
 
-/// Holds what Capture::end() returned. A graph is always held by a shared_ptr: a replay that is queued keeps
-/// the graph, so the program may drop it at any time. Thread-safe.
+/// Holds the tasks that Capture::end() returned. A graph is always held by a shared_ptr: a replay that is
+/// queued keeps the graph, so the program may drop it at any time. Thread-safe.
 class Graph : public std::enable_shared_from_this<Graph> {
  public:
   Graph(std::vector<CapturedTask> tasks, std::vector<std::shared_ptr<ReplayUser>> users,

@@ -14,7 +14,7 @@
 
 namespace vdev {
 
-/// Describes what interrupts the waits of a thread.
+/// Describes an interruption of the waits of a thread.
 struct Interruption {
   std::exception_ptr error;  // to be raised in the interrupted thread; null if nothing interrupts it
   std::string name;          // "KeyboardInterrupt", for messages

@@ -32,7 +32,7 @@ class ProcessEvent : public std::enable_shared_from_this<ProcessEvent> {
 
   /// Returns the bytes by which other processes open the event while this process lives and has it.
   std::string handle() const;
-  /// Records the event behind what `stream` holds. Returns the number of the record. Throws Error if the
+  /// Records the event behind `stream`'s tasks. Returns the number of the record. Throws Error if the
   /// stream is captured.
   std::uint64_t record(Stream& stream);
   /// Returns the number of the last record that any process has made, or 0.
@@ -58,7 +58,7 @@ class ProcessEvent : public std::enable_shared_from_this<ProcessEvent> {
   const base::ProcessMark made_;
   std::uint64_t own_ = UINT64_MAX;     // this object's place among the participants, if it has one
   std::mutex mutex_;                   // guards the members below
-  std::weak_ptr<Completion> pending_;  // of what point() has returned for the record `pending_record_`
+  std::weak_ptr<Completion> pending_;  // of point()'s event for the record `pending_record_`
   std::uint64_t pending_record_ = 0;
   long unneeded_ = 0;  // the number of owners of `pending_` when nobody waits
 };

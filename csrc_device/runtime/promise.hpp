@@ -12,9 +12,9 @@ namespace vdev {
 class Interruptible;
 class Queue;
 
-/// Represents what completes outside of any stream, such as a message from another process. Event::wait(),
-/// Event::wait_for() and Stream::wait() work on event() as on a point of a stream, and a stream that waits
-/// for it inherits its failure. A promise has no thread. Thread-safe.
+/// Represents an operation that completes outside of any stream, such as a message from another process.
+/// Event::wait(), Event::wait_for() and Stream::wait() work on event() as on a point of a stream, and a
+/// stream that waits for it inherits its failure. A promise has no thread. Thread-safe.
 class Promise {
  public:
   /// `name` is for messages.
@@ -28,9 +28,9 @@ class Promise {
   void add_interruptible(const std::shared_ptr<Interruptible>& user);
 
   const Event& event() const { return event_; }
-  /// Reaches event() with a failure, which may be null. Only the first call counts. What the caller has
-  /// written before is visible to every thread that sees the event reached. Does nothing in a forked child of
-  /// the process that made the promise.
+  /// Reaches event() with a failure, which may be null. Only the first call counts. All writes of the caller
+  /// before the call are visible to every thread that sees the event reached. Does nothing in a forked child
+  /// of the process that made the promise.
   void fulfil(FailurePtr failure) noexcept;
 
  private:

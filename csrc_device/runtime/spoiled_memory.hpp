@@ -51,7 +51,7 @@ class SpoiledMark {
   bool is_freed() const { return freed_ != kNever; }
   /// Returns whether a task that was enqueued at `enqueued` sees the mark; kNever stands for the host.
   bool visible_at(std::uint64_t enqueued) const { return !is_freed() || enqueued < freed_; }
-  /// Call this when the memory was freed. `tasks` are those that are queued.
+  /// Call this when the memory was freed. `tasks` are the tasks that are queued.
   void free_at(std::uint64_t when, std::shared_ptr<const QueuePoints> tasks);
   /// Returns whether the memory was freed, and every task that was enqueued before has ended.
   bool is_forgotten() const;
@@ -94,7 +94,7 @@ class SpoiledMemory {
 
   /// The next three functions do the same for the elements of a strided array, and not for the gaps between
   /// them. An array of more than kMostRuns runs is spoiled and looked at from its first element to its last,
-  /// and never renewed: a needless error is better than a missing one.
+  /// and never renewed: a needless error is better than a missing error.
   void spoil(const StridedMemory& memory, const FailurePtr& failure);
   FailurePtr find(const StridedMemory& memory);
   void renew(const StridedMemory& memory);
@@ -129,7 +129,7 @@ class SpoiledMemory {
 };
 
 /// Returns the process's object. It is never destroyed, because tensors of static objects are freed after
-/// main(). A forked child begins with an empty one, because it cannot use its parent's cards.
+/// main(). A forked child begins with an empty object, because it cannot use its parent's cards.
 SpoiledMemory& spoiled_memory();
 
 }  // namespace vdev

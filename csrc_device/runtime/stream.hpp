@@ -29,8 +29,8 @@ enum class Waits : std::uint8_t { kPerhaps, kNever };
 
 /// Runs tasks in order. The worker thread starts with the first task that no other thread runs, and sleeps
 /// while the queue is empty. A host thread that waits for the stream runs queued tasks itself if the worker
-/// is not running one ("helping"), which saves two thread switches. Tasks therefore run one at a time and in
-/// order, but on any thread.
+/// is not running a task ("helping"), which saves two thread switches. Tasks therefore run one at a time and
+/// in order, but on any thread.
 ///
 /// Failures: a task that throws, or that calls report_failure() (failure.hpp), has failed. What it should
 /// have written is spoiled (spoiled_memory.hpp), and the tasks behind it run, except those that read spoiled
@@ -76,14 +76,15 @@ class Stream {
   /// stands. Throws Error inside a task of the stream itself. Like every wait
   /// here, it raises the interruption of the calling thread (interruption.hpp); the stream goes on.
   void synchronize();
-  /// Does what synchronize() does, but raises only failures that the caller cannot find out about otherwise:
-  /// those that concern unknown memory, those that were dealt with while the caller waited, and, once, those
+  /// Blocks as synchronize() does, but raises only failures that the caller cannot find out about otherwise:
+  /// failures of unknown memory, failures that were dealt with while the caller waited, and, once, failures
   /// that nobody has raised yet. Call this when the caller then asks spoiled_memory() about the memory that
   /// it reads.
   void synchronize_before_reading();
-  /// Does what synchronize() does, but raises no failures; tasks of other streams
+  /// Blocks as synchronize() does, but raises no failures; tasks of other streams
   /// may call it. Inside a task of the stream itself it returns at once, because everything before the task
-  /// has run. A caller that goes on to use what the tasks have written has to call raise_before_reading().
+  /// has run. A caller that goes on to use memory that the tasks have written has to call
+  /// raise_before_reading().
   void drain();
 
   /// Gives up the tasks that are queued, because of `error`, which becomes a failure of the stream if there

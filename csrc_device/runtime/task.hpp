@@ -1,4 +1,4 @@
-// What a stream runs, and what happens in place of a task that does not run.
+// The tasks that a stream runs, and what happens in place of a task that does not run.
 #pragma once
 
 #include <concepts>
@@ -17,8 +17,8 @@ class TaskBody {
  public:
   virtual ~TaskBody() = default;
   virtual void run() = 0;
-  /// Spoils what the task would have written, with `failure` as the reason (spoiled_memory.hpp), and tells
-  /// whoever else waits for the task. The stream has the failure already.
+  /// Spoils the memory that the task would have written, with `failure` as the reason (spoiled_memory.hpp),
+  /// and tells whoever else waits for the task. The stream has the failure already.
   virtual void give_up(const FailurePtr& failure) = 0;
   /// Returns whether give_up() spoils everything that the task writes, and run() checks all memory that the
   /// task reads. Otherwise the task is given up behind every failure of its stream, and the tasks behind a
@@ -26,8 +26,8 @@ class TaskBody {
   virtual bool knows_its_memory() const noexcept { return true; }
 };
 
-/// A task is what a stream runs. A callable object alone makes a task of which nobody knows what it reads and
-/// writes. Copies share the body.
+/// A piece of work that a stream runs. A callable object alone makes a task of which nobody knows which
+/// memory it reads and writes. Copies share the body.
 class Task {
  public:
   Task() = default;
@@ -79,7 +79,7 @@ Task task_without_memory(Call call) {
 /// synchronisation with the stream raises. Does nothing outside of a task.
 void report_failure(FailurePtr failure);
 
-/// Call this inside a task of which nobody knows what it reads. Returns a failure of the task's stream that
+/// Call this inside a task of which nobody knows which memory it reads. Returns a failure of the task's stream that
 /// has not been dealt with, or that was dealt with only after the host had enqueued this task. Returns null
 /// if there is none.
 FailurePtr failure_before_this_task();

@@ -61,7 +61,7 @@ class BlockSender {
   /// Tries again to make the first connection if that was refused a moment ago.
   void retry();
   /// Returns whether the connection has ended, `time` ago. The peer ends this connection and the connection
-  /// beside it at about the same time, and has its last words on that one.
+  /// beside it at about the same time, and has its last words on the other connection.
   bool ended(Milliseconds time = {});
 
   /// Returns whether ended() has found an end.

@@ -64,7 +64,7 @@ class ZmqSocket {
 
   /// If nothing was heard of a peer for `silence`, or a little less, its connection ends. A push and a pull
   /// notice this only while something is under way. Throws Error(system), also if libzmq would run out of
-  /// descriptors. `borrowed` is the number of a socket whose place this socket takes.
+  /// descriptors. `borrowed` belongs to a socket whose place this socket takes.
   explicit ZmqSocket(Kind kind = Kind::pair, Milliseconds silence = LinkSettings().silence,
                      std::shared_ptr<Borrowed> borrowed = nullptr);
   ~ZmqSocket() { close(Milliseconds(0)); }

@@ -7,8 +7,8 @@
 
 namespace vdev {
 
-/// Holds what a program sees of a GPU's model. The figures are the vendor's. None changes how fast a card
-/// computes.
+/// Holds the figures that a program sees of a GPU's model. They are the vendor's. No figure changes how fast
+/// a card computes.
 struct Profile {
   std::string_view id;       // the value of VDEV_PROFILE
   std::string_view name;     // as the driver writes it

@@ -6,12 +6,13 @@
 
 namespace vdev {
 
-/// Counts the blocks that allocators hand out and take back in this process. A task keeps the number of its
-/// enqueuing, and a block that of its handing out. Memory that the program frees is reused by later tasks of
-/// the stream while earlier ones still wait for their turn; the numbers tell which owner a task is about.
+/// Counts the blocks that allocators hand out and take back in this process. A task keeps the number at its
+/// enqueuing, and a block the number at its handing out. Memory that the program frees is reused by later
+/// tasks of the stream while earlier tasks still wait for their turn; the numbers tell which owner a task is
+/// about.
 ///
 /// Relaxed: a thread that enqueues a task, frees a block or allocates one knows of the others' calls only if
-/// the program has ordered them, and what is ordered sees the numbers of one counter in that order.
+/// the program has ordered them, and ordered calls see the numbers of one counter in that order.
 class MemoryClock {
  public:
   static std::uint64_t now() noexcept { return count_.load(std::memory_order_relaxed); }

@@ -23,8 +23,8 @@ c10::DataPtr allocate_on(int card, std::size_t bytes, Asker asker = Asker::progr
 /// Makes memory that a kernel has allocated on `card` count as the program's (CachingAllocator::adopt).
 void adopt_memory(int card, const c10::DataPtr& data);
 
-/// Is told of a request that found no memory: the card, the bytes asked for, the card's capacity, and what of
-/// it is free, in bytes.
+/// Is told of a request that found no memory: the card, the bytes asked for, the card's capacity, and the
+/// free part of it, in bytes.
 using OutOfMemoryObserver =
     std::function<void(int card, std::size_t asked, std::size_t total, std::size_t free)>;
 /// Calls `observer` from now on before torch.OutOfMemoryError is raised for a call of the program. Tasks that

@@ -23,8 +23,8 @@ inline c10::DispatchKey dense_key() {
   return pose() == Pose::cuda ? c10::DispatchKey::CUDA : c10::DispatchKey::PrivateUse1;
 }
 
-/// Returns the key of autograd for strided tensors on a card. All of them have it but those that were made
-/// in inference mode.
+/// Returns the key of autograd for strided tensors on a card. All such tensors have it but those that were
+/// made in inference mode.
 inline c10::DispatchKey autograd_key() {
   return pose() == Pose::cuda ? c10::DispatchKey::AutogradCUDA : c10::DispatchKey::AutogradPrivateUse1;
 }
@@ -50,8 +50,8 @@ inline c10::DispatchKey nested_key() {
                               : c10::DispatchKey::NestedTensorPrivateUse1;
 }
 
-/// Returns the key under which autocast for the cards is registered. torch registers CUDA's itself, in builds
-/// without CUDA too.
+/// Returns the key under which autocast for the cards is registered. torch registers CUDA's key itself, in
+/// builds without CUDA too.
 inline c10::DispatchKey autocast_key() {
   return c10::DispatchKey::AutocastPrivateUse1;
 }

@@ -23,7 +23,7 @@ decltype(auto) with_torch_errors(Call&& call) {
   }
 }
 
-/// Returns the text of an exception, without the backtrace of torch's.
+/// Returns the text of an exception, without torch's backtrace.
 inline std::string text_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);

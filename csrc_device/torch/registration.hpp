@@ -1,7 +1,7 @@
 // Tells torch of the cards while the library is loaded, so that an error there does not end the process.
 //
 // An exception that leaves a static initialiser ends the process, and `import torch` loads this library. So
-// what such an initialiser registers is an object of one of these classes, which keep the error.
+// such an initialiser registers an object of one of these classes, which keep the error.
 // check_registrations() raises it where somebody can handle it.
 #pragma once
 

@@ -30,16 +30,16 @@ inline bool traces_calls() noexcept {
   return c10::impl::GPUTrace::get_trace() != nullptr;
 }
 
-/// Returns what the tracer is told for `stream`: its native handle, or 0 for a default stream in pose, as
-/// cuda_stream is.
+/// Returns the number by which the tracer knows `stream`: its native handle, or 0 for a default stream in
+/// pose, as cuda_stream is.
 std::uintptr_t traced_name(const Stream& stream) noexcept;
 inline std::uintptr_t traced_name(const void* address) noexcept {
   return reinterpret_cast<std::uintptr_t>(address);
 }
 
 /// Tells the tracer of a call, which runs Python and takes the GIL. So call it without any lock. Inside a
-/// task it keeps the call for the next thread of the program that tells of one: a thread that holds the GIL
-/// may wait for the task.
+/// task it keeps the call for the next thread of the program that tells of a call: a thread that holds the
+/// GIL may wait for the task.
 void report_traced_call(TracedCall call, std::uintptr_t subject = 0, std::uintptr_t stream = 0) noexcept;
 
 /// Tells the tracer of a call if there is one.

@@ -11,13 +11,13 @@ namespace vdev {
 
 enum class WaitingCalls : std::uint8_t { allowed, warned, refused };
 
-/// Says what becomes of calls that wait, on all threads, from now on.
+/// Sets the treatment of calls that wait, on all threads, from now on.
 void set_waiting_calls(WaitingCalls mode) noexcept;
 WaitingCalls waiting_calls() noexcept;
 
 /// Warns of a call that waits for `stream`, or raises an Error. Otherwise tells the tracer of the wait.
 void report_waiting_call(const Stream& stream);
-/// Does that for the current stream of `card`.
+/// Warns or raises in the same way for the current stream of `card`.
 void report_waiting_call(int card);
 
 extern std::atomic<WaitingCalls> waiting_calls_mode;

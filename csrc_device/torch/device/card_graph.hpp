@@ -12,15 +12,15 @@
 
 namespace vdev {
 
-/// Captures the current stream of the current card, and replays what it has captured. Every member raises
+/// Captures the current stream of the current card, and replays the captured tasks. Every member raises
 /// RuntimeError if it is called at the wrong time. After an error in a capture, the stream and the generators
-/// are what they were before, and the object can capture again.
+/// are as they were before, and the object can capture again.
 class CardGraph final : public at::GraphImplInterface {
  public:
   explicit CardGraph(const at::GraphImplArgs& args = {}) : keep_graph_(args.keep_graph) {}
   ~CardGraph() override;
 
-  /// `pool` is what graph_pool_handle() or pool() of another graph returned; {0, 0} asks for a new pool. A
+  /// `pool` is the result of graph_pool_handle() or of another graph's pool(); {0, 0} asks for a new pool. A
   /// card's default stream cannot be captured.
   void capture_begin(at::MempoolId_t pool, at::GraphCaptureMode mode) override;
   void capture_end() override;
@@ -32,7 +32,7 @@ class CardGraph final : public at::GraphImplInterface {
   /// Writes the tasks and their order in the language of Graphviz.
   void debug_dump(const std::string& path) override;
 
-  /// Lets the next capture draw random numbers from `generator`, as it may from those of the cards.
+  /// Lets the next capture draw random numbers from `generator`, as it may from the cards' own generators.
   void register_generator(const at::Generator& generator);
   /// Returns the number of captured tasks.
   std::size_t size() const;

@@ -1,4 +1,4 @@
-// What stands behind a torch.Event of a card.
+// The state behind a torch.Event of a card.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class EventState {
     const std::lock_guard lock(mutex_);
     return recorded_elsewhere() ? shared_->point() : event_;
   }
-  /// Returns whether the point is reached. Raises what has failed before a point that is reached.
+  /// Returns whether the point is reached. Raises the failure before a point that is reached.
   bool query() {
     std::unique_lock lock(mutex_);
     if (recorded_elsewhere()) return shared_->reached();
@@ -57,7 +57,7 @@ class EventState {
     own_record_ = 0;
     event_ = {};
   }
-  /// Returns what share() or attach() has set, or null.
+  /// Returns the event that share() or attach() has set, or null.
   std::shared_ptr<ProcessEvent> shared() {
     const std::lock_guard lock(mutex_);
     return shared_;

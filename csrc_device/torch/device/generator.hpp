@@ -15,8 +15,8 @@
 
 namespace vdev {
 
-/// Holds where a stream of random numbers is: a seed and an offset. Several generators may share one
-/// (graphsafe_set_state()), so it has a lock of its own. All functions may be called by any thread.
+/// Holds the place of a stream of random numbers: a seed and an offset. Several generators may share one
+/// state (graphsafe_set_state()), so it has a lock of its own. All functions may be called by any thread.
 class RandomState {
  public:
   using Point = std::pair<std::uint64_t, std::uint64_t>;  // seed, offset
@@ -58,7 +58,8 @@ class GeneratorImpl final : public c10::GeneratorImpl {
   /// Shares the state of another generator from now on, as CUDA's does: programs switch between streams of
   /// random numbers so, also inside of a capture. Raises RuntimeError for a generator of another device type.
   void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) override;
-  /// Returns a generator that shares this one's state, and keeps it when this one is given another state.
+  /// Returns a generator that shares this generator's state, and keeps it when this generator gets another
+  /// state.
   c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override;
 
   /// Returns a new seed for a CPU engine, and adds `numel`, rounded up to a multiple of 4, to the offset.
@@ -75,9 +76,9 @@ class GeneratorImpl final : public c10::GeneratorImpl {
 /// Returns a card's default generator, which is made at first use from a random seed. Makes no card.
 const at::Generator& default_generator(int card);
 
-/// Holds what one random state gives to a graph. What an operator draws during the capture is a distance from
-/// an offset that is known when the graph is replayed: a replay begins where the state is then, and the state
-/// moves on by what all operators of the graph have drawn.
+/// Holds the share of a graph in one random state. During the capture an operator gets a distance from an
+/// offset that is known when the graph is replayed: a replay begins at the state's offset of that time, and
+/// moves the offset on by all the numbers that the graph's operators draw.
 class CapturedState {
  public:
   explicit CapturedState(std::shared_ptr<RandomState> state) : state_(std::move(state)) {}
@@ -100,7 +101,7 @@ class CapturedState {
 /// Holds the random states of one graph. It is the attachment of the Capture.
 class GraphGenerators {
  public:
-  /// Lets the graph draw from `state`, as it may from those of the cards' default generators.
+  /// Lets the graph draw from `state`, as it may from the states of the cards' default generators.
   void add(const std::shared_ptr<RandomState>& state);
   /// Returns null for a state that was not added.
   std::shared_ptr<CapturedState> find(const std::shared_ptr<RandomState>& state);
@@ -126,9 +127,9 @@ class RandomDraw {
 };
 
 /// Takes about `numel` numbers for an operator on `card` from `generator`, which must be a vdev generator, or
-/// from the card's default one if none is given; that generator's offset moves on. Locks that generator.
-/// While the card's current stream is captured, raises RuntimeError for a generator that the graph does not
-/// know.
+/// from the card's default generator if none is given; that generator's offset moves on. Locks that
+/// generator. While the card's current stream is captured, raises RuntimeError for a generator that the graph
+/// does not know.
 RandomDraw draw_for(const std::optional<at::Generator>& generator, int card, std::int64_t numel);
 
 }  // namespace vdev

@@ -11,8 +11,8 @@
 
 namespace vdev {
 
-/// Memory that was allocated for a result before the kernel runs. The kernel gets it when it allocates
-/// `bytes` bytes for the time number `ordinal` (from 0).
+/// Memory that was allocated for a result before the kernel runs. The kernel gets this memory at its request
+/// number `ordinal` (from 0) among its requests for `bytes` bytes.
 struct Loan {
   void* data = nullptr;
   std::size_t bytes = 0;

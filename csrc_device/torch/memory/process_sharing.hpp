@@ -1,4 +1,4 @@
-// Storages of cards that several processes use: what torch.multiprocessing sends, and what it receives.
+// Storages of cards that several processes use: torch.multiprocessing sends and receives them.
 #pragma once
 
 #include <c10/core/Storage.h>
@@ -8,11 +8,11 @@
 namespace vdev {
 
 /// Returns a message by which another process gets a storage over the same memory (share_range()). Blocks
-/// until the streams that the program has used on the card have run what they hold, so that the receiver
-/// finds it done. This is more than CUDA does, where the receiver's stream waits for an event of the sender's
-/// current stream: a queue pickles in a thread of its own, whose current stream is not the caller's. Raises
-/// the failure of a collective that should have written the memory. Raises RuntimeError for memory that the
-/// cards' allocator has not handed out.
+/// until the streams that the program has used on the card have run their tasks, so that the receiver
+/// finds the tasks done. This is more than CUDA does, where the receiver's stream waits for an event of the
+/// sender's current stream: a queue pickles in a thread of its own, whose current stream is not the caller's.
+/// Raises the failure of a collective that should have written the memory. Raises RuntimeError for memory
+/// that the cards' allocator has not handed out.
 SharedRange share_storage(const c10::Storage& storage);
 
 /// Receives a message (receive_range()). While the storage of an earlier message about the same memory is

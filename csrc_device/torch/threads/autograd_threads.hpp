@@ -1,4 +1,4 @@
-// The threads on which torch runs the backward of each card, and what happens to them at the interpreter's
+// The threads on which torch runs the backward of each card, and how they end at the interpreter's
 // exit.
 #pragma once
 

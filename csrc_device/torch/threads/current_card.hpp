@@ -1,4 +1,4 @@
-// Makes a card the calling thread's current one for one scope.
+// Makes a card the calling thread's current card for one scope.
 #pragma once
 
 #include "csrc_device/runtime/card.hpp"

@@ -1,4 +1,4 @@
-// What the library asks of the Python interpreter, if the process has one.
+// The functions that the library calls in the Python interpreter, if the process has one.
 //
 // The library has no symbol of Python, so that programs in C++ can use it (docs/cpp.md). The module vccl._C
 // puts in the functions when it is loaded.
@@ -11,8 +11,8 @@ namespace vdev {
 
 /// Holds functions of the interpreter. Without one they do nothing.
 struct Interpreter {
-  /// Releases the interpreter's lock if the calling thread holds it. Returns what take_lock() needs to take
-  /// it again, or null if the thread did not hold it.
+  /// Releases the interpreter's lock if the calling thread holds it. Returns the state that take_lock() needs
+  /// to take it again, or null if the thread did not hold it.
   void* (*release_lock)() = [] { return static_cast<void*>(nullptr); };
   void (*take_lock)(void* state) = [](void*) {};
   /// Returns "file.py:12 (function)" for the innermost line of Python on the calling thread that belongs

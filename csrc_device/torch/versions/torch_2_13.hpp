@@ -1,11 +1,12 @@
-// Lists what the project takes from torch that another version may have moved, so that an upgrade knows where
-// to look. Each line names a header of torch and what is used of it; the files are those that include the
-// header. Headers of torch that stand in no line are taken for stable: tests/project/test_torch_version.py
-// names them.
+// Lists the parts of torch that the project uses and that another version may have moved, so that an upgrade
+// knows where to look. Each line names a header of torch and the use that is made of it, in all files that
+// include the header. Headers of torch that stand in no line are taken for stable:
+// tests/project/test_torch_version.py names them.
 //
 // The device:
-// - <ATen/CPUGeneratorImpl.h>: the state that a card's generator has is that of the CPU's.
-// - <ATen/ExpandUtils.h>: the shape to which a copy broadcasts, and torch's error for one that does not fit.
+// - <ATen/CPUGeneratorImpl.h>: the state of the CPU's generator, which a card's generator has, too.
+// - <ATen/ExpandUtils.h>: the shape to which a copy broadcasts, and torch's error for a shape that does not
+// fit.
 // - <ATen/autocast_mode.h>: the lists of operators, and the kernels that cast their arguments.
 // - <ATen/core/CachingHostAllocator.h>: at::HostAllocator and its figures, at::HostStats.
 // - <ATen/core/GraphImplInterface.h>: the registry of torch.accelerator.Graph, and its virtuals.
@@ -18,9 +19,10 @@
 // - <c10/core/impl/DeviceGuardImplInterface.h>: getStreamNativeHandle and getDeviceCapability are recent.
 // - <c10/core/impl/VirtualGuardImpl.h>: finds the guard of a device type that is known at run time alone.
 // - <c10/util/ApproximateClock.h>: c10::getTime, the clock of the profiler.
-// - <torch/csrc/autograd/autograd.h>: an empty backward, which has every thread of autograd finish its last
-// one.
-// - <torch/csrc/jit/serialization/pickler_helper.h>: the registry of what torch.save writes beside a tensor.
+// - <torch/csrc/autograd/autograd.h>: an empty backward, which makes every thread of autograd finish its last
+// backward.
+// - <torch/csrc/jit/serialization/pickler_helper.h>: the registry of the data that torch.save writes beside a
+// tensor.
 // - <libkineto.h>, <output_base.h>: the profiler of a device as a plug-in of Kineto, and the form of traces.
 // - <torch/csrc/profiler/combined_traceback.h>: where the program stood when it allocated memory.
 // - <torch/csrc/profiler/stubs/base.h>: ProfilerStubs, for events of the card in the legacy profiler.
@@ -33,12 +35,15 @@
 // - <ATen/SparseTensorImpl.h>: the indices and values of a COO tensor.
 // - <ATen/core/enum_tag.h>: the tags of operators whose results depend on elements.
 // - <ATen/core/LegacyTypeDispatch.h>: at::AutoDispatchBelowAutograd.
-// - <ATen/quantized/QTensorImpl.h>, <ATen/quantized/Quantizer.h>: what turns integers into numbers.
+// - <ATen/quantized/QTensorImpl.h>, <ATen/quantized/Quantizer.h>: the quantizer, which turns integers into
+// numbers.
 // - <ATen/native/DispatchStub.h>: the tables of kernels by device type.
 // - <ATen/native/Resize.h>: checks of set_().
-// - <ATen/native/ResizeCommon.h>: what resize_() fills with when algorithms have to be deterministic.
+// - <ATen/native/ResizeCommon.h>: the value with which resize_() fills when algorithms have to be
+// deterministic.
 // - <ATen/native/SparseTensorUtils.h>: the same for a COO tensor as ATen/SparseTensorImpl.h.
-// - <ATen/native/TensorFactories.h>: what empty() fills with when algorithms have to be deterministic.
+// - <ATen/native/TensorFactories.h>: the value with which empty() fills when algorithms have to be
+// deterministic.
 // - <ATen/native/transformers/attention.h>: the stub that chooses the kernel of attention.
 // - <ATen/native/transformers/sdp_utils_cpp.h>: the conditions of the CPU's flash kernel.
 // - <ATen/ops/*_native.h>: kernels of torch that are registered for the device as they are, or are called
@@ -52,13 +57,13 @@
 // - <c10/core/QScheme.h>: the names of the ways to quantize.
 // - <c10/core/StorageImpl.h>: the count of references of a storage that two tensors share.
 // - <c10/core/TensorImpl.h>: sizes, strides, keys and the backend's own data of a tensor.
-// - <c10/core/impl/GPUTrace.h>: the tracer that is told what the program does with cards.
+// - <c10/core/impl/GPUTrace.h>: the tracer that is told of the program's calls about cards.
 // - <c10/core/impl/LocalDispatchKeySet.h>: ExcludeDispatchKeyGuard.
 //
 // The process group:
 // - <ATen/record_function.h>: ranges of the profiler.
 // - <torch/csrc/distributed/c10d/Backend.hpp>: the virtuals of a backend, and its options.
-// - <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>: what the profiler records of a collective.
+// - <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>: the record of a collective for the profiler.
 // - <torch/csrc/distributed/c10d/PrefixStore.hpp>, <torch/csrc/distributed/c10d/Store.hpp>: the rendezvous
 // store.
 // - <torch/csrc/distributed/c10d/ProcessGroup.hpp>: the collectives that sum sparse gradients.

@@ -1,4 +1,4 @@
-// What the selector knows of an algorithm.
+// The description of an algorithm, by which the selector chooses.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace vccl {
 
-/// What travels with a rank's announcement (Announcement::payload): the number of bytes on which all ranks
-/// agree, and what this rank puts there.
+/// The bytes that travel with a rank's announcement (Announcement::payload): their number, on which all ranks
+/// agree, and the data that this rank puts there.
 struct Payload {
   std::size_t bytes = 0;
   std::span<const std::byte> data[2] = {};  // one behind the other
@@ -32,15 +32,15 @@ constexpr bool needs_mapping(Reach reach) {
 }
 
 /// One way to do one collective. `run` works inside an Operation with the call's window (call.hpp), and
-/// returns when this rank's output is complete. What it posted last may still be on its way; the Operation
-/// drains it. The call must be valid.
+/// returns when this rank's output is complete. The blocks that it posted last may still be on their way; the
+/// Operation drains them. The call must be valid.
 struct Algorithm {
   const char* name;  // the family's name in VCCL_ALGO: "ring"
   Collective collective;
   Reach reach;
   void (*run)(Communicator& communicator, const Call& call);
-  // Returns what a rank sends along, and nothing if the algorithm cannot do the call. Null if the algorithm
-  // sends nothing along and can do every call.
+  // Returns the payload that a rank sends along, and nothing if the algorithm cannot do the call. Null if the
+  // algorithm sends nothing along and can do every call.
   std::optional<Payload> (*payload)(const Call& call, int rank, int size) = nullptr;
 };
 

@@ -1,5 +1,5 @@
-// What one rank brings to a collective, and what follows from it alone: whether it can be done, which memory
-// it uses, and what the ranks must agree on.
+// One rank's part of a collective, and everything that follows from it alone: whether it can be done, which
+// memory it uses, and which values the ranks must agree on.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace vccl {
 
-/// Says what one rank brings to a collective. Pointers need no alignment beyond the element's. What a
-/// collective has no use for on this rank is not looked at.
+/// Holds one rank's part of a collective. Pointers need no alignment beyond the element's. Members that a
+/// collective has no use for on this rank are not looked at.
 ///
 /// Some collectives have one chunk of a buffer for each rank, in the order of ranks: all_gather and gather in
 /// the output, reduce_scatter and scatter in the input, all_to_all in both.
@@ -31,19 +31,19 @@ struct Call {
   // The input is not written to otherwise. In scatter and broadcast only the root has one.
   const void* input = nullptr;
   void* output = nullptr;  // in reduce and gather only the root has one
-  // PREMUL_SUM multiplies this rank's elements by it, in float32 for float32 and narrower ones.
+  // PREMUL_SUM multiplies this rank's elements by it, in float32 for float32 and narrower floats.
   double factor = 1;
   // If the chunks have different lengths, these are the elements of each rank's chunk, instead of `count`.
   // They are read until run() returns. all_gather takes output counts and reduce_scatter input counts, which
-  // must be the same on every rank. all_to_all takes both, on every rank or on none; what a rank sends to
-  // another must be what that one expects.
+  // must be the same on every rank. all_to_all takes both, on every rank or on none; a rank must send to
+  // another rank as much as that rank expects.
   std::span<const std::size_t> input_counts = {};
   std::span<const std::size_t> output_counts = {};
 };
 
-/// Returns what the ranks have to agree on. Fields without a meaning for the collective are the same on every
-/// rank, whatever the caller left in them. Equal chunks give the same signature whether they are given by
-/// `count` or by counts.
+/// Returns the values that the ranks have to agree on. Fields without a meaning for the collective are the
+/// same on every rank, whatever the caller left in them. Equal chunks give the same signature whether they
+/// are given by `count` or by counts.
 Signature signature_of(const Call& call);
 
 /// Returns the signature as text for messages: "all_reduce(float32, 1024 elements, SUM)".
@@ -60,7 +60,7 @@ struct Buffers {
 Buffers buffers_of(const Call& call, int rank, int size);
 
 /// Fails the communicator and throws Error(protocol) if `rank` has announced buffers of other lengths, in
-/// bytes, than the call has. Those of an all_to_all with splits are checked where the splits are known.
+/// bytes, than the call has. Buffers of an all_to_all with splits are checked where the splits are known.
 void check_announced(Communicator& communicator, const Call& call, int rank, std::size_t input,
                      std::size_t output);
 

@@ -8,7 +8,7 @@ namespace vccl {
 
 /// The one table of dtypes. Its columns are the enumerator of Dtype, torch's name, the enumerator of
 /// c10::ScalarType (for csrc_pg/arguments/torch_types.cpp), the bytes of an element, the kind, and the type
-/// by which kernels/loops.hpp computes with an element, or with a part of a complex one.
+/// by which kernels/loops.hpp computes with an element, or with a part of a complex element.
 ///
 /// The order gives the numbers that travel in signatures.
 #define VCCL_DTYPES(X)                                                          \

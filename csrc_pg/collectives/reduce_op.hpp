@@ -1,4 +1,4 @@
-// What a reduction computes (SUM, MAX ...), and for which dtypes that has a meaning.
+// The reductions (SUM, MAX ...), and the dtypes for which each has a meaning.
 #pragma once
 
 #include <cstdint>

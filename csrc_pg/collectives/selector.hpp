@@ -17,19 +17,19 @@ namespace vccl {
 struct Choice {
   const Algorithm* first;
   const Algorithm* otherwise;  // if `first` needs mapped memory: for other memory; else null
-  Payload payload;             // what `first` sends along
+  Payload payload;             // the payload that `first` sends along
 
   /// Returns a number that is the same on every rank which chooses alike.
   std::uint32_t number() const;
 };
 
-/// Returns the first algorithms that can do the call on this communicator: of those that VCCL_ALGO asks for,
-/// then of the tuned table from the call's size on, then of all. The result is the same on every rank, since
-/// it depends on nothing that ranks do not share. Throws Error(invalid) for a VCCL_ALGO that cannot be
-/// understood, and Error(unsupported) naming the call.
+/// Returns the first algorithms that can do the call on this communicator: of the algorithms that VCCL_ALGO
+/// asks for, then of the tuned table from the call's size on, then of all. The result is the same on every
+/// rank, since it depends only on values that the ranks share. Throws Error(invalid) for a VCCL_ALGO that
+/// cannot be understood, and Error(unsupported) naming the call.
 Choice choose_algorithms(Communicator& communicator, const Call& call);
 
-/// Throws what every call would throw for a VCCL_ALGO that cannot be understood: Error(invalid).
+/// Throws Error(invalid) for a VCCL_ALGO that cannot be understood, as every call would.
 void check_algorithm_choice(const std::string& choice);
 
 /// Returns the families that can do a collective among `size` ranks of one host, with equal chunks of float32

@@ -7,8 +7,8 @@
 
 namespace vccl {
 
-/// Holds what torch.distributed passes as `pg_options`. Copyable, because split_group copies the parent's
-/// options.
+/// Holds the options that torch.distributed passes as `pg_options`. Copyable, because split_group copies the
+/// parent's options.
 struct Options : c10d::Backend::Options {
   explicit Options(std::chrono::milliseconds timeout = kBackendDefaultTimeout)
       : c10d::Backend::Options("vccl", timeout) {}
@@ -23,7 +23,7 @@ struct Options : c10d::Backend::Options {
   /// The call that makes the group, for example "new_group". Ranks that meet compare it.
   std::string call = "ProcessGroupVccl";
 
-  /// ProcessGroupVccl::id() of the group that all ranks of this one are in, or an empty text. The ranks of
+  /// ProcessGroupVccl::id() of the group that all ranks of this group are in, or an empty text. The ranks of
   /// another job that uses the same store meet elsewhere in it.
   std::string origin;
 

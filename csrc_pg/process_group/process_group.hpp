@@ -59,7 +59,7 @@ class ProcessGroupVccl final : public c10d::Backend {
   /// Returns the name that errors give the group. It does not change after the group was made. It is the
   /// group's description if a person gave one, otherwise the name that torch numbers the group with.
   const std::string& group_name() const { return name_; }
-  /// Returns what texts call the ranks of the group.
+  /// Returns the names that texts give the ranks of the group.
   const RankNames& names() const { return communicators_.names(); }
   /// Returns a random text that the ranks of this group have in common, and no other group has.
   const std::string& id() const { return communicators_.id(); }
@@ -101,7 +101,7 @@ class ProcessGroupVccl final : public c10d::Backend {
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
   /// Launches a barrier, which ends when every rank has called it. The ranks meet in CPU memory even if the
   /// group uses cards, so that all ranks use the same communicator. The barrier comes after the collectives
-  /// that were launched before, and after what is queued on the current stream of the device.
+  /// that were launched before, and after the tasks on the current stream of the device.
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 
   // Messages between two ranks (process_group/messages.cpp). A receive takes the first message with its tag,
@@ -116,14 +116,14 @@ class ProcessGroupVccl final : public c10d::Backend {
   /// the caller then asks for the sender.
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
-  // Coalescing: what a thread calls between startCoalescing() and endCoalescing() is collected and launched
-  // together, first the messages and then the collectives in order. All calls must be on one device. Each
-  // asynchronous call returns a Work that cannot be waited for before endCoalescing(), and any other call
-  // returns none.
+  // Coalescing: the calls of a thread between startCoalescing() and endCoalescing() are collected and
+  // launched together, first the messages and then the collectives in order. All calls must be on one device.
+  // Each asynchronous call returns a Work that cannot be waited for before endCoalescing(), and any other
+  // call returns none.
 
   bool supportsCoalescing() const override { return true; }
-  /// Begins to collect. Drops what the thread has collected so far, because an exception has kept the thread
-  /// from endCoalescing().
+  /// Begins to collect. Drops the calls that the thread has collected so far: an exception has kept the
+  /// thread from endCoalescing().
   void startCoalescing() override;
   /// Launches the collected calls and returns one Work for all, or null if nothing was called.
   WorkPtr endCoalescing() override;
@@ -136,10 +136,10 @@ class ProcessGroupVccl final : public c10d::Backend {
   void resume() override;
   std::unordered_map<std::string, std::uint64_t> getMemoryStats() override;
 
-  // Groups made from this one (process_group/members.cpp). The new group has its own communicators, so that
+  // Groups made from this group (process_group/members.cpp). The new group has its own communicators, so that
   // it works whatever becomes of its parent.
 
-  /// Returns the group of `ranks` of this one, numbered in the order given. Returns null on a rank that is
+  /// Returns the group of `ranks` of this group, numbered in the order given. Returns null on a rank that is
   /// not among `ranks`; such a rank need not call. If there are several groups with the same ranks and name,
   /// the n-th that one rank makes is the n-th that every other rank makes.
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
@@ -179,7 +179,7 @@ class ProcessGroupVccl final : public c10d::Backend {
   c10d::ErrorType getError() override;
 
   /// Ends the waits for this group, here and on the other ranks; the group stays failed. May be called from
-  /// any thread. The program counts as knowing what has failed so far, so that reading tensors of those
+  /// any thread. The program counts as knowing all failures so far, so that reading tensors of those
   /// operations no longer raises. The failures that the abort itself causes are raised until shutdown().
   void abort() override;
   /// Waits until the launched collectives have ended, which their timeouts bound, and leaves the group.
@@ -196,8 +196,8 @@ class ProcessGroupVccl final : public c10d::Backend {
   WorkPtr launch_batch(Batch batch);
   /// Returns whether the caller's current stream of the card `device` is captured.
   static bool is_captured(c10::Device device);
-  /// Does what launch() does with a checked request while the current stream is captured: puts the plans into
-  /// the graph.
+  /// Puts the plans of a checked request into the graph. Takes the place of launch() while the current stream
+  /// is captured.
   WorkPtr capture(Request request, DeviceCommunicator& where, std::vector<CollectivePlan> plans);
   /// Begins the messages `calls`. Returns an end that is reached when these messages and `more` other parts
   /// have ended.
@@ -222,9 +222,9 @@ class ProcessGroupVccl final : public c10d::Backend {
                                  std::atomic<std::uint64_t>& count);
   /// Returns the profiler's number for the record, or 0.
   std::uint64_t record_for_profiler(const Request& request, std::uint64_t sequence) const;
-  /// Returns what a group is in the label of an operation.
+  /// Returns the description of the group in the label of an operation.
   LabelledGroup labelled(std::uint64_t sequence) const { return {pg_uid_, pg_desc_, rank_, size_, sequence}; }
-  /// Raises ValueError for a card other than the one that the group is bound to, if it is bound to one.
+  /// Raises ValueError for another card than the group is bound to, if the group is bound to a card.
   void check_bound_card(const Request& request) const;
   std::chrono::milliseconds effective(std::chrono::milliseconds timeout) const;
   static std::vector<Relative> communicators_of(

@@ -44,9 +44,9 @@ class DirectCall {
 
   /// Does the work, and then the second synchronisation. `work(rank)` does the work item of `rank`. It is
   /// called for this rank or, if ranks outnumber cores, for the work items that nobody has begun yet. Then
-  /// those ranks that the cores happen to run do all the work, and the others find it done when a core runs
-  /// them: each needs one turn of a core instead of one for its work and another to learn that all is done.
-  /// `waits` says whether another rank's work item uses this rank's output or input.
+  /// the ranks that the cores happen to run do all the work, and the other ranks find it done when a core
+  /// runs them. Each rank needs one turn of a core, and not a turn for its work and a turn to learn that all
+  /// is done. `waits` says whether another rank's work item uses this rank's output or input.
   template <class Work>
   void do_work_items(Work work, bool waits = true) {
     if (peers_.oversubscribed()) {

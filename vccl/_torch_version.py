@@ -14,7 +14,7 @@ REQUIRED = ".".join(TESTED.split(".")[:2])
 
 
 def check() -> None:
-    """Raises ImportError, and says what to do, unless the installed torch is one that vccl is built for.
+    """Raises ImportError, and says what to do, unless vccl is built for the installed torch.
 
     The compiled module uses torch's C++ classes. Loaded into another minor version of torch, it fails with an
     unresolved symbol at best.

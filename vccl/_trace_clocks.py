@@ -31,7 +31,7 @@ _KEY = ("Process Group Name", "Process Group Ranks", "Collective name", "Seq")
 
 @dataclass(frozen=True)
 class Clock:
-    """What is known of one clock. Times are in nanoseconds."""
+    """The findings about one clock. Times are in nanoseconds."""
 
     host: str
     shift: float = 0.0  # what is added to its times

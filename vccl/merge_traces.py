@@ -2,7 +2,7 @@
 
     python -m vccl.merge_traces rank0.json rank1.json.gz -o all.json
 
-The inputs are what ``torch.profiler.profile.export_chrome_trace()`` has written, one file for each rank. In
+The inputs are the files of ``torch.profiler.profile.export_chrome_trace()``, one file for each rank. In
 the result every process has its rank in its name. Ranks of one host share a clock. If the traces are of
 several hosts, their times are moved to one clock by the collectives that ranks of both have recorded, and the
 command says by how much, and how exactly that is known.

@@ -1,7 +1,7 @@
 """The functions of ``torch._C`` below ``torch.nn.parallel.comm``, and so below ``nn.DataParallel``.
 
-One process passes tensors between several of its cards. A copy between two cards comes after what the
-current streams of both hold, and what is put on either stream later finds the copy done.
+One process passes tensors between several of its cards. A copy between two cards comes after the tasks of
+the current streams of both, and a task that is put on either stream later finds the copy done.
 """
 
 from __future__ import annotations

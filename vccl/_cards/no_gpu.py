@@ -1,4 +1,4 @@
-"""The error for what only a GPU can run."""
+"""The error for a feature that only a GPU has."""
 
 from collections.abc import Callable
 from typing import NoReturn
@@ -12,7 +12,7 @@ TUNING = "The cards run the CPU's kernels, which cannot be tuned."
 
 
 class NoGpuError(RuntimeError):
-    """The program asked a virtual card for what only a GPU can run."""
+    """The program asked a virtual card for something that only a GPU can run."""
 
     def __init__(self, what: str, advice: str) -> None:
         """Names what was asked for, as the subject of a sentence, and says what to do.

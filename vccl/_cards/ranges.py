@@ -37,7 +37,7 @@ def _end(record: Any) -> None:
 
 
 def push(message: str) -> int:
-    """Begins a range inside the calling thread's innermost one. Returns its depth, from 0."""
+    """Begins a range inside the calling thread's innermost range. Returns its depth, from 0."""
     _thread.open.append(_begin(message))
     return len(_thread.open) - 1
 

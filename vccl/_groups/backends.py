@@ -18,7 +18,7 @@ def vccl_backends(group: Any) -> "list[ProcessGroupVccl]":
     """Returns the backends of a group that are vccl's, each once.
 
     Takes them out of the wrappers that torch puts around backends with TORCH_DISTRIBUTED_DEBUG=DETAIL.
-    Returns [] for what is no group, such as GroupMember.NON_GROUP_MEMBER.
+    Returns [] for an object that is no group, such as GroupMember.NON_GROUP_MEMBER.
     """
     found: list[ProcessGroupVccl] = []
     for backend in devices_of_vccl(group).values():
@@ -32,8 +32,8 @@ def vccl_backends(group: Any) -> "list[ProcessGroupVccl]":
 def devices_of_vccl(group: Any) -> dict[str, Any]:
     """Returns the device types that vccl serves in a group, each with its backend, which may be a wrapper.
 
-    Returns {} for what is no group. A group that is a subclass of ProcessGroup in Python, such as torchft's,
-    may have no backends at all, and gets {} too.
+    Returns {} for an object that is no group. A group that is a subclass of ProcessGroup in Python, such as
+    torchft's, may have no backends at all, and gets {} too.
     """
     from torch.distributed import distributed_c10d as c10d
 

@@ -6,7 +6,7 @@ _MIN_BYTES = 64 * 1024
 def share_cpu_memory(min_bytes: int = _MIN_BYTES) -> None:
     """Puts large CPU tensors that are made from now on into memory that the ranks of the host can map.
 
-    Collectives and messages of such tensors need no staging, and are nearly as fast as those of card tensors.
+    Collectives and messages of such tensors need no staging, and are nearly as fast as with card tensors.
     Nothing else about the tensors changes. ``VCCL_SHARE_CPU=1`` does the same at import.
 
     Only groups and tensors that are made from now on profit. Other tensors are staged, as without this

@@ -4,7 +4,7 @@ The barrier is for debugging: it costs several round trips to the store. It need
 none, so ranks can ask who is missing when the collectives of a group are stuck.
 
 Either all ranks pass, or all raise the same text. One rank writes the verdict, and the store refuses a
-second one. Rank 0 writes it when all have come, and otherwise the first rank whose timeout has passed. A
+second verdict. Rank 0 writes it when all have come, and otherwise the first rank whose timeout has passed. A
 rank that comes late reads the verdict of the barrier that it missed. So the n-th call of every rank belongs
 to the same barrier, whatever became of the other calls.
 """

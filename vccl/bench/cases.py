@@ -104,7 +104,7 @@ class Case(ABC):
         return count
 
     def bus_factor(self) -> float:
-        """Returns the factor from algorithm bandwidth to bus bandwidth, which is that of the busiest link."""
+        """Returns the factor from algorithm bandwidth to bus bandwidth, which the busiest link has."""
         # The chunk of a rank that stays with it uses no link.
         return (self.setting.world_size - 1) / self.setting.world_size if self.shares else 1.0
 

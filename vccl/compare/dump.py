@@ -129,7 +129,7 @@ def write_dump(path: str | Path, kept: dict[str, Any]) -> None:
 
 @dataclass
 class ReplayReport:
-    """What ``replay`` has found. ``difference`` is None if both devices agree.
+    """The result of ``replay``. ``difference`` is None if both devices agree.
 
     If the operator is ``random``, devices draw other numbers, so only the sizes of its results are compared.
     """
@@ -155,7 +155,7 @@ def replay(
     Of an operator that draws random numbers, only the number and the sizes of the results are compared.
 
     Args:
-        path: what ``dump_operator`` or ``Report.dump`` wrote.
+        path: the file that ``dump_operator`` or ``Report.dump`` wrote.
         device: None: the current card.
         reference: the device that it should agree with.
         tolerance: None: ``Tolerance()``.

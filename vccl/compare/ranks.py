@@ -30,7 +30,7 @@ class FirstRank:
 
     @property
     def finding(self) -> Any:
-        """What was found on that rank, or None."""
+        """The finding of that rank, or None."""
         return None if self.rank is None else self.findings[self.rank]
 
     def __str__(self) -> str:
@@ -44,11 +44,12 @@ def across_ranks(finding: Any, group: dist.ProcessGroup | None = None) -> FirstR
     """Tells on which rank something was found first. Every rank of the group has to call it.
 
     Args:
-        finding: what this rank has: a ``Report``, the tracker of ``track_nonfinite``, or None.
+        finding: the finding of this rank: a ``Report``, the tracker of ``track_nonfinite``, or None.
         group: None: the default group.
 
-    The order is that of the operators in each rank's own run. What a collective has brought to a rank comes
-    after what ranks have made themselves. Of several ranks with the same number, the lowest counts.
+    The order is that of the operators in each rank's own run. A finding that a collective has brought to a
+    rank comes after the findings of the ranks' own operators. Of several ranks with the same number, the
+    lowest counts.
     """
     mine = finding.first if hasattr(finding, "first") else finding
     if mine is not None and getattr(mine, "same", False):
@@ -84,7 +85,7 @@ class _Entry:
 
 @dataclass
 class RanksReport:
-    """What ``compare_ranks`` has found. ``same`` is true if all ranks have the same bits.
+    """The result of ``compare_ranks``. ``same`` is true if all ranks have the same bits.
 
     ``name`` is the first tensor that differs. ``parties`` has the ranks that agree about it, one list for
     each version, the largest first, and ``differing`` the ranks of all lists but the first. ``names`` has

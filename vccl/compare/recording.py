@@ -1,4 +1,4 @@
-"""What a run has computed: the results of its operators, its modules, and the run as a whole."""
+"""The recording of a run: the results of its operators, of its modules, and of the run as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a comparison has found, as a text and as fields."""
+"""The result of a comparison, as a text and as fields."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from vccl.compare.isolation import Culprit
 
 @dataclass
 class Report:
-    """What ``compare`` has found. ``str(report)`` tells it, and ``report.same`` is true if nothing differs.
+    """The result of ``compare``. ``str(report)`` tells it, and ``report.same`` is true if nothing differs.
 
-    ``module`` and ``operator`` are the path and the name of what differs first, and "" if nothing does. The
-    operator is the first one whose results differ with the same arguments on both devices. If there is none,
-    it is the first one whose results differ in the two runs. ``rounded`` has what differs in narrow dtypes
-    although every operator does the same on both devices, and too little to be more than rounding.
+    ``module`` and ``operator`` are the path and the name of the first difference, and "" if nothing differs.
+    The operator is the first whose results differ with the same arguments on both devices. If there is none,
+    it is the first operator whose results differ in the two runs. ``rounded`` has the differences in narrow
+    dtypes that are too small to be more than rounding, where every operator does the same on both devices.
     """
 
     sides: tuple[str, str]

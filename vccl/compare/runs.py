@@ -30,7 +30,7 @@ def compare(
     backward: bool | None = None,
     tolerance: Tolerance | None = None,
 ) -> Report:
-    """Runs a model on two sides with the same weights, inputs and random numbers, and reports what differs.
+    """Runs a model on two sides with the same weights, inputs and random numbers, and reports differences.
 
     Each side gets copies of the model and of all tensors and modules among the arguments, so nothing of the
     caller's changes. What a function reads beside its arguments is not copied. If something differs, the
@@ -39,9 +39,9 @@ def compare(
     Args:
         model: a module or a function.
         args, kwargs: its arguments. Modules may be among them.
-        side: what is examined; None: the current card.
-        reference: what it should agree with: a side, a device, or a ``Recording`` of another process.
-        loss: takes the output and returns what the backward pass starts from. Without it, the pass starts
+        side: the side that is examined; None: the current card.
+        reference: the side that is right: a ``Side``, a device, or a ``Recording`` of another process.
+        loss: takes the output and returns the start of the backward pass. Without it, the pass starts
             from fixed gradients of all outputs.
         backward: whether there is a backward pass; None: for a module, and if ``loss`` is given.
         tolerance: when tensors differ; None: ``Tolerance()``.

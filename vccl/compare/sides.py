@@ -62,7 +62,7 @@ def _check_meshes(module: nn.Module, device: torch.device) -> None:
 
 @dataclass
 class Program:
-    """What both sides run: a module or function, its arguments, and what the backward pass starts from."""
+    """Both sides run it: a module or function, its arguments, and the start of the backward pass."""
 
     function: Callable[..., Any]
     args: tuple

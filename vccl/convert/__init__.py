@@ -1,4 +1,4 @@
-"""Turns a training script that names CUDA and NCCL into one that runs on whatever accelerator torch finds.
+"""Turns a training script that names CUDA and NCCL into a script for whatever accelerator torch finds.
 
     python -m vccl.convert train.py              # shows the changes as a diff, and what is left to do by hand
     python -m vccl.convert --write src/          # makes them, in every *.py below src/

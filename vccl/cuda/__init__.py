@@ -11,8 +11,8 @@ a build without CUDA lacks. The modules of this package define them under their 
 - ``pools``: memory pools of the program's own, and settings of the allocator.
 - ``libraries``: settings of cuBLAS and of tuning, which are kept, and NVTX, whose ranges the profiler shows.
 - ``nccl_calls``: ``torch.cuda.nccl``, with which one process passes tensors between its cards.
-- ``refused``: what only a GPU has. Each raises an error that names it.
-- ``dlpack``: what refuses tensors of cards to other libraries.
+- ``refused``: the names that only a GPU can serve. Each raises an error that names it.
+- ``dlpack``: refuses tensors of cards to other libraries.
 - ``profiling``: the activity of CUDA in ``torch.profiler``.
 - ``tensors``: the legacy tensor types, and storages.
 - ``nccl``: ``ProcessGroupNCCL``.

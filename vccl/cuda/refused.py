@@ -1,4 +1,4 @@
-"""What only a GPU or its libraries have. Each name raises an error that says so."""
+"""The names that only a GPU or its libraries can serve. Each raises an error that says so."""
 
 import sys
 from typing import Any

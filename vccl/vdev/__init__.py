@@ -182,7 +182,7 @@ def current_device() -> int:
 
 
 def set_device(device: DeviceLike) -> None:
-    """Makes a card the calling thread's current one. A negative index changes nothing.
+    """Makes a card the calling thread's current card. A negative index changes nothing.
 
     Raises:
         RuntimeError: there is no such card.

@@ -1,4 +1,4 @@
-"""Callbacks for what the program does with cards, with the names of ``torch.cuda._gpu_trace``.
+"""Callbacks for the program's calls about cards, with the names of ``torch.cuda._gpu_trace``.
 
 torch calls them once ``torch._C._activate_gpu_trace()`` has been called. They run in the thread that made the
 call. What a running task does, such as freeing memory, is told by the next thread of the program that makes

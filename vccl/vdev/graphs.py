@@ -1,4 +1,4 @@
-"""Captures what streams are given into graphs, which one call replays. docs/graphs.md describes them."""
+"""Captures the tasks of streams into graphs, which one call replays. docs/graphs.md describes them."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def is_current_stream_capturing() -> bool:
 
 
 class graph(contextlib.AbstractContextManager):  # the name of torch.cuda
-    """Captures what the ``with`` block puts on a stream, with the arguments of ``torch.cuda.graph``.
+    """Captures the tasks that the ``with`` block puts on a stream. Its arguments are ``torch.cuda.graph``'s.
 
     Args:
-        vdev_graph: takes what is captured.
+        vdev_graph: takes the captured tasks.
         pool: where the memory comes from, by default a new pool of this graph.
-        stream: is current inside the block, by default one that all captures of the process share.
+        stream: is current inside the block, by default a stream that all captures of the process share.
         capture_error_mode: "global", "thread_local" or "relaxed".
 
     Raises:

@@ -10,7 +10,7 @@ from vccl import _C
 
 
 class SharedRecords:
-    """Gives a class derived from ``torch.Event`` what an interprocess event has.
+    """Gives a class derived from ``torch.Event`` the methods of an interprocess event.
 
     The event stands for its last record, whichever process made it. Waits for a record of another process
     raise RuntimeError if that process ends, or its stream fails, before the record is reached.
@@ -43,7 +43,7 @@ class SharedRecords:
 
     @classmethod
     def from_ipc_handle(cls, device: torch.device | str | int, handle: bytes) -> Self:
-        """Returns the event of another process as one of ``device``.
+        """Returns the event of another process as an event of ``device``.
 
         Raises:
             RuntimeError: the process has ended, belongs to another machine, pid namespace or user, or the

@@ -104,8 +104,8 @@ def _flat(figures: dict[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 def memory_stats(device: DeviceLike = None) -> dict[str, Any]:
     """Returns the figures of a card, by names such as ``"allocated_bytes.all.current"``.
 
-    They are those of ``torch.cuda.memory_stats``, which says what they mean, and ``scratch_bytes``: what
-    kernels allocate while they run. Returns {} before any card was used.
+    The names and meanings are those of ``torch.cuda.memory_stats``. ``scratch_bytes`` comes on top: it counts
+    the memory that kernels allocate while they run. Returns {} before any card was used.
     """
     return dict(sorted(_flat(memory_stats_as_nested_dict(device))))
 
@@ -149,7 +149,8 @@ def get_allocator_backend() -> str:
 def memory_allocated(device: DeviceLike = None) -> int:
     """Returns the bytes that live tensors take, each rounded up as the allocator does.
 
-    What kernels allocate while they run is not in it: ``memory_stats()["scratch_bytes.all.current"]``.
+    Memory that kernels allocate while they run does not count. The figure of that memory is
+    ``memory_stats()["scratch_bytes.all.current"]``.
     """
     return torch.accelerator.memory_allocated(index_of(device))
 
@@ -215,8 +216,8 @@ def _set_allocator_settings(env: str) -> None:
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
     """Returns the bytes that can still be allocated on the card, and its capacity, in bytes.
 
-    The first is what the card has left for all processes, or what the machine can still give if that is less
-    (docs/memory.md).
+    The first is the memory that the card has left for all processes, or that the machine can still give if
+    that is less (docs/memory.md).
     """
     return torch.accelerator.get_memory_info(index_of(device))
 

@@ -49,7 +49,7 @@ def record_history_legacy(
     global_record_annotations: bool = False,
     skip_actions: list[str] | None = None,
 ) -> None:
-    """Does what ``record_history`` does, with the arguments that torch's first versions had.
+    """Records as ``record_history`` does, with the arguments that torch's first versions had.
 
     Args:
         enabled: whether to record.
@@ -88,10 +88,10 @@ def record_history(
     Args:
         enabled: ``"state"`` notes where live memory was allocated, ``"all"`` also keeps a history of events,
             and None ends the recording and forgets the history.
-        context: for what a traceback is kept: ``"state"`` for live memory, ``"alloc"`` also for the events of
-            allocations, ``"all"`` also for those of frees; None for nothing.
+        context: which memory and events get a traceback: ``"state"`` live memory, ``"alloc"`` also the events
+            of allocations, ``"all"`` also the events of frees; None gives none.
         stacks: ``"python"`` for frames of Python and TorchScript, ``"all"`` for frames of C++ as well.
-        max_entries: how many events are kept for each card. Older ones are forgotten.
+        max_entries: how many events are kept for each card. Older events are forgotten.
         device: not used, as in torch.cuda.
         clear_history: whether earlier events are forgotten.
         compile_context: has to be False.

@@ -21,10 +21,10 @@ _OWN_ALLOCATOR = (
 
 
 class MemPool:
-    """Holds memory of the current card apart from that of other allocations (``use_mem_pool``).
+    """Holds memory of the current card apart from the memory of other allocations (``use_mem_pool``).
 
     Its segments stay reserved, and are used for nothing else, as long as the object lives. Then they go back
-    to the system, but for those of live tensors. Graphs can be captured into it (``pool=pool.id``).
+    to the system, but for the blocks of live tensors. Graphs can be captured into it (``pool=pool.id``).
 
     Args:
         allocator: has to be None.
@@ -69,7 +69,7 @@ def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
 
     Args:
         pool: the pool.
-        device: the card whose allocations are meant, by default the current one.
+        device: the card whose allocations are meant, by default the current card.
     """
     index, number = index_of(device), pool.id[1]
     _C._begin_pool(index, number)
@@ -86,7 +86,7 @@ def caching_allocator_alloc(
 
     Args:
         size: the bytes; 0 for 0 bytes.
-        device: the card, by default the current one.
+        device: the card, by default the current card.
         stream: a stream of the card, or its ``native_handle``, or 0 for the default stream; by default the
             current stream.
 
@@ -96,7 +96,7 @@ def caching_allocator_alloc(
     Raises:
         torch.OutOfMemoryError: there is no room.
         TypeError: ``stream`` is something else, or ``size`` is no int.
-        ValueError: ``stream`` is one of another card, or ``size`` is negative.
+        ValueError: ``stream`` belongs to another card, or ``size`` is negative.
         RuntimeError: no stream of the card has this ``native_handle``.
     """
     index, size = index_of(device), whole_number(size, "size")
@@ -117,7 +117,7 @@ def caching_allocator_alloc(
 
 
 def caching_allocator_delete(mem_ptr: int) -> None:
-    """Frees what ``caching_allocator_alloc`` returned, for its stream to reuse. Does nothing for 0.
+    """Frees the memory of ``caching_allocator_alloc``, for its stream to reuse. Does nothing for 0.
 
     Raises:
         TypeError, ValueError: ``mem_ptr`` is no address.

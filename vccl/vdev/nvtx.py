@@ -14,7 +14,7 @@ __all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start
 
 
 def range_push(msg: str) -> int:
-    """Begins a range inside the calling thread's innermost one. Returns its depth, from 0."""
+    """Begins a range inside the calling thread's innermost range. Returns its depth, from 0."""
     return ranges.push(msg)
 
 

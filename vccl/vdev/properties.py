@@ -66,7 +66,7 @@ class CardProperties:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class DeviceProperties(CardProperties):
-    """What ``torch.vdev.get_device_properties`` returns. Major and minor are ``get_device_capability()``.
+    """The result of ``torch.vdev.get_device_properties``. Major and minor are ``get_device_capability()``.
 
     The other figures that say nothing about a card of vdev, such as L2_cache_size, are those of VDEV_PROFILE,
     and without a profile those of an A100. They are there for programs that print or compare them.

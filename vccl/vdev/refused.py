@@ -1,4 +1,4 @@
-"""What torch.cuda has and only a GPU can do. Each name is there, and raises NoGpuError when it is used.
+"""The names of torch.cuda that only a GPU can serve. Each is there, and raises NoGpuError when it is used.
 
 docs/device.md lists every name. A name that starts to work loses its line here.
 """

@@ -56,7 +56,7 @@ def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> torch.
 
 
 class ExternalStream(Stream):
-    """Makes what get_stream_from_external() returns, under the name of ``torch.cuda.ExternalStream``."""
+    """Makes the stream of get_stream_from_external(), under the name of ``torch.cuda.ExternalStream``."""
 
     def __new__(cls, stream_ptr: int, device: DeviceLike = None) -> torch.Stream:  # type: ignore[misc]
         return get_stream_from_external(stream_ptr, device)
@@ -125,7 +125,7 @@ def set_stream(stream: torch.Stream | None) -> None:
 
 
 class StreamContext(contextlib.AbstractContextManager):
-    """Makes a stream and its card current inside a ``with`` block. stream() returns one."""
+    """Makes a stream and its card current inside a ``with`` block. stream() returns such a context."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self.stream = stream_or_none(stream)
@@ -164,7 +164,7 @@ def synchronize(device: DeviceLike = None) -> None:
 
 
 def clear_errors() -> list[str]:
-    """Forgets what has failed on the cards, and returns the texts, once the program's streams have run.
+    """Forgets the failures on the cards, and returns their texts, once the program's streams have run.
 
     The program says with this call that it knows of the failures of kernels, copies and host functions so
     far. Streams do not raise them any more, and memory that they should have written may be read: it holds
@@ -172,7 +172,7 @@ def clear_errors() -> list[str]:
     with their groups, and an error with ``VDEV_STRICT=1`` stays until the process ends.
 
     Raises:
-        RuntimeError: the process is a forked child of one that had used a card.
+        RuntimeError: the process is a forked child of a process that had used a card.
     """
     return _C.clear_errors()
 

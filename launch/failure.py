@@ -9,7 +9,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 def describe(error: ChildFailedError) -> str:
     """Returns the line of vrun for a run that has failed.
 
-    torchrun has a table of all ranks. Most of them fail because of the first one, whose row is easy to miss.
+    torchrun has a table of all ranks. Most fail because of the first failure, whose row is easy to miss.
     """
     rank, failure = error.get_first_failure()
     text = f"vrun: rank {rank} (pid {failure.pid}) failed first: {_how(failure)}"

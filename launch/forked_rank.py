@@ -1,4 +1,4 @@
-"""Makes a forked process what a new one would be that Python starts with a script, and runs the script."""
+"""Makes a forked process equal to a new process that Python starts with a script, and runs the script."""
 
 import atexit
 import builtins
@@ -32,7 +32,7 @@ _files_of_template: list[io.IOBase] = []
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What a rank runs. ``module`` and ``script`` exclude each other."""
+    """The program that a rank runs. ``module`` and ``script`` exclude each other."""
 
     script: str | None
     module: str | None

@@ -16,14 +16,14 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 @dataclasses.dataclass(frozen=True)
 class Started:
-    """What a process that forks ranks sends when it has forked one."""
+    """The message of a process that forks ranks when it has forked a rank."""
 
     pid: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """What it sends when a fork has ended."""
+    """The message of that process when a fork has ended."""
 
     pid: int
     status: int  # as subprocess.Popen.returncode: -n if signal n ended it
@@ -46,7 +46,7 @@ def close_inherited() -> None:
 
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of what its children leave behind, so that it can be found and ended."""
+    """Makes this process the parent of the processes that its children leave behind, to find and end them."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

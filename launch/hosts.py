@@ -1,6 +1,6 @@
 """Pretends several hosts on this machine, with one torchrun agent for each and a parent that watches them.
 
-Each agent gets its own VCCL_HOSTID, so that vccl treats its ranks as those of another machine. The parent
+Each agent gets its own VCCL_HOSTID, so that vccl treats its ranks as ranks of another machine. The parent
 keeps the rendezvous store, starts the agents, passes signals on to them, and ends all of them when one
 fails. With --netns, each agent is started in a network namespace (launch/network.py).
 """
@@ -79,7 +79,7 @@ def entered(place: Namespace | None) -> AbstractContextManager[None]:
 
 
 def agent_command(argv: Sequence[str], host: int, port: int) -> list[str]:
-    """Returns the command line of the agent of one host, which is that of vrun with the host added."""
+    """Returns the command line of the agent of one host: vrun's own command line with the host added."""
     added = ["--host", host, "--port", port, "--parent", os.getpid()]
     return [sys.executable, "-m", "vccl.launch.vrun", *map(str, added), *argv]
 

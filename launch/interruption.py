@@ -31,7 +31,7 @@ class Interruption:
         self._of_torchrun: Any = None  # its handler of SIGQUIT
 
     def begin_attempt(self) -> None:
-        """Forgets the ranks of an earlier attempt: their pids may be those of other processes."""
+        """Forgets the ranks of an earlier attempt: their pids may belong to other processes by now."""
         self._ranks.clear()
 
     def add(self, rank: Any) -> None:

@@ -13,13 +13,13 @@ _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 
 
 def prefix_of(rank: int, coloured: bool, host: int | None = None) -> bytes:
-    """Returns what stands in front of the lines of a rank, with its host where there are several."""
+    """Returns the prefix of the lines of a rank, with its host where there are several hosts."""
     text = (b"[rank %d]" % rank) if host is None else b"[host%d rank %d]" % (host, rank)
     return (b"\x1b[%dm%s\x1b[0m " % (_COLOURS[rank % len(_COLOURS)], text)) if coloured else text + b" "
 
 
 class Lines:
-    """What goes to one destination. Lines of different sources are never mixed.
+    """The output to one destination. Lines of different sources are never mixed.
 
     A line that is not complete yet, such as a progress bar or a prompt, is shown when ``show_unfinished`` is
     called, which is for terminals. It is the last line of the screen, which gives way to whatever comes. A
@@ -70,7 +70,7 @@ class Lines:
             self._begin_line(source)
 
     def finish(self, source: object) -> None:
-        """Writes what a source has left unfinished. It prints no more."""
+        """Writes the line that a source has left unfinished. The source prints no more."""
         if self._prefixes[source]:
             rest = self._unfinished.pop(source)
             if rest or self._shown == source:

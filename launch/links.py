@@ -1,4 +1,4 @@
-"""What the options of vrun say about the links between emulated hosts."""
+"""The options of vrun about the links between emulated hosts."""
 
 import argparse
 import dataclasses
@@ -12,7 +12,7 @@ _MOST_BITS = 10**12
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """What connects a host with the others. None means that nothing limits it."""
+    """The link of a host to the others. None means that nothing limits it."""
 
     bandwidth: int | None = None  # bits a second, for each direction
     latency: int | None = None  # microseconds from one host to another

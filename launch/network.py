@@ -41,7 +41,7 @@ _EMULATED_PACKETS = 100000
 
 
 class NetworkError(Exception):
-    """The machine cannot give the hosts a network. The text says what is missing, and what to do."""
+    """The machine cannot give the hosts a network. The text names the missing part, and says what to do."""
 
 
 def address_of_host(host: int) -> str:

@@ -29,7 +29,7 @@ _PART = 1 << 16
 
 
 class Relay:
-    """The pipes from the ranks, and where what comes from them goes."""
+    """The pipes from the ranks, and the places to which their output goes."""
 
     def __init__(self, numbers: list[int], prefixed: set[int], host: int | None) -> None:
         """Prepares the relay, which ``running`` runs.

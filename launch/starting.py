@@ -147,7 +147,7 @@ def starting_ranks(
     Args:
         source: ranks are forked from it where that is possible.
         interruption: is told of every rank.
-        relay: takes what ranks print to streams that torchrun does not redirect.
+        relay: takes the output of ranks to streams that torchrun does not redirect.
         up: is called with the pids when all ranks of the first attempt have been started.
     """
     pids: list[int] = []

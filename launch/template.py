@@ -81,7 +81,7 @@ def _show_stacks_on_sigquit() -> None:
 
 
 def import_modules(modules: Sequence[str], folder: str) -> Refused | None:
-    """Imports what vrun's --preload names. Returns why this process cannot fork ranks, or None."""
+    """Imports the modules of vrun's --preload. Returns why this process cannot fork ranks, or None."""
     before = list(sys.path)
     sys.path.insert(0, folder)
     for name in modules:
@@ -140,7 +140,7 @@ def _serve(agent: Connection, unusable: Refused | None, mask: set[int | signal.S
 
 
 def reason_not_to_fork() -> Refused | None:
-    """Returns why a fork of this process would not be as good as a new one, or None."""
+    """Returns why a fork of this process would not be as good as a new process, or None."""
     from vccl import _C
 
     if threads := forks.threads_besides_this_one():

@@ -1,4 +1,4 @@
-"""Makes a fork of the server what the client would be if it ran vrun itself, and runs vrun there."""
+"""Makes a fork of the server equal to a client that runs vrun itself, and runs vrun there."""
 
 import io
 import marshal

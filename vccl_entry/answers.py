@@ -16,7 +16,7 @@ _SILENCE = 60.0
 
 
 class NoAnswer(Exception):
-    """The server does not answer, which process that is, and what to do."""
+    """The server does not answer. The text names the process, and says what to do."""
 
 
 def await_answer(connection: socket.socket, patience: float) -> None:

@@ -1,4 +1,4 @@
-"""What ``vrun --keep`` and its server say to each other over a Unix socket.
+"""The messages between ``vrun --keep`` and its server, over a Unix socket.
 
 A message is a head of fixed length, a body of the length that the head gives, and descriptors that go with
 the head. Both ends have checked that the other one is the same user (server_folder.py), and run the same

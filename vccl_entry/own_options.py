@@ -1,6 +1,6 @@
 """Finds the options of vrun that matter before torch is imported.
 
-vrun's parser is that of torchrun with more options, and torchrun takes a second to import. To find where the
+vrun's parser is torchrun's with more options, and torchrun takes a second to import. To find where the
 script begins, one has to know only which options take no value: all others take one. dataclasses are
 too slow to import for the client.
 """

@@ -1,4 +1,4 @@
-"""What pytest shows of a test that failed on ranks.
+"""The text that pytest shows for a test that failed on ranks.
 
 The process that reports the results of xdist's workers makes it anew from what a worker sends, in threads. It
 must not import torch for that, and two threads must not import the same modules.
@@ -12,7 +12,7 @@ from _pytest._io import TerminalWriter
 
 
 class RanksRepr(TerminalRepr):
-    """What pytest shows of a test that failed on ranks: the rank that failed first comes first."""
+    """The text for a test that failed on ranks: the rank that failed first comes first."""
 
     def __init__(self, parts: Sequence[Sequence[str]], place: tuple[str, int], message: str) -> None:
         """``parts`` are pairs of a headline and a text."""
@@ -27,7 +27,7 @@ class RanksRepr(TerminalRepr):
                 tw.line(line, red=line.startswith("E "), bold=line.startswith(("E ", ">")))
 
     def to_data(self) -> dict[str, Any]:
-        """Returns what ``from_data`` takes, of types that xdist can send."""
+        """Returns the data that ``from_data`` takes, of types that xdist can send."""
         return {
             "parts": [list(part) for part in self.parts],
             "place": list(self.place),

@@ -93,7 +93,7 @@ class Folder:
         return listener
 
     def identity(self, key: str) -> tuple[int, int] | None:
-        """Returns what tells the socket of that name from a later one, or None if there is none."""
+        """Returns the numbers that tell the socket of that name from a later socket, or None."""
         try:
             found = os.stat(key + _SUFFIX, dir_fd=self.descriptor, follow_symlinks=False)
         except FileNotFoundError:

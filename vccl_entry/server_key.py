@@ -1,6 +1,6 @@
-"""The key of a server: what a process takes over when it starts, and a fork could not change any more.
+"""The key of a server: all that a process takes over at its start and a fork could not change any more.
 
-Two runs share a server if all of that is alike. What else differs, such as the environment of the script, the
+Two runs share a server if their keys are alike. Other differences, such as the environment of the script, the
 current folder and the arguments, goes with each run.
 """
 

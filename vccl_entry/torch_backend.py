@@ -1,4 +1,4 @@
-"""What ``import torch`` calls: it adds the cards, unless they are not wanted or something is wrong with them.
+"""``import torch`` calls this: it adds the cards, unless they are not wanted or something is wrong with them.
 
 vccl may be installed where few programs use it, so its own troubles are no reason for an `import torch` to
 fail: they become one line on stderr. torch tells its extensions from other modules by the group

@@ -37,7 +37,7 @@ _CACHED = 64 << 20
 
 
 class Snapshot:
-    """What a process is like before a test."""
+    """The state of a process before a test."""
 
     def __init__(self, device: str) -> None:
         """Notes it. ``device`` is the type of the cards of the ranks."""

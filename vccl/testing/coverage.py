@@ -1,4 +1,4 @@
-"""Coverage of what runs on ranks, where pytest's own process measures it.
+"""Coverage of the code that runs on ranks, where pytest's own process measures it.
 
 A rank measures for itself and writes files of its own, which `pytest --cov` and `coverage combine` join. The
 package coverage is only imported if it is there already.

@@ -1,4 +1,4 @@
-"""What tests on ranks have in common."""
+"""Helpers for tests on ranks."""
 
 import contextlib
 import ctypes
@@ -24,14 +24,14 @@ _COMPARED = 64 << 20
 
 
 def on_rank(*ranks: int) -> bool:
-    """Returns whether this rank is one of those: ``if on_rank(0): ...``."""
+    """Returns whether this rank is among the given ranks: ``if on_rank(0): ...``."""
     return world.current().rank in ranks
 
 
 def isolated_store() -> "dist.Store":
     """Returns a store with no keys, for groups that a test makes by itself.
 
-    All ranks get the same one, and have to call this equally often.
+    All ranks get the same store, and have to call this equally often.
     """
     return world.current().isolated_store()
 

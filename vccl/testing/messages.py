@@ -1,4 +1,4 @@
-"""What pytest's process, the template and the ranks send each other. All are pickled, over Unix sockets.
+"""The messages between pytest's process, the template and the ranks. All are pickled, over Unix sockets.
 
 The template also sends Started and Ended of vccl.launch.forks.
 """
@@ -68,7 +68,7 @@ class Refused:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """What makes a process a rank of a world."""
+    """The values that make a process a rank of a world."""
 
     rank: int
     size: int

@@ -29,7 +29,7 @@ class RanksError(Exception):
 
 
 class Output:
-    """What a rank prints on one descriptor. The file has no name, and outlives the rank."""
+    """The output of a rank on one descriptor. The file has no name, and outlives the rank."""
 
     def __init__(self, name: str) -> None:
         self.descriptor = os.memfd_create(name)
@@ -140,7 +140,7 @@ class Pool:
         """Starts nothing yet.
 
         Args:
-            begin: what a process needs in order to collect tests.
+            begin: the data that a process needs in order to collect tests.
             terminals: the ranks that read and print where this process does.
             environment: variables of all ranks.
         """
@@ -211,11 +211,11 @@ class Pool:
             self.retire(rank)
 
     def pipes_of_ends(self) -> list[Connection]:
-        """Returns what becomes readable when a rank has ended, besides the rank's own pipe."""
+        """Returns the descriptors that become readable when a rank has ended, besides the rank's own pipe."""
         return [self._template.pipe] if self._template else []
 
     def close(self) -> None:
-        """Ends all ranks, and what forks them."""
+        """Ends all ranks, and the process that forks them."""
         self.end_ranks()
         until = time.monotonic() + _SECONDS_TO_END
         while any(self.runs(rank) for rank in self._retired) and time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""The process of a rank: it runs what pytest's process sends, one call after the other."""
+"""The process of a rank: it runs the calls that pytest's process sends, one after the other."""
 
 import contextlib
 import ctypes

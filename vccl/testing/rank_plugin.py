@@ -1,4 +1,4 @@
-"""What differs in pytest when a rank runs a test."""
+"""The differences in pytest when a rank runs a test."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ class RankPlugin:
         self.on_failure: Callable[[float], None] = lambda at: None
 
     def begin_test(self, folder: str | None, on_failure: Callable[[float], None]) -> None:
-        """Forgets the last test. ``folder`` is what tmp_path returns."""
+        """Forgets the last test. ``folder`` is the result of tmp_path."""
         self.reports, self.warnings = [], []
         self.folder, self.on_failure = folder, on_failure
 

@@ -1,4 +1,4 @@
-"""Makes one test of what became of it on every rank."""
+"""Makes one report of a test out of the reports of all ranks."""
 
 import dataclasses
 import re
@@ -24,7 +24,7 @@ Represent = Callable[[Sequence[Sequence[str]], tuple[str, int], str], Any]
 
 @dataclasses.dataclass
 class Failure:
-    """A failure of one rank, or the equal ones of several."""
+    """A failure of one rank, or the equal failures of several."""
 
     ranks: list[int]
     at: float
@@ -70,7 +70,7 @@ def reports_of(
 
 @dataclasses.dataclass(frozen=True)
 class Told:
-    """What became of a function on ranks."""
+    """The outcome of a function on ranks."""
 
     parts: list[tuple[str, str]]  # headlines and texts of failures, the first failure first
     sections: list[tuple[str, str]]  # what ranks have printed
@@ -82,7 +82,7 @@ class Told:
 
 
 def told_of(item: pytest.Item, outcomes: Sequence[Outcome]) -> Told:
-    """Returns what became of a function on ranks."""
+    """Returns the outcome of a function on ranks."""
     failures = _in_order([_Reports(item, outcome, is_test=False) for outcome in outcomes])
     sections = _sections(outcomes, [{} for _ in outcomes])
     return Told(_parts(failures), sections, _place_of(item), _message_of(failures) if failures else "")

@@ -24,7 +24,7 @@ _SECONDS_TO_DESCRIBE = 2.0
 
 @dataclasses.dataclass
 class Outcome:
-    """What became of one rank."""
+    """The outcome of a call on one rank."""
 
     rank: int
     pid: int

@@ -31,7 +31,7 @@ class RanksWarning(pytest.PytestWarning):
 
 
 class RankFailed(AssertionError):
-    """A rank raised, died or did not come to an end. The text has what became of every rank."""
+    """A rank raised, died or did not come to an end. The text has the outcome of every rank."""
 
     def __init__(self, told: reports.Told) -> None:
         super().__init__(str(told))

@@ -1,4 +1,4 @@
-"""What a test asks for: how many ranks, of which kind, on how many hosts."""
+"""The world that a test asks for: how many ranks, of which kind, on how many hosts."""
 
 import dataclasses
 import math
@@ -160,7 +160,7 @@ def variables(device: str, size: int) -> dict[str, str]:
 
 
 def from_mark(item: pytest.Item, settings: Settings, timeout: float | None) -> Wanted:
-    """Returns what a test asks for by its mark or by the fixture.
+    """Returns the world that a test asks for by its mark or by the fixture.
 
     Args:
         timeout: seconds for a mark that does not say, or None for those of the command line.

@@ -1,7 +1,7 @@
 """The key of a server: all that a process takes over at its start and a fork could not change any more.
 
 Two runs share a server if their keys are alike. Other differences, such as the environment of the script, the
-current folder and the arguments, goes with each run.
+current folder and the arguments, go with each run.
 """
 
 import hashlib

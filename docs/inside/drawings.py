@@ -1,7 +1,7 @@
 """Draws docs/inside/floors.svg and docs/inside/collective.svg: ``python docs/inside/drawings.py``.
 
 Floors, rooms and folders are those of rooms.json, and tests/test_docs.py compares the drawings with it. Each
-drawing has a background of its own, so it can be read on a light page and on a dark one.
+drawing has a background of its own, so it can be read on a light page and on a dark page.
 """
 
 import json
@@ -196,7 +196,7 @@ def floors() -> str:
         left += 170
     explained = (
         "An arrow leads to a room that is included; arrows that follow from others are left out. "
-        "The folders of a room are in order: a folder includes those before it, and never one after it."
+        "The folders of a room are in order: a folder includes the folders before it, and none after it."
     )
     y = drawing.lines(100, y + 30, explained, 130, "faint")
     return drawing.svg(y + 8)

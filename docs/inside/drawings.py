@@ -1,7 +1,7 @@
 """Draws docs/inside/floors.svg and docs/inside/collective.svg: ``python docs/inside/drawings.py``.
 
-Floors, rooms and folders are those of rooms.json, and tests/test_docs.py compares the drawings with it. Each
-drawing has a background of its own, so it can be read on a light page and on a dark page.
+Floors, rooms and folders are those of rooms.json. tests/project/test_docs.py compares the drawings with it.
+Each drawing has a background of its own, so it can be read on a light page and on a dark page.
 """
 
 import json
@@ -16,7 +16,7 @@ LINE = 16  # from one line of text to the next
 
 # What a room is for, by its name or the last part of it. A room without a caption is drawn without.
 CAPTIONS = {
-    "base": "what the rooms without torch need of the system",
+    "base": "what the other rooms need of the system",
     "transport": "bytes and signals between ranks",
     "runtime": "the card: memory, streams, events, failures",
     "collectives": "the algorithms, and the choice of one for a call",

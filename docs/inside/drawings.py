@@ -22,7 +22,7 @@ CAPTIONS = {
     "collectives": "the algorithms, and the choice of one for a call",
     "torch": "the device as PyTorch sees it",
     "csrc_pg": "the process group as PyTorch sees it",
-    "include": "what is installed for programs in C++",
+    "include/vccl": "what is installed for programs in C++",
     "vccl": "torch.vdev, the registration of the backend, patches of torch, the pose as CUDA, tools",
     "launch": "vrun, which forks ranks from a process that has imported torch",
     "testing": "tests on many ranks",
@@ -152,18 +152,40 @@ def draw_room(drawing: Drawing, room: str, x: float, y: float, width: float, hei
     drawing.text(x + 14, top + 10, f"{verb} {may_include or 'no room'}", "faint")
 
 
-def next_below(room: str) -> list[str]:
-    """Returns the rooms that a room may include, but those that it also reaches through another room."""
+def arrows() -> list[tuple[str, str]]:
+    """Returns the pairs of rooms, one that includes and one that is included, that an arrow joins.
+
+    An arrow goes from a floor to the next one. It is left out where it follows from others.
+    """
 
     def reached(start: str) -> set[str]:
         return {start}.union(*(reached(below) for below in ROOMS[start]["may_include"]))
 
-    all_below = ROOMS[room]["may_include"]
-    return [
-        below
-        for below in all_below
-        if not any(below in reached(other) for other in all_below if other != below)
-    ]
+    floors = sorted({entry["floor"] for entry in ROOMS.values()})
+    found = []
+    for room, entry in ROOMS.items():
+        for below in entry["may_include"]:
+            follows = any(below in reached(other) for other in entry["may_include"] if other != below)
+            if not follows and floors.index(entry["floor"]) == floors.index(ROOMS[below]["floor"]) + 1:
+                found.append((room, below))
+    return found
+
+
+def shares(floor: int, centres: dict[str, float]) -> list[tuple[str, float]]:
+    """Returns the rooms of a floor from left to right, below the rooms that use them, with their widths.
+
+    `centres` has the rooms of the floors above. A room to which no arrow leads is narrower than the others.
+    """
+
+    def centre(room: str) -> float:
+        users = [x for user, x in centres.items() if room in ROOMS[user]["may_include"]]
+        return sum(users) / len(users) if users else 0.0
+
+    rooms = sorted((room for room, entry in ROOMS.items() if entry["floor"] == floor), key=centre)
+    pointed_at = {below for _, below in arrows()}
+    weights = [2 if room in pointed_at else 1 for room in rooms]
+    width = (WIDTH - 100 - 24 - 16 * (len(rooms) - 1)) / sum(weights)
+    return [(room, weight * width) for room, weight in zip(rooms, weights, strict=True)]
 
 
 def floors() -> str:
@@ -175,27 +197,28 @@ def floors() -> str:
     places: dict[str, tuple[float, float, float, float]] = {}
     y = 58.0
     for floor in sorted({entry["floor"] for entry in ROOMS.values()}, reverse=True):
-        rooms = [room for room, entry in ROOMS.items() if entry["floor"] == floor]
-        width = (WIDTH - 100 - 24 - 16 * (len(rooms) - 1)) / len(rooms)
-        height = max(height_of(room, width) for room in rooms)
+        rooms = shares(floor, {room: x + width / 2 for room, (x, _, width, _) in places.items()})
+        height = max(height_of(room, width) for room, width in rooms)
         drawing.text(24, y + height / 2 + 4, f"floor {floor}", "faint")
-        for index, room in enumerate(rooms):
-            places[room] = (100 + index * (width + 16), y, width, height)
+        x = 100.0
+        for room, width in rooms:
+            places[room] = (x, y, width, height)
             draw_room(drawing, room, *places[room])
+            x += width + 16
         y += height + 26
-    for room, (x, top, width, height) in places.items():
-        for below in next_below(room):
-            other_x, other_top, other_width, _ = places[below]
-            left, right = max(x, other_x), min(x + width, other_x + other_width)
-            ends = ((left + right) / 2,) * 2 if left < right else (x + width / 2, other_x + other_width / 2)
-            drawing.arrow(ends[0], top + height, ends[1], other_top)
+    for room, below in arrows():
+        x, top, width, height = places[room]
+        other_x, other_top, other_width, _ = places[below]
+        left, right = max(x, other_x), min(x + width, other_x + other_width)
+        ends = ((left + right) / 2,) * 2 if left < right else (x + width / 2, other_x + other_width / 2)
+        drawing.arrow(ends[0], top + height, ends[1], other_top)
     left = 100.0
     for kind, meaning in KINDS.items():
         drawing.box(left, y - 6, 20, 14, kind, 3)
         drawing.text(left + 28, y + 5, meaning)
         left += 170
     explained = (
-        "An arrow leads to a room that is included; arrows that follow from others are left out. "
+        "An arrow leads to an included room on the floor below; each room names all that it includes. "
         "The folders of a room are in order: a folder includes the folders before it, and none after it."
     )
     y = drawing.lines(100, y + 30, explained, 130, "faint")

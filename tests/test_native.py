@@ -22,7 +22,7 @@ LONG = {
     "collectives/test_killed_ranks.cpp",
     "collectives/test_long_buffers.cpp",
     "collectives/test_communicators.cpp",
-    "transport/test_cycles.cpp",
+    "transport/host/test_cycles.cpp",
 }
 # Looks at VCCL_TEST_SHORT itself, and does less then.
 SHORTENED = {"collectives/test_delays.cpp"}

@@ -3,7 +3,7 @@
 //
 // A new variable gets a member of Environment with a comment, its reading and its check in
 // read_environment(), a row in docs/environment.md (a test compares the page with this code), and tests of
-// good and bad values in tests/native/transport/test_handover.cpp and
+// good and bad values in tests/native/transport/meeting/test_handover.cpp and
 // tests/distributed/failures/test_deaths.py. A variable that is needed before a group exists gets a
 // function of its own, as VCCL_SHARE_CPU has.
 #pragma once

@@ -2,8 +2,8 @@
 #include <atomic>
 #include <random>
 
-#include "tests/native/transport/deadly_store.hpp"
 #include "tests/native/transport/harness.hpp"
+#include "tests/native/transport/meeting/deadly_store.hpp"
 
 namespace vccl {
 namespace {

@@ -6,8 +6,8 @@
 #include <new>
 
 #include "tests/native/forwarding_store.hpp"
-#include "tests/native/transport/deadly_store.hpp"
 #include "tests/native/transport/harness.hpp"
+#include "tests/native/transport/meeting/deadly_store.hpp"
 #include "tests/native/transport/rounds.hpp"
 #include "tests/native/transport/zmq_library.hpp"
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/cores.hpp"
-#include "tests/native/transport/doors.hpp"
+#include "tests/native/transport/meeting/doors.hpp"
 #include "tests/native/transport/odd_files.hpp"
 #include "transport/environment.hpp"
 #include "transport/interruption.hpp"

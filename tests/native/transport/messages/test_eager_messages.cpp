@@ -1,5 +1,5 @@
 // Messages of one block between hosts, which are sent before the receiver has asked for them.
-#include "tests/native/transport/message_ends.hpp"
+#include "tests/native/transport/messages/message_ends.hpp"
 #include "transport/messages/message_streams.hpp"
 
 namespace vccl {

@@ -14,6 +14,7 @@
 
 #include "base/cores.hpp"
 #include "tests/native/transport/harness.hpp"
+#include "transport/bootstrap/form_host_group.hpp"
 #include "transport/host/mapped_peers.hpp"
 #include "transport/system/machine.hpp"
 

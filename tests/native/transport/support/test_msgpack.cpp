@@ -103,7 +103,7 @@ TEST(random_input) {
   }
 }
 
-/// The value that tests/test_msgpack_bytes.py builds in Python.
+/// The value that test_msgpack_bytes.py builds in Python.
 Value sample() {
   Array integers;
   for (int shift = 0; shift < 63; ++shift) {

@@ -1,5 +1,6 @@
 // A ring link whose neighbour is played by the test: what it says wrong is an error that names everything,
 // and a block that comes before the announcement of its operation waits for that.
+#include "transport/bootstrap/form_host_group.hpp"
 #include "transport/links/remote_links.hpp"
 
 #include <poll.h>

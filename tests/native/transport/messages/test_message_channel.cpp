@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "tests/native/transport/harness.hpp"
+#include "transport/bootstrap/form_host_group.hpp"
 #include "transport/messages/mapped_port.hpp"
 #include "transport/messages/message_matching.hpp"
 #include "transport/shared/message_channel.hpp"

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "tests/native/transport/message_traffic.hpp"
+#include "tests/native/transport/messages/message_failures.hpp"
 #include "tests/native/transport/rounds.hpp"
 #include "tests/native/transport/zmq_library.hpp"
 #include "transport/messages/message_peer.hpp"
@@ -48,26 +49,10 @@ TEST(random_messages_between_processes) {
 }
 
 TEST(killed_in_the_midst_of_traffic) {
-  std::mt19937 random(12);
-  for (int round = 0; round < 8; ++round) {
-    const std::string hosts = round % 2 ? "aab" : "abc";
-    FileStore store;
-    const int victim = round % 3;
-    Processes processes(3, [&](int rank) {
-      TestRegion region(kRegion);
-      auto c = join(store, rank, hosts, &region);
-      store.set("ready/" + std::to_string(rank), "1");
-      const Error error = error_of([&] {
-        for (std::uint64_t seed = 0;; ++seed) run_traffic(*c, region, plan_traffic(3, 60, seed, false), seed);
-      });
-      CHECK(error.code() == ErrorCode::peer_dead);
-      check_contains(error.what(), "rank " + std::to_string(victim) + " (");
-    });
-    for (int rank = 0; rank < 3; ++rank) store.get("ready/" + std::to_string(rank), Deadline::in(kFar));
-    usleep(random() % 50'000);
-    kill(processes.pid(victim), SIGKILL);
-    processes.check_ends(victim);
-  }
+  const auto hosts_of = [](int round) { return round % 2 ? "aab" : "abc"; };
+  kill_in_the_midst(8, 12, [&](Store& store, int rank, int round, const TestRegion& region) {
+    return join(store, rank, hosts_of(round), &region);
+  });
 }
 
 TEST(a_killed_rank_fails_those_who_wait_for_it) {
@@ -430,70 +415,6 @@ Error same_error(const std::string& hosts, const std::function<void(Communicator
       size_of(hosts), [&](Store& store, int rank) { return join(store, rank, hosts); }, body);
 }
 
-TEST(a_mismatch_names_both_sides) {
-  for (const std::size_t bytes : {std::size_t{8}, std::size_t{100'000}}) {
-    for (const bool any : {false, true}) {
-      const Error error = same_error("aab", [&](Communicator& c) {
-        std::vector<std::byte> memory(bytes + static_cast<std::size_t>(c.rank()));
-        if (c.rank() == 1) wait_in_vain(c, 0);
-        if (c.rank() == 0) {
-          send(c, 2, 6, memory).get();
-          wait_in_vain(c, 2);
-        }
-        receive(c, any ? kAnySource : 0, 6, memory).get();
-      });
-      CHECK(error.code() == ErrorCode::mismatch);
-      CHECK_EQ(std::string(error.what()), mismatch_text(2, bytes, bytes + 2, any));
-    }
-  }
-}
-
-TEST(a_receive_that_times_out) {
-  for (const int from : {1, kAnySource}) {
-    const Error error = same_error("ab", [&](Communicator& c) {
-      std::byte byte{};
-      if (c.rank() == 1) wait_in_vain(c, 0);
-      receive(c, from, 5, {&byte, 1}, Milliseconds(150)).get();
-    });
-    CHECK(error.code() == ErrorCode::timeout);
-    check_contains(error.what(), "rank 0 waited 150 ms for ");
-    check_contains(error.what(), "to send test_9(1 elements) with tag 5 in group test. Look for ");
-  }
-}
-
-TEST(a_send_that_times_out) {
-  const Error error = same_error("ab", [&](Communicator& c) {
-    std::vector<std::byte> large(100'000);
-    if (c.rank() == 1) wait_in_vain(c, 0);
-    send(c, 1, 5, large, Milliseconds(150)).get();
-  });
-  CHECK(error.code() == ErrorCode::timeout);
-  check_contains(error.what(),
-                 "rank 0 waited 150 ms for rank 1 to receive test_9(100000 elements) with tag 5");
-}
-
-TEST(an_abort_ends_what_is_under_way) {
-  const Error error = same_error("abb", [&](Communicator& c) {
-    pass_committed(c, 5);  // a rank that is still being made would have the failure there
-    std::vector<std::byte> large(100'000);
-    std::byte byte{};
-    Outcome sent = send(c, (c.rank() + 1) % 3, 5, large);
-    Outcome received = receive(c, kAnySource, 6, {&byte, 1});
-    std::thread aborter;
-    if (c.rank() == 0) {
-      aborter = std::thread([&] {
-        usleep(30'000);
-        c.abort("the user pressed a button");
-      });
-    }
-    const Error first = error_of([&] { sent.get(); });
-    if (aborter.joinable()) aborter.join();
-    CHECK_EQ(std::string(error_of([&] { received.get(); }).what()), first.what());
-    throw first;
-  });
-  CHECK_EQ(std::string(error.what()), "rank 0 aborted group test: the user pressed a button");
-}
-
 // Rank 0 has not spoken to rank 2 before, and finds nobody there. Rank 1, its neighbour on the ring, has told
 // why.
 TEST(a_refused_connection_is_no_cause) {
@@ -539,25 +460,12 @@ TEST(a_message_that_fails_ends_the_collective) {
   CHECK(error.code() == ErrorCode::timeout);
 }
 
+TEST(an_abort_ends_what_is_under_way) {
+  abort_in_the_midst([](Store& store, int rank) { return join(store, rank, "abb"); });
+}
+
 TEST(a_rank_that_leaves_is_not_waited_for) {
-  for (const int from : {1, kAnySource}) {
-    MemoryStore store;
-    run_threads(2, [&](int rank) {
-      auto c = join(store, rank, "ab");
-      std::byte byte{};
-      if (rank == 1) {
-        send(*c, 0, 4, {&byte, 1}).get();
-        c->leave_because("rank 7 died");
-        return;
-      }
-      Outcome in_vain = receive(*c, from, 5, {&byte, 1});
-      const Error error = error_of([&] { in_vain.get(); });
-      CHECK(error.code() == ErrorCode::peer_left);
-      check_contains(
-          error.what(),
-          "rank 1 left group test (after a failure elsewhere: rank 7 died) while rank 0 waited for ");
-    });
-  }
+  leave_with_a_reason([](Store& store, int rank) { return join(store, rank, "ab"); });
 }
 
 // The one who leaves never used its messages.
@@ -576,26 +484,6 @@ TEST(a_rank_that_leaves_unheard) {
     const Error error = error_of([&] { in_vain.get(); });
     CHECK(error.code() == ErrorCode::peer_left);
     check_contains(error.what(), "rank 1 left group test while rank 0 waited for rank 1 to send");
-  });
-}
-
-TEST(any_source_waits_while_there_is_one_left) {
-  MemoryStore store;
-  std::promise<void> gone;
-  run_threads(3, [&](int rank) {
-    auto c = join(store, rank, "abc");
-    std::byte byte{};
-    if (rank == 1) {
-      c.reset();
-      gone.set_value();
-    } else if (rank == 2) {
-      gone.get_future().get();
-      usleep(100'000);
-      send(*c, 0, 5, {&byte, 1}).get();
-    } else {
-      CHECK_EQ(receive(*c, kAnySource, 5, {&byte, 1}).get(), 2);
-      CHECK(!c->failed());
-    }
   });
 }
 

@@ -1,4 +1,5 @@
 // The links themselves, moved on by hand: what is seen of a connection's end, in whichever order it comes.
+#include "transport/bootstrap/form_host_group.hpp"
 #include "transport/messages/message_links.hpp"
 
 #include "tests/native/transport/cuts.hpp"

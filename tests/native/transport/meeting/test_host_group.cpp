@@ -5,8 +5,8 @@
 
 #include <thread>
 
-#include "tests/native/transport/deadly_store.hpp"
-#include "tests/native/transport/doors.hpp"
+#include "tests/native/transport/meeting/deadly_store.hpp"
+#include "tests/native/transport/meeting/doors.hpp"
 #include "tests/native/transport/odd_files.hpp"
 #include "tests/native/transport/zmq_library.hpp"
 #include "transport/interruption.hpp"

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tests/native/transport/message_traffic.hpp"
+#include "tests/native/transport/messages/message_failures.hpp"
 #include "tests/native/transport/rounds.hpp"
 
 namespace vccl {
@@ -62,25 +63,9 @@ TEST(a_long_message_is_gone_with_its_sender) {
 }
 
 TEST(killed_in_the_midst_of_traffic) {
-  std::mt19937 random(11);
-  for (int round = 0; round < 10; ++round) {
-    FileStore store;
-    const int victim = round % 3;
-    Processes processes(3, [&](int rank) {
-      TestRegion region(std::size_t{512} << 20);
-      auto c = join_with(store, rank, 3, region);
-      store.set("ready/" + std::to_string(rank), "1");
-      const Error error = error_of([&] {
-        for (std::uint64_t seed = 0;; ++seed) run_traffic(*c, region, plan_traffic(3, 60, seed, false), seed);
-      });
-      CHECK(error.code() == ErrorCode::peer_dead);
-      check_contains(error.what(), "rank " + std::to_string(victim) + " (pid ");
-    });
-    for (int rank = 0; rank < 3; ++rank) store.get("ready/" + std::to_string(rank), Deadline::in(kFar));
-    usleep(random() % 50'000);
-    kill(processes.pid(victim), SIGKILL);
-    processes.check_ends(victim);
-  }
+  kill_in_the_midst(10, 11, [](Store& store, int rank, int, const TestRegion& region) {
+    return join_with(store, rank, 3, region);
+  });
 }
 
 TEST(what_a_killed_rank_had_sent_still_arrives) {
@@ -225,26 +210,8 @@ TEST(a_send_that_times_out) {
 }
 
 TEST(an_abort_ends_what_is_under_way) {
-  const Error error = same_error(3, [&](Communicator& c) {
-    pass_committed(c, 5);  // a rank that is still being made would have the failure there
-    std::vector<std::byte> large(100'000);
-    std::byte byte{};
-    Outcome sent = send(c, (c.rank() + 1) % 3, 5, large);
-    Outcome received = receive(c, kAnySource, 6, {&byte, 1});
-    std::thread aborter;
-    if (c.rank() == 1) {
-      aborter = std::thread([&] {
-        usleep(30'000);
-        c.abort("the user pressed a button");
-      });
-    }
-    const Error first = error_of([&] { sent.get(); });
-    if (aborter.joinable()) aborter.join();
-    CHECK_EQ(std::string(error_of([&] { received.get(); }).what()), first.what());
-    throw first;
-  });
-  CHECK(error.code() == ErrorCode::aborted);
-  CHECK_EQ(std::string(error.what()), "rank 1 aborted group test: the user pressed a button");
+  abort_in_the_midst(
+      [](Store& store, int rank) { return Communicator::create(store, test_config(rank, 3)); });
 }
 
 TEST(a_collective_that_fails_ends_what_is_under_way) {
@@ -272,25 +239,8 @@ TEST(a_message_that_fails_ends_the_collective) {
 }
 
 TEST(a_rank_that_leaves_is_not_waited_for) {
-  for (const int from : {1, kAnySource}) {
-    MemoryStore store;
-    run_threads(2, [&](int rank) {
-      auto c = Communicator::create(store, test_config(rank, 2));
-      std::byte byte{};
-      if (rank == 1) {
-        send(*c, 0, 4, {&byte, 1}).get();
-        c->leave_because("rank 7 died");
-        return;
-      }
-      Outcome in_vain = receive(*c, from, 5, {&byte, 1});
-      const Error error = error_of([&] { in_vain.get(); });
-      CHECK(error.code() == ErrorCode::peer_left);
-      check_contains(
-          error.what(),
-          "rank 1 left group test (after a failure elsewhere: rank 7 died) while rank 0 waited for ");
-      check_contains(error.what(), from == 1 ? "rank 1 to send" : "any source to send");
-    });
-  }
+  leave_with_a_reason(
+      [](Store& store, int rank) { return Communicator::create(store, test_config(rank, 2)); });
 }
 
 TEST(any_source_waits_while_there_is_one_left) {

@@ -9,6 +9,7 @@
 #include "tests/native/transport/message_traffic.hpp"
 #include "tests/native/transport/odd_files.hpp"
 #include "tests/native/transport/rounds.hpp"
+#include "transport/bootstrap/form_host_group.hpp"
 #include "transport/messages/mapped_port.hpp"
 
 namespace vccl {

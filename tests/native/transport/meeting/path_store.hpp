@@ -8,7 +8,7 @@
 #include <string>
 
 #include "tests/native/transport/harness.hpp"
-#include "tests/native/transport/on_path.hpp"
+#include "tests/native/transport/links/on_path.hpp"
 #include "transport/support/msgpack.hpp"
 
 namespace vccl {

@@ -2,7 +2,7 @@
 // who may open its listener.
 #include "transport/messages/message_peer.hpp"
 
-#include "tests/native/transport/message_ends.hpp"
+#include "tests/native/transport/messages/message_ends.hpp"
 
 namespace vccl {
 namespace {

@@ -1,12 +1,12 @@
 // Somebody on the path between hosts, or a stranger at a port, ends no process: links end in errors that name
 // them, or are made again, and no number is wrong.
-#include "tests/native/transport/on_path.hpp"
+#include "tests/native/transport/links/on_path.hpp"
 
 #include <future>
 #include <optional>
 
 #include "tests/native/transport/captured.hpp"
-#include "tests/native/transport/path_store.hpp"
+#include "tests/native/transport/meeting/path_store.hpp"
 #include "tests/native/transport/rounds.hpp"
 #include "tests/native/transport/zmq_library.hpp"
 #include "transport/connections/block_stream.hpp"

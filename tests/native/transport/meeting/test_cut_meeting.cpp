@@ -4,7 +4,7 @@
 #include <atomic>
 #include <vector>
 
-#include "tests/native/transport/path_store.hpp"
+#include "tests/native/transport/meeting/path_store.hpp"
 #include "tests/native/transport/rounds.hpp"
 #include "tests/native/transport/zmq_library.hpp"
 

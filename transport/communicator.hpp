@@ -305,8 +305,8 @@ class Communicator {
   /// Does nothing if `base` belongs to a region already, or if there are kMaxRegions regions: messages from
   /// there are staged. The memory must stay mapped and the descriptor open for as long as this communicator
   /// lives, and while communicators of other ranks in this process live. Throws Error(protocol) for a file
-  /// that peers would not map (system/shared_memory.hpp), Error(invalid) for a region longer than its file, and
-  /// Error(system).
+  /// that peers would not map (system/shared_memory.hpp), Error(invalid) for a region longer than its file,
+  /// and Error(system).
   virtual void add_region(const Region& region) { (void)region; }
 
   /// Marks the communicator as failed, here and at every peer that can be reached. Every waiting thread then

@@ -1,7 +1,7 @@
 #include "csrc_pg/communicators/abort_when_interrupted.hpp"
 
 #include "csrc_pg/communicators/communicators.hpp"
-#include "transport/interruption.hpp"
+#include "transport/interruption_check.hpp"
 
 namespace vccl {
 

@@ -12,7 +12,7 @@
 #include "csrc_device/runtime/host_sharing.hpp"
 #include "csrc_pg/collectives/call.hpp"
 #include "csrc_pg/collectives/selector.hpp"
-#include "transport/environment.hpp"
+#include "transport/variables.hpp"
 
 namespace vccl {
 namespace {
@@ -154,7 +154,7 @@ std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, Mill
   config.timeout = timeout;
   // This runs while the ranks meet, so that all ranks learn at once of a rank that cannot do its part.
   config.prepare = [&](CommunicatorConfig& prepared) {
-    check_algorithm_choice(read_environment().algorithms);
+    check_algorithm_choice(read_variables().algorithms);
     if (!device.is_cpu()) {
       prepared.regions.push_back(region_of(device));
     } else if (const auto* shared = vdev::host_memory()) {

@@ -9,7 +9,7 @@
 #include "base/periods.hpp"
 #include "base/text.hpp"
 #include "transport/error.hpp"
-#include "transport/interruption.hpp"
+#include "transport/interruption_check.hpp"
 
 namespace vccl {
 namespace {

@@ -19,9 +19,9 @@
 #include "csrc_pg/process_group/process_group.hpp"
 #include "csrc_pg/python/blocked_threads.hpp"
 #include "transport/deadlock_watch.hpp"
-#include "transport/environment.hpp"
 #include "transport/host_barrier.hpp"
 #include "transport/libraries.hpp"
+#include "transport/variables.hpp"
 
 namespace py = pybind11;
 using vccl::ProcessGroupVccl;

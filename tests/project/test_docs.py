@@ -20,7 +20,7 @@ FOLDERS = {".ci", "docs", "examples", "tests", *(room.split("/")[0] for room in 
 FILES = [path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
 READERS = [
     ROOT / "csrc_device" / "runtime" / "cards" / "environment.cpp",
-    ROOT / "transport" / "environment.cpp",
+    ROOT / "transport" / "variables.cpp",
     ROOT / "vccl_entry" / "client.py",
 ]
 SOURCES = [

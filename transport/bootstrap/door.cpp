@@ -6,7 +6,7 @@
 #include "base/periods.hpp"
 #include "base/text.hpp"
 #include "transport/bootstrap/rank_record.hpp"
-#include "transport/interruption.hpp"
+#include "transport/interruption_check.hpp"
 
 namespace vccl {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/periods.hpp"
 #include "base/text.hpp"
 #include "transport/earlier.hpp"
-#include "transport/interruption.hpp"
+#include "transport/interruption_check.hpp"
 #include "transport/state/failure_channel.hpp"
 #include "transport/support/error_text.hpp"
 #include "transport/support/msgpack.hpp"

@@ -14,7 +14,7 @@
 
 #include "base/periods.hpp"
 #include "base/text.hpp"
-#include "transport/interruption.hpp"
+#include "transport/interruption_check.hpp"
 #include "transport/system/machine.hpp"
 
 namespace vccl {

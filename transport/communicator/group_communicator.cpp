@@ -48,17 +48,17 @@ GroupCommunicator::GroupCommunicator(Store& store, const CommunicatorConfig& giv
 }
 
 void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config) {
-  const Environment environment = read_environment();
-  group_.log = Log(environment.debug, group_.names.in_job(config.rank), config.name);
-  algorithm_choice_ = config.algorithms.empty() ? environment.algorithms : config.algorithms;
+  const Variables variables = read_variables();
+  group_.log = Log(variables.debug, group_.names.in_job(config.rank), config.name);
+  algorithm_choice_ = config.algorithms.empty() ? variables.algorithms : config.algorithms;
   group_.regions = config.regions;
   config.check_regions();
 
   Bootstrap bootstrap(meeting, config, operation_.deadline());
   Listener listener;
-  const std::vector<RankRecord> records = bootstrap.meet(
-      {config.rank, machine_key(), config.host_id.empty() ? environment.host_id : config.host_id, getpid(),
-       pid_namespace(), listener.name(), !config.regions.empty()});
+  const std::vector<RankRecord> records =
+      bootstrap.meet({config.rank, machine_key(), config.host_id.empty() ? variables.host_id : config.host_id,
+                      getpid(), pid_namespace(), listener.name(), !config.regions.empty()});
   id_ = bootstrap.id();
   const auto claimed = claimed_hosts(records);
   share_memory(meeting, config, listener,
@@ -80,7 +80,7 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
   watched_.emplace(group_, *failures_);
   group_.own_line().state.store(RankState::present);
   failures_->set_meeting([&meeting] { meeting.look(); }, [&meeting] { meeting.look_for_reason(); });
-  connect(meeting, records, environment);
+  connect(meeting, records, variables);
   meet(meeting);
   each_link(&RemoteLinks::settle);
   count_cores();
@@ -122,7 +122,7 @@ void GroupCommunicator::share_memory(Meeting& meeting, const CommunicatorConfig&
 }
 
 void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>& records,
-                                const Environment& environment) {
+                                const Variables& variables) {
   const int right = ring_.right(), left = ring_.left();
   const auto& local = group_.host.ranks;
   const auto index_of = [&](int rank) {
@@ -139,8 +139,8 @@ void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>&
     const bool mappable = std::ranges::all_of(records, [](auto& record) { return record.shares_memory; });
     across_ =
         std::make_unique<RemoteHostRing>(group_, operation_, *failures_, ring_, mappable, remote_.get());
-    settings = LinkSettings::of(group_.rank, records, environment);
-    check_link_security(environment.link_security, group_.log);
+    settings = LinkSettings::of(group_.rank, records, variables);
+    check_link_security(variables.link_security, group_.log);
     require_link_descriptors(group_, across_->own_links() + (left_index_ < 0),
                              across_->own_links() + (right_index < 0));
   }

@@ -13,7 +13,6 @@
 #include "transport/bootstrap/unix_socket.hpp"
 #include "transport/communicator.hpp"
 #include "transport/deadlock_watch.hpp"
-#include "transport/environment.hpp"
 #include "transport/host/mapped_link.hpp"
 #include "transport/host/mapped_peers.hpp"
 #include "transport/links/host_ring.hpp"
@@ -22,6 +21,7 @@
 #include "transport/messages/message_engine.hpp"
 #include "transport/messages/message_links.hpp"
 #include "transport/state/ring_order.hpp"
+#include "transport/variables.hpp"
 
 namespace vccl {
 
@@ -71,7 +71,7 @@ class GroupCommunicator final : public Communicator {
   void join(Meeting& meeting, const CommunicatorConfig& config);
   void share_memory(Meeting& meeting, const CommunicatorConfig& config, Listener& listener,
                     const std::vector<RankRecord>& candidates);
-  void connect(Meeting& meeting, const std::vector<RankRecord>& records, const Environment& environment);
+  void connect(Meeting& meeting, const std::vector<RankRecord>& records, const Variables& variables);
   void meet(Meeting& meeting);
   void count_cores();
   /// Calls a member of all links to other hosts.

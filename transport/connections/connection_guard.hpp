@@ -13,11 +13,11 @@
 #include <string>
 #include <thread>
 
-#include "transport/environment.hpp"
 #include "transport/support/function_ref.hpp"
 #include "transport/support/log.hpp"
 #include "transport/support/rate_limit.hpp"
 #include "transport/system/shared_memory.hpp"
+#include "transport/variables.hpp"
 
 namespace vccl {
 

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "transport/environment.hpp"
 #include "transport/state/group.hpp"
 #include "transport/support/log.hpp"
+#include "transport/variables.hpp"
 
 namespace vccl {
 

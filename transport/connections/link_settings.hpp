@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "transport/bootstrap/rank_record.hpp"
-#include "transport/environment.hpp"
+#include "transport/variables.hpp"
 
 namespace vccl {
 
@@ -15,11 +15,11 @@ struct LinkSettings {
   PortRange ports;
   LinkSecurity security = LinkSecurity::encrypt;
   // How long nothing may be heard of a rank before it counts as dead.
-  Milliseconds silence = Environment().link_timeout;
+  Milliseconds silence = Variables().link_timeout;
 
-  /// Returns the settings of `rank`, whose environment is given. Throws Error(bootstrap) if the host has no
+  /// Returns the settings of `rank`, whose variables are given. Throws Error(bootstrap) if the host has no
   /// network interface that fits.
-  static LinkSettings of(int rank, const std::vector<RankRecord>& records, const Environment& environment);
+  static LinkSettings of(int rank, const std::vector<RankRecord>& records, const Variables& variables);
 
   /// How long this rank tries to connect to a rank that listens.
   Milliseconds patience() const { return 3 * silence; }

@@ -12,10 +12,10 @@
 
 #include "base/text.hpp"
 #include "transport/connections/connection_guard.hpp"
-#include "transport/environment.hpp"
 #include "transport/error.hpp"
 #include "transport/libraries.hpp"
 #include "transport/system/descriptor_limit.hpp"
+#include "transport/variables.hpp"
 
 namespace vccl {
 namespace {
@@ -76,7 +76,7 @@ ZmqApi find_all(void* handle, const std::string& path) {
 
 ZmqApi load() {
   std::vector<std::string> paths;
-  if (const std::string chosen = read_environment().zmq_library; !chosen.empty()) {
+  if (const std::string chosen = read_variables().zmq_library; !chosen.empty()) {
     paths = {chosen};
   } else {
     if (!preferred_path().empty()) paths.push_back(preferred_path());

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "transport/environment.hpp"
 #include "transport/error.hpp"
 #include "transport/libraries.hpp"
+#include "transport/variables.hpp"
 
 namespace vccl {
 namespace {
@@ -70,7 +70,7 @@ const CryptoApi* try_library(const std::string& path) {
 
 const CryptoApi* load_crypto() {
   tried().clear();
-  if (const std::string chosen = read_environment().crypto_library; chosen == "none") {
+  if (const std::string chosen = read_variables().crypto_library; chosen == "none") {
     tried() = "\n  VCCL_CRYPTO_LIBRARY is \"none\"";
     return nullptr;
   } else if (!chosen.empty()) {

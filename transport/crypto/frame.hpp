@@ -14,7 +14,7 @@
 #include <span>
 
 #include "transport/crypto/session.hpp"
-#include "transport/environment.hpp"
+#include "transport/variables.hpp"
 
 namespace vccl {
 

@@ -8,7 +8,7 @@
 #include "base/spinning.hpp"
 #include "base/text.hpp"
 #include "transport/deadlock_watch.hpp"
-#include "transport/interruption.hpp"
+#include "transport/interruption_check.hpp"
 #include "transport/support/error_text.hpp"
 #include "transport/system/futex.hpp"
 

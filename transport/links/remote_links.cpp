@@ -10,7 +10,7 @@
 #include "base/spinning.hpp"
 #include "base/text.hpp"
 #include "transport/connections/control_messages.hpp"
-#include "transport/interruption.hpp"
+#include "transport/interruption_check.hpp"
 #include "transport/state/lost_ranks.hpp"
 #include "transport/support/error_text.hpp"
 #include "transport/support/msgpack.hpp"

@@ -74,7 +74,7 @@ void MessageEngine::receive(int from, MessageTag tag, const Signature& signature
   enter(Receive{from, tag, signature, bytes, deadline, std::move(done)});
 }
 
-void MessageEngine::enter(Call call) {
+void MessageEngine::enter(SendOrReceive call) {
   if (made_.inherited()) {
     // The engine's mutexes may be held by threads that the child does not have.
     const Error error(ErrorCode::invalid,
@@ -226,12 +226,12 @@ bool MessageEngine::step() {
 }
 
 bool MessageEngine::begin_calls() {
-  std::vector<Call> calls;
+  std::vector<SendOrReceive> calls;
   {
     std::lock_guard lock(intake_mutex_);
     calls.swap(intake_);
   }
-  for (Call& call : calls) {
+  for (SendOrReceive& call : calls) {
     guarded([&] { std::visit([this](auto& made) { begin(made); }, call); });
   }
   return !calls.empty();

@@ -55,7 +55,7 @@ class MessageEngine final : public Messages, private MessageSink {
     Done done;
     int source = -1;  // the source of the message that was matched and is on its way
   };
-  using Call = std::variant<Send, Receive>;
+  using SendOrReceive = std::variant<Send, Receive>;
   struct Finished {
     Done done;
     int source;
@@ -72,7 +72,7 @@ class MessageEngine final : public Messages, private MessageSink {
   };
 
   // The next members may be called on any thread that holds no lock of the engine.
-  void enter(Call call);
+  void enter(SendOrReceive call);
   void drive();
   bool has_intake();
   Round round(std::unique_lock<std::mutex> lock);
@@ -119,7 +119,7 @@ class MessageEngine final : public Messages, private MessageSink {
   const base::ProcessMark made_;
 
   std::mutex intake_mutex_;
-  std::vector<Call> intake_;
+  std::vector<SendOrReceive> intake_;
 
   std::mutex mutex_;
   MessageMatching matching_;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "transport/environment.hpp"
+#include "transport/variables.hpp"
 
 namespace vccl {
 

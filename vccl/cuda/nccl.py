@@ -19,7 +19,7 @@ VERSION = (2, 27, 5)
 _TIMEOUT = datetime.timedelta(minutes=10)
 
 
-# The compiled module reads these (transport/environment.hpp).
+# The compiled module reads these (transport/variables.hpp).
 _READ_BY_TRANSPORT = {"NCCL_DEBUG", "NCCL_HOSTID", "NCCL_SOCKET_IFNAME"}
 # These become options of every group.
 _BLOCKING_WAIT = "TORCH_NCCL_BLOCKING_WAIT"

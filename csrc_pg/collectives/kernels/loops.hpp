@@ -17,8 +17,9 @@ namespace {
 // long.
 constexpr int kAccumulators = 4;
 
-// The bytes that an interleaved loop does at one place before it goes on at the next.
-constexpr std::size_t kInterleavedBytes = 256;
+// The bytes that an interleaved reduction does at one place before it goes on at the next. Copies do
+// kInterleavedBytes there (buffers/interleave.hpp).
+constexpr std::size_t kReducedAtOnePlace = 256;
 
 /// Gives the order of buffers/interleave.hpp, in elements: one block of each way after the other, and then
 /// the rest.
@@ -121,8 +122,8 @@ struct Loop {
       return inputs[rank] + i * (rank == 0 ? First::kElement : Rest::kElement);
     };
     constexpr int kSteps = kAccumulators / kVectors;
-    static_assert(kInterleavedBytes % (kSteps * kStep * Out::kElement) == 0 || !Out::kPassesCaches);
-    for (Interleaving order(end - begin, kInterleavedBytes / Out::kElement, options.ways);; order.next()) {
+    static_assert(kReducedAtOnePlace % (kSteps * kStep * Out::kElement) == 0 || !Out::kPassesCaches);
+    for (Interleaving order(end - begin, kReducedAtOnePlace / Out::kElement, options.ways);; order.next()) {
       i = begin + order.begin();
       const std::size_t stop = order.is_rest() ? end : i + order.block;
       for (; stop - i >= kSteps * kStep; i += kSteps * kStep)
@@ -214,7 +215,7 @@ void average_integers(void* out, const std::byte* const* inputs, int ranks, std:
     divide<T>(sums, end - begin, scalars[0]);
     if (sums == beside) base::store_past_caches(result, beside, (end - begin) * sizeof(T));
   };
-  Interleaving order(count, kInterleavedBytes / sizeof(T), options.ways);
+  Interleaving order(count, kReducedAtOnePlace / sizeof(T), options.ways);
   for (; !order.is_rest(); order.next()) average_block(order.begin(), order.begin() + order.block);
   constexpr std::size_t kBlock = kBlockBytes / sizeof(T);
   for (std::size_t at = order.begin(); at < count; at += kBlock)

@@ -1,5 +1,5 @@
 // Ranks that are interrupted while they wait for others: every rank hears of it, and of who it was.
-#include "transport/interruption.hpp"
+#include "transport/interruption_check.hpp"
 
 #include <atomic>
 

@@ -11,11 +11,11 @@
 #include "base/cores.hpp"
 #include "tests/native/transport/meeting/doors.hpp"
 #include "tests/native/transport/odd_files.hpp"
-#include "transport/environment.hpp"
-#include "transport/interruption.hpp"
+#include "transport/interruption_check.hpp"
 #include "transport/system/interface.hpp"
 #include "transport/system/machine.hpp"
 #include "transport/system/peer_process.hpp"
+#include "transport/variables.hpp"
 
 namespace vccl {
 namespace {
@@ -230,44 +230,44 @@ TEST(interfaces_are_chosen_by_name) {
 TEST(the_environment_is_checked) {
   setenv("VCCL_DEBUG", "info", 1);
   setenv("VCCL_HOSTID", "h1", 1);
-  CHECK(read_environment().debug == LogLevel::info);
-  CHECK_EQ(read_environment().host_id, "h1");
+  CHECK(read_variables().debug == LogLevel::info);
+  CHECK_EQ(read_variables().host_id, "h1");
   setenv("VCCL_DEBUG", "loud", 1);
-  check_contains(error_of([] { read_environment(); }).what(),
+  check_contains(error_of([] { read_variables(); }).what(),
                  "VCCL_DEBUG is \"loud\"; allowed are WARN and INFO");
   unsetenv("VCCL_DEBUG");
   for (const LinkSecurity security :
        {LinkSecurity::encrypt, LinkSecurity::authenticate, LinkSecurity::none}) {
     setenv("VCCL_LINK_SECURITY", name_of(security), 1);
-    CHECK(read_environment().link_security == security);
+    CHECK(read_variables().link_security == security);
   }
   setenv("VCCL_LINK_SECURITY", "some", 1);
-  check_contains(error_of([] { read_environment(); }).what(),
+  check_contains(error_of([] { read_variables(); }).what(),
                  "VCCL_LINK_SECURITY is \"some\"; allowed are encrypt, authenticate and none");
   unsetenv("VCCL_LINK_SECURITY");
-  CHECK(read_environment().link_security == LinkSecurity::encrypt);
+  CHECK(read_variables().link_security == LinkSecurity::encrypt);
   unsetenv("VCCL_HOSTID");
-  CHECK(read_environment().debug == LogLevel::none);
-  CHECK(read_environment().ports.any());
+  CHECK(read_variables().debug == LogLevel::none);
+  CHECK(read_variables().ports.any());
   for (const auto& [text, range] :
        {std::pair("40000-40999", PortRange{40'000, 40'999}), std::pair("1-65535", PortRange{1, 65'535}),
         std::pair("7000", PortRange{7'000, 7'000})}) {
     setenv("VCCL_PORT_RANGE", text, 1);
-    CHECK(read_environment().ports == range);
+    CHECK(read_variables().ports == range);
   }
   for (const std::string text :
        {"0-5", "9-8", "1-65536", "-", "5-", "-5", "a-b", "1-2-3", "1 - 2", "+1", "99999999999"}) {
     setenv("VCCL_PORT_RANGE", text.c_str(), 1);
-    check_contains(error_of([] { read_environment(); }).what(),
+    check_contains(error_of([] { read_variables(); }).what(),
                    "VCCL_PORT_RANGE is \"" + text + "\"; allowed are two ports from 1 to 65535");
   }
   unsetenv("VCCL_PORT_RANGE");
-  CHECK(read_environment().link_timeout == Milliseconds(5'000));
+  CHECK(read_variables().link_timeout == Milliseconds(5'000));
   setenv("VCCL_LINK_TIMEOUT", "86400", 1);
-  CHECK(read_environment().link_timeout == Milliseconds(86'400'000));
+  CHECK(read_variables().link_timeout == Milliseconds(86'400'000));
   for (const std::string text : {"0", "86401", "1.5", "5s", "-1"}) {
     setenv("VCCL_LINK_TIMEOUT", text.c_str(), 1);
-    check_contains(error_of([] { read_environment(); }).what(),
+    check_contains(error_of([] { read_variables(); }).what(),
                    "VCCL_LINK_TIMEOUT is \"" + text + "\"; allowed are 1 to 86400 seconds");
   }
   unsetenv("VCCL_LINK_TIMEOUT");

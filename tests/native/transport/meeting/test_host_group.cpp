@@ -9,7 +9,7 @@
 #include "tests/native/transport/meeting/doors.hpp"
 #include "tests/native/transport/odd_files.hpp"
 #include "tests/native/transport/zmq_library.hpp"
-#include "transport/interruption.hpp"
+#include "transport/interruption_check.hpp"
 #include "transport/support/protocol.hpp"
 #include "transport/system/machine.hpp"
 

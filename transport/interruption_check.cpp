@@ -1,4 +1,4 @@
-#include "transport/interruption.hpp"
+#include "transport/interruption_check.hpp"
 
 #include <atomic>
 

@@ -1,4 +1,4 @@
-#include "transport/environment.hpp"
+#include "transport/variables.hpp"
 
 #include <strings.h>
 
@@ -78,7 +78,7 @@ PortRange ports_from(const std::string& value) {
 }
 
 Milliseconds link_timeout_from(const std::string& value) {
-  if (value.empty()) return Environment().link_timeout;
+  if (value.empty()) return Variables().link_timeout;
   const auto seconds = number(value);
   if (seconds && *seconds >= 1 && *seconds <= kMostLinkTimeout) return std::chrono::seconds(*seconds);
   throw Error(ErrorCode::invalid, base::text("VCCL_LINK_TIMEOUT is \"", value, "\"; allowed are 1 to ",
@@ -102,18 +102,18 @@ void also_read_nccl_variables() {
   reads_nccl.store(true, std::memory_order_relaxed);
 }
 
-Environment read_environment() {
-  Environment environment;
-  environment.host_id = either("VCCL_HOSTID", "NCCL_HOSTID");
-  environment.socket_interface = either("VCCL_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME");
-  environment.zmq_library = variable("VCCL_ZMQ_LIBRARY");
-  environment.crypto_library = variable("VCCL_CRYPTO_LIBRARY");
-  environment.link_security = security_from(variable("VCCL_LINK_SECURITY"));
-  environment.ports = ports_from(variable("VCCL_PORT_RANGE"));
-  environment.link_timeout = link_timeout_from(variable("VCCL_LINK_TIMEOUT"));
-  environment.algorithms = variable("VCCL_ALGO");
-  environment.debug = level(variable("VCCL_DEBUG"));
-  return environment;
+Variables read_variables() {
+  Variables variables;
+  variables.host_id = either("VCCL_HOSTID", "NCCL_HOSTID");
+  variables.socket_interface = either("VCCL_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME");
+  variables.zmq_library = variable("VCCL_ZMQ_LIBRARY");
+  variables.crypto_library = variable("VCCL_CRYPTO_LIBRARY");
+  variables.link_security = security_from(variable("VCCL_LINK_SECURITY"));
+  variables.ports = ports_from(variable("VCCL_PORT_RANGE"));
+  variables.link_timeout = link_timeout_from(variable("VCCL_LINK_TIMEOUT"));
+  variables.algorithms = variable("VCCL_ALGO");
+  variables.debug = level(variable("VCCL_DEBUG"));
+  return variables;
 }
 
 bool read_share_cpu() {

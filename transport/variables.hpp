@@ -1,8 +1,8 @@
-// Every VCCL_* variable that the transport knows. environment.cpp reads them. The cards read VCCL_HOSTID,
+// Every VCCL_* variable that the transport knows. variables.cpp reads them. The cards read VCCL_HOSTID,
 // too.
 //
-// A new variable gets a member of Environment with a comment, its reading and its check in
-// read_environment(), a row in docs/environment.md (a test compares the page with this code), and tests of
+// A new variable gets a member of Variables with a comment, its reading and its check in
+// read_variables(), a row in docs/environment.md (a test compares the page with this code), and tests of
 // good and bad values in tests/native/transport/meeting/test_handover.cpp and
 // tests/distributed/failures/test_deaths.py. A variable that is needed before a group exists gets a
 // function of its own, as VCCL_SHARE_CPU has.
@@ -31,7 +31,7 @@ struct PortRange {
   bool operator==(const PortRange&) const = default;
 };
 
-struct Environment {
+struct Variables {
   std::string host_id;              // VCCL_HOSTID: ranks with different ids count as ranks on different hosts
   std::string socket_interface;     // VCCL_SOCKET_IFNAME: the network interface that links between hosts use
   std::string zmq_library;          // VCCL_ZMQ_LIBRARY: path of the libzmq to load
@@ -44,16 +44,16 @@ struct Environment {
   Milliseconds link_timeout{5'000};  // VCCL_LINK_TIMEOUT: how long a rank on another host may be silent
 };
 
-/// Makes read_environment() read NCCL_HOSTID, NCCL_SOCKET_IFNAME and NCCL_DEBUG where the variable of the
+/// Makes read_variables() read NCCL_HOSTID, NCCL_SOCKET_IFNAME and NCCL_DEBUG where the variable of the
 /// same name with VCCL_ is unset. Call this once, before the first group, in a process whose cards stand for
 /// CUDA.
 void also_read_nccl_variables();
 
 /// Reads the variables anew. Throws Error(invalid), which names the variable, its value and what is allowed.
-Environment read_environment();
+Variables read_variables();
 
 /// Returns VCCL_SHARE_CPU: whether large CPU tensors are allocated in shared memory. This is a function of
-/// its own because it is needed before a group exists. Throws what read_environment() throws.
+/// its own because it is needed before a group exists. Throws what read_variables() throws.
 bool read_share_cpu();
 
 }  // namespace vccl

@@ -36,6 +36,10 @@ std::chrono::nanoseconds patience_for_message() noexcept;
 /// The number is 0 if the process may use only one core, which the running task needs.
 int looks_for_task();
 
+/// Returns for how long a worker without a task spins until the thread that has enqueued many brings the
+/// next.
+std::chrono::nanoseconds spinning_for_next_task() noexcept;
+
 /// Tells the processor that the calling thread spins, so that the core's other hardware thread runs faster.
 inline void cpu_pause() noexcept {
 #if defined(__x86_64__) || defined(__i386__)

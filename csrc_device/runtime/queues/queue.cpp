@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/clock.hpp"
-#include "base/cpu_pause.hpp"
 #include "base/spinning.hpp"
 #include "base/text.hpp"
 #include "csrc_device/runtime/capture.hpp"

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/clock.hpp"
-#include "base/cpu_pause.hpp"
 #include "base/signals.hpp"
+#include "base/spinning.hpp"
 #include "csrc_device/runtime/queue.hpp"
 
 namespace vdev {
@@ -78,11 +78,10 @@ void QueueWorker::wake_if_tasks_pile_up(std::uint64_t sequence) {
 
 /// Waits a little for the next task of a thread that enqueues many.
 void QueueWorker::linger(Lock& lock) {
-  constexpr std::int64_t kLinger = 50'000;  // nanoseconds
   const QueueItems& items = queue_.items_;
   const std::uint64_t last = items.last_number();
   lock.unlock();
-  const std::int64_t end = base::monotonic_ns() + kLinger;
+  const std::int64_t end = base::monotonic_ns() + base::spinning_for_next_task().count();
   while (items.last_number() == last && base::monotonic_ns() < end) base::cpu_pause();
   lock.lock();
   if (items.last_number() == last) lingers_.store(false, std::memory_order_relaxed);

@@ -47,7 +47,7 @@ class Mark:
     behind_a_stop: bool = False  # the stream gives up its tasks from an earlier place on
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Value:
     """A tensor on a card, its twin, and the places where it was written and has been read since."""
 

@@ -1,7 +1,8 @@
-"""What tests of several ranks have in common. Each function runs on every rank."""
+"""What tests of several ranks have in common: marks, and functions that run on every rank."""
 
 import datetime
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
@@ -10,6 +11,14 @@ from vccl.testing import GROUP_TIMEOUT
 
 # For what comes soon, however slow the machine is.
 PATIENCE = datetime.timedelta(seconds=300)
+
+everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
+HOSTS = {2: ("a", "b"), 3: ("a", "a", "b"), 4: ("a", "b", "a", "b")}
+PLACES = [(size, hosts) for size in HOSTS for hosts in ((), HOSTS[size])]
+every_place = pytest.mark.parametrize(
+    "size, hosts", PLACES, ids=[f"{size}_on_{len(set(hosts)) or 1}_host" for size, hosts in PLACES]
+)
+pairs_of_hosts = pytest.mark.parametrize("hosts", [(), ("a", "b")], ids=["one_host", "two_hosts"])
 
 
 def total(group: dist.ProcessGroup | None, device: str, elements: int = 100) -> float:
@@ -24,7 +33,7 @@ def total_of(ranks) -> float:
     return float(sum(rank + 1 for rank in ranks))
 
 
-def backend_of(group: dist.ProcessGroup | None, device: str = "vdev"):
+def backend_of(group: dist.ProcessGroup | None = None, device: str = "vdev"):
     return (group or dist.group.WORLD)._get_backend(torch.device(device))
 
 
@@ -43,6 +52,12 @@ def meet(rank: int, size: int, store: dist.Store) -> None:
 
 def default_store() -> dist.Store:
     return c10d._get_default_store()
+
+
+def sync(device: str) -> None:
+    """Waits on the host for what a card does."""
+    if device == "vdev":
+        torch.accelerator.synchronize()
 
 
 def tell(what: str) -> None:

@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 import torch.distributed as dist
+from common import every_place, everywhere, sync
 from torch.distributed.distributed_c10d import _coalescing_manager
 from torch.distributed.pipelining import (
     PipelineStage,
@@ -12,18 +13,6 @@ from torch.distributed.pipelining import (
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
 )
-
-everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
-HOSTS = {2: ("a", "b"), 3: ("a", "a", "b"), 4: ("a", "b", "a", "b")}
-PLACES = [(size, hosts) for size in HOSTS for hosts in ((), HOSTS[size])]
-every_place = pytest.mark.parametrize(
-    "size, hosts", PLACES, ids=[f"{size}_on_{len(set(hosts)) or 1}_host" for size, hosts in PLACES]
-)
-
-
-def sync(device):
-    if device == "vdev":
-        torch.accelerator.synchronize()
 
 
 def default_group():

@@ -5,9 +5,8 @@ import functools
 import pytest
 import torch
 import torch.distributed as dist
+from common import everywhere
 from torch._C import _distributed_c10d as c10d
-
-everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
 
 
 def wrong_calls(rank, size, device):

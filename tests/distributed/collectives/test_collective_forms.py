@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 import torch.distributed as dist
+from common import everywhere
 from references import assert_close, part, reduced
 
-everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
 LONG = 100_003  # elements: over one block of the transport, and no multiple of anything
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
+from common import everywhere
 from gradients import Case, chunks, exchanged, received_by, sent_by
 
 ops = torch.ops._c10d_functional
@@ -167,9 +168,6 @@ CASES = {
     "in place": Case(in_place, expected_in_place, differentiable=False),
     "the usual calls": Case(usual_calls, expected_usual_calls, differentiable=False),
 }
-
-
-everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
 
 
 @pytest.mark.ranks(1, 2, 3)

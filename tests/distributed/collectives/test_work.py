@@ -11,31 +11,14 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
-from common import PATIENCE
+from common import PATIENCE, backend_of, everywhere, hear, tell
 from processes import wait_until
 from torch._C._distributed_c10d import ErrorType, OpType, WorkResult
-from torch.distributed import distributed_c10d as c10d
-
-everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
-BOUND = PATIENCE
-
-
-def backend_of(group: dist.ProcessGroup | None = None, device: str = "vdev"):
-    return (group or dist.group.WORLD)._get_backend(torch.device(device))
-
-
-def tell(what: str) -> None:
-    """Lets the other ranks know, by another way than the group under test."""
-    c10d._get_default_store().set(what, "")
-
-
-def hear(what: str) -> None:
-    c10d._get_default_store().wait([what], BOUND)
 
 
 def wait_until_over(work: dist.Work) -> None:
     """On the host, also for a card."""
-    work.wait(BOUND)
+    work.wait(PATIENCE)
 
 
 @pytest.mark.ranks(2)

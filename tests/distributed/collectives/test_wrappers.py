@@ -16,12 +16,11 @@ import test_nn_functional
 import test_objects
 import torch
 import torch.distributed as dist
+from common import everywhere
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from vccl._device_type import backend_name
-
-everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from common import PATIENCE
+from common import PATIENCE, default_store
 from torch.distributed import DistBackendError
 
 # Long: an error within moments is not the timeout's.
@@ -240,7 +240,7 @@ def a_thread_that_might_call(rank, size):
     over = threading.Event()
     threading.Thread(target=over.wait).start()
     a, b = dist.new_group([0, 1]), dist.new_group([0, 1])
-    store = dist.distributed_c10d._get_default_store()
+    store = default_store()
     # Rank 1 times out first, a while after rank 0 has called.
     b.set_timeout(datetime.timedelta(seconds=4))
     if rank == 1:

@@ -12,6 +12,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+from common import default_store
 
 import vccl
 from vccl._C import ProcessGroupVccl
@@ -22,10 +23,6 @@ PROMPTLY = 30.0  # what the survivors may take: five seconds, on a machine that 
 one_or_two_hosts = pytest.mark.parametrize(
     "hosts", [("a", "a", "a"), ("a", "b", "b"), ("a", "b", "a")], ids=["1_host", "1_and_2", "2_and_1"]
 )
-
-
-def store() -> dist.Store:
-    return dist.distributed_c10d._get_default_store()
 
 
 def failure(call) -> str:
@@ -40,8 +37,8 @@ def failure(call) -> str:
 def die_together(victim: int) -> None:
     """Returns on the other ranks, when all are through what they did before."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    store().set(f"through: {rank}", "")
-    store().wait([f"through: {other}" for other in range(size)], datetime.timedelta(seconds=60))
+    default_store().set(f"through: {rank}", "")
+    default_store().wait([f"through: {other}" for other in range(size)], datetime.timedelta(seconds=60))
     if rank == victim:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -250,12 +247,12 @@ def left_because(rank, size):
     on_a_card()
     die_together(0)
     if rank == 1:
-        shared = store()
+        shared = default_store()
         failure(lambda: dist.all_reduce(torch.ones(4)))
         dist.destroy_process_group()
         shared.set("rank 1 has left", "")
         return None
-    store().wait(["rank 1 has left"], datetime.timedelta(seconds=60))
+    default_store().wait(["rank 1 has left"], datetime.timedelta(seconds=60))
     return failure(on_a_card)
 
 
@@ -269,7 +266,7 @@ def left_after_another_group(rank, size):
     """Rank 1 leaves the group of ranks 0 and 1; rank 0 raises for that, and leaves the default group too."""
     pair = dist.new_group([0, 1])
     on_a_card()
-    shared = store()
+    shared = default_store()
     shared.set(f"rank {rank} is done", "")  # the failure ends the first operation, too, where that goes on
     shared.wait([f"rank {other} is done" for other in range(size)], datetime.timedelta(seconds=60))
     if rank == 1:

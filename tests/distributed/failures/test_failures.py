@@ -10,11 +10,10 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from common import PATIENCE
+from common import everywhere, hear, tell
 
 from vccl.testing import RankFailed
 
-everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
 # Seconds. A death is noticed within five; a busy machine may take longer to tell, but not until the group's
 # timeout.
 PROMPTLY = 60
@@ -26,15 +25,6 @@ def finish(tensor: torch.Tensor, work: dist.Work | None) -> None:
         work.wait()
     if tensor.device.type == "vdev":
         torch.accelerator.synchronize()
-
-
-def tell(what: str) -> None:
-    """Lets the other ranks know, by another way than the group under test."""
-    dist.distributed_c10d._get_default_store().set(what, "")
-
-
-def hear(what: str) -> None:
-    dist.distributed_c10d._get_default_store().wait([what], PATIENCE)
 
 
 def raised_by(call) -> str:

@@ -7,25 +7,13 @@ import warnings
 import pytest
 import torch
 import torch.distributed as dist
-from common import PATIENCE
+from common import PATIENCE, default_store, hear, tell
 
 import vccl
 
 SHORT = datetime.timedelta(seconds=0.5)
 # Longer than any test may take: a call with it has to end for another reason.
 FOREVER = datetime.timedelta(hours=1)
-
-
-def store():
-    return dist.distributed_c10d._get_default_store()
-
-
-def tell(what: str) -> None:
-    store().set(what, "")
-
-
-def hear(what: str) -> None:
-    store().wait([what], PATIENCE)
 
 
 def failure(*args, **kwargs) -> str:
@@ -39,7 +27,7 @@ def test_waits_for_all(ranks):
     for turn in range(5):
         tell(f"{turn}: {ranks.rank} is there")
         vccl.monitored_barrier(timeout=FOREVER, wait_all_ranks=turn % 2 == 0)
-        assert store().check([f"{turn}: {other} is there" for other in range(ranks.size)])
+        assert default_store().check([f"{turn}: {other} is there" for other in range(ranks.size)])
 
 
 @pytest.mark.ranks(2)
@@ -91,6 +79,14 @@ def has_come(rank: int) -> None:
     dist.group.WORLD.get_group_store().wait([f"vccl/monitored_barrier/1/1/rank/{rank}"], PATIENCE)
 
 
+def have_failed(ranks: int) -> None:
+    """Waits until this number of ranks have failed, and tells the rank that has not been there."""
+    default_store().add("failed", 1)
+    while int(default_store().add("failed", 0)) < ranks:
+        pass
+    tell("all others have failed")
+
+
 def one_missing(rank, size):
     if rank == 1:
         hear("all others have failed")
@@ -98,10 +94,7 @@ def one_missing(rank, size):
         text = failure(timeout=FOREVER)
     else:
         text = failure(timeout=SHORT)
-        store().add("failed", 1)
-        while int(store().add("failed", 0)) < size - 1:
-            pass
-        tell("all others have failed")
+        have_failed(size - 1)
     # Nothing is broken, and nobody is out of step.
     vccl.monitored_barrier(timeout=FOREVER)
     x = torch.ones(3)
@@ -124,10 +117,7 @@ def without_first(rank, size):
         text = failure(timeout=FOREVER)
     else:
         text = failure(timeout=SHORT)
-        store().add("failed", 1)
-        while int(store().add("failed", 0)) < size - 1:
-            pass
-        tell("all others have failed")
+        have_failed(size - 1)
     vccl.monitored_barrier(timeout=FOREVER)
     return text
 

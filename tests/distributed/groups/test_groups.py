@@ -7,16 +7,13 @@ import threading
 import pytest
 import torch
 import torch.distributed as dist
-from common import PATIENCE, backend_of, bind, default_store, meet, total, total_of
+from common import PATIENCE, backend_of, bind, default_store, everywhere, meet, total, total_of
 from torch._C._distributed_c10d import ErrorType
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 import vccl
 from vccl._device_type import backend_name
 from vccl.testing import GROUP_TIMEOUT
-
-everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
-
 
 # --- worlds of one, and subgroups
 

@@ -7,7 +7,7 @@ import signal
 import pytest
 import torch
 import torch.distributed as dist
-from common import PATIENCE, backend_of, bind, default_store, meet, total, total_of
+from common import PATIENCE, backend_of, bind, default_store, everywhere, meet, total, total_of
 from torch._C._distributed_c10d import ErrorType
 from torch.distributed import distributed_c10d as c10d
 
@@ -15,7 +15,6 @@ import vccl
 from vccl._device_type import backend_name
 from vccl.testing import GROUP_TIMEOUT
 
-everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
 # Of four ranks: which share a host.
 HOSTS = [(), ("here", "here", "there", "there")]
 on_hosts = pytest.mark.parametrize("hosts", HOSTS, ids=["one_host", "two_hosts"])

@@ -7,8 +7,7 @@ import signal
 import pytest
 import torch
 import torch.distributed as dist
-from common import PATIENCE, hear, tell
-from test_messages import everywhere, pairs_of_hosts, sync
+from common import PATIENCE, everywhere, hear, pairs_of_hosts, sync, tell
 
 
 @pytest.mark.ranks(2)

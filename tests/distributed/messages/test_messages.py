@@ -11,22 +11,9 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from common import PATIENCE, hear, meet, tell
+from common import PATIENCE, every_place, everywhere, hear, meet, pairs_of_hosts, sync, tell
 
 from vccl._device_type import backend_name
-
-HOSTS = {
-    2: [(), ("a", "b")],
-    3: [(), ("a", "a", "b")],
-    4: [(), ("a", "b", "a", "b")],
-}
-PLACES = [(size, hosts) for size, several in HOSTS.items() for hosts in several]
-
-everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
-every_place = pytest.mark.parametrize(
-    "size, hosts", PLACES, ids=[f"{size}_on_{len(set(hosts)) or 1}_host" for size, hosts in PLACES]
-)
-pairs_of_hosts = pytest.mark.parametrize("hosts", [(), ("a", "b")], ids=["one_host", "two_hosts"])
 
 DTYPES = [
     torch.bool,
@@ -46,11 +33,6 @@ def filled(count, dtype, seed, device):
     generator = torch.Generator().manual_seed(seed)
     values = torch.randint(0, 120, (count,), generator=generator)
     return values.to(dtype).to(device)
-
-
-def sync(device):
-    if device == "vdev":
-        torch.accelerator.synchronize()
 
 
 def exchange_everything(rank, size, device):

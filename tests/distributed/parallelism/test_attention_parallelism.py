@@ -4,6 +4,7 @@ import sys
 
 import pytest
 import torch
+from common import everywhere
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -17,7 +18,6 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
-everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
 BATCH, LENGTH, WORDS, WIDTH, HEADS, STEPS = 2, 8, 16, 32, 8, 3
 
 

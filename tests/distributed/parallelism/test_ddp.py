@@ -5,14 +5,13 @@ import contextlib
 import pytest
 import torch
 import torch.distributed as dist
+from common import everywhere
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 BATCH, WIDTH, STEPS = 4, 24, 20
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
-
-everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
 
 
 class Net(nn.Module):

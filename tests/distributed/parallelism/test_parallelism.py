@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 import torch.distributed as dist
+from common import everywhere
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
@@ -25,7 +26,6 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn.parallel import DistributedDataParallel
 
-everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
 BATCH, WIDTH, STEPS = 4, 8, 4
 
 

@@ -5,9 +5,8 @@ import json
 import pytest
 import torch
 import torch.distributed as dist
+from common import everywhere
 from torch.profiler import ProfilerActivity, profile
-
-everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
 
 
 def recorded(run, path) -> tuple[list[dict], list[str]]:

@@ -79,9 +79,9 @@ Task task_without_memory(Call call) {
 /// synchronisation with the stream raises. Does nothing outside of a task.
 void report_failure(FailurePtr failure);
 
-/// Call this inside a task of which nobody knows which memory it reads. Returns a failure of the task's stream that
-/// has not been dealt with, or that was dealt with only after the host had enqueued this task. Returns null
-/// if there is none.
+/// Call this inside a task of which nobody knows which memory it reads. Returns a failure of the task's
+/// stream that has not been dealt with, or that was dealt with only after the host had enqueued this task.
+/// Returns null if there is none.
 FailurePtr failure_before_this_task();
 
 /// Runs a task, as a part of the task that the calling thread runs: a graph consists of such parts. Gives the

@@ -53,7 +53,8 @@ HARMLESS = ("cut", "pause", "reset")
 FATAL = tuple(kind for kind in KINDS if kind not in HARMLESS)
 SECURITIES = ("encrypt", "authenticate", "none")
 MOST_STEPS_PER_WAIT = 3  # that all ranks have to make after a harmless fault
-# A connection that TCP does not revive in time after a cut is made again (transport/connections/resumption.hpp).
+# A connection that TCP does not revive in time after a cut is made again
+# (transport/connections/resumption.hpp).
 LONGEST_CUT = 3.0
 
 

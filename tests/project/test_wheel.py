@@ -288,10 +288,11 @@ def test_the_wheel_has_what_the_package_needs(distributions):
         metadata = message_from_bytes(archive.read(f"{about}/METADATA"))
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     sources = {
-        f"{package}/{path.relative_to(ROOT / folder).as_posix()}"
-        for package, folder in settings["tool"]["scikit-build"]["wheel"]["packages"].items()
-        for path in (ROOT / folder).rglob("*")
-        if path.is_file() and path.parent.name != "__pycache__"
+        Path(folder, file).relative_to(ROOT).as_posix()
+        for package in settings["tool"]["scikit-build"]["wheel"]["packages"]
+        for folder, _, files in os.walk(ROOT / package, followlinks=True)
+        if Path(folder).name != "__pycache__"
+        for file in files
     }
     compiled = {f"vccl/_C{sysconfig.get_config_var('EXT_SUFFIX')}", "vccl/libvccl.so"}
     for_cpp = {f"vccl/include/vccl/{name}.hpp" for name in ("device", "group", "version")}

@@ -4,7 +4,8 @@
 // memory only to overwrite it. Stores past the caches (base/past_caches.hpp) avoid both, but leave what
 // they wrote in nobody's cache. So a rank stores past the caches what goes to another rank's memory, unless
 // it has just read those very lines. It stores plainly what it takes into its own memory, as long as that
-// stays in the cache. docs/inside/measurements.md has figures for 2 ranks that share a cache and 2 that do not.
+// stays in the cache. docs/inside/measurements.md has figures for 2 ranks that share a cache and 2 that do
+// not.
 #pragma once
 
 #include <algorithm>

@@ -134,8 +134,8 @@ Claim::Claim(Store& store, const std::string& kind, const CommunicatorConfig& co
   }
 }
 
-void check_identity(Store& meeting) {
-  Meeting::check_identity(meeting);
+void check_identity(Store& meeting, const CommunicatorConfig& config) {
+  Meeting::check_identity(meeting, config);
 }
 
 Claim::~Claim() {

@@ -37,6 +37,6 @@ class Claim {
 
 /// Throws the Error(mismatch) that a rank has left in a meeting because it makes another group under the same
 /// prefix. The rank may have come after the meeting succeeded. `meeting` has the keys of the meeting.
-void check_identity(Store& meeting);
+void check_identity(Store& meeting, const CommunicatorConfig& config);
 
 }  // namespace vccl

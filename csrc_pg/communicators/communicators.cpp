@@ -198,7 +198,7 @@ std::shared_ptr<StoreAdapter> Communicators::notices(const std::string& origin) 
 std::string Communicators::begin_meeting(c10::Device device, CommunicatorConfig& config,
                                          std::unique_ptr<Claim>& claim) {
   if (!device.is_cpu()) {
-    check_identity(*adapter(prefix_));
+    check_identity(*adapter(prefix_), config);
     return base::text("vccl/", id_, "/vdev/", ++cards_, "/");
   }
   const auto job = base::text("vccl/", identity_.origin, identity_.origin.empty() ? "" : "/");

@@ -79,13 +79,30 @@ MeetingIdentity MeetingIdentity::of(const CommunicatorConfig& config) {
   return own;
 }
 
-std::string MeetingIdentity::encode() const {
-  return encode_record({{"call", call}, {"ranks", encoded_ranks(ranks)}, {"group", group}, {"rank", rank}});
+bool MeetingIdentity::contradicts(const MeetingIdentity& other) const {
+  if (same_meeting(other)) return false;
+  if (!alone() && !other.alone()) return true;
+  return std::ranges::find_first_of(ranks, other.ranks) != ranks.end();
 }
 
-MeetingIdentity MeetingIdentity::decode(const Value& record) {
-  return {record.at("call").as_string(), decoded_ranks(record.at("ranks")), record.at("group").as_string(),
-          record.at("rank").as_uint()};
+std::string encoded_identities(const std::vector<MeetingIdentity>& identities) {
+  Array calls;
+  for (const MeetingIdentity& made : identities) {
+    calls.emplace_back(msgpack::Map{{"call", made.call},
+                                    {"ranks", encoded_ranks(made.ranks)},
+                                    {"group", made.group},
+                                    {"rank", made.rank}});
+  }
+  return encode_record({{"calls", std::move(calls)}});
+}
+
+std::vector<MeetingIdentity> decoded_identities(const Value& record) {
+  std::vector<MeetingIdentity> identities;
+  for (const Value& call : record.at("calls").as_array()) {
+    identities.push_back({call.at("call").as_string(), decoded_ranks(call.at("ranks")),
+                          call.at("group").as_string(), call.at("rank").as_uint()});
+  }
+  return identities;
 }
 
 Error contradiction(const MeetingIdentity& own, const MeetingIdentity& other) {

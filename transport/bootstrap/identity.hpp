@@ -19,10 +19,17 @@ struct MeetingIdentity {
   std::uint64_t rank = 0;            // the global rank that made the call, for texts
 
   static MeetingIdentity of(const CommunicatorConfig& config);
-  std::string encode() const;
-  static MeetingIdentity decode(const msgpack::Value& record);
+  bool alone() const { return ranks.size() == 1; }
   bool same_meeting(const MeetingIdentity& other) const { return call == other.call && ranks == other.ranks; }
+  /// Returns whether the two calls must not have been made under one key. A group of one rank meets nobody,
+  /// so it contradicts only a group that waits for its rank. Torch makes such groups under the same key when
+  /// ranks divide different subgroups.
+  bool contradicts(const MeetingIdentity& other) const;
 };
+
+/// Encode the calls that ranks have made under one key, and read them.
+std::string encoded_identities(const std::vector<MeetingIdentity>& identities);
+std::vector<MeetingIdentity> decoded_identities(const msgpack::Value& record);
 
 /// Returns the error of the rank that made the call `own` and finds that another rank made `other` under the
 /// same key. The text gives both calls and says what to do.

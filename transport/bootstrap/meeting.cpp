@@ -23,9 +23,10 @@ using msgpack::Value;
 /// The key under which a rank that cannot join publishes why. The first one to be set counts. It has no
 /// version, so that ranks of every version can read it.
 const char kFailure[] = "failure";
-/// The key of the call that makes the group, as the first rank made it. The key stays when the meeting is
-/// over, so that a rank that comes later with another group finds the contradiction, too. A contradiction
-/// replaces it, for the ranks that come afterwards.
+/// The key of the calls that make groups under the prefix: one of several ranks, as the first of them made
+/// it, and those of single ranks. The key stays when the meeting is over, so that a rank that comes later
+/// with another group finds the contradiction, too. A contradiction replaces it, for the ranks that come
+/// afterwards.
 const char kIdentity[] = "identity";
 // How many records are asked for in one look, of ranks whose records are not known yet. Every rank begins
 // with the ranks after itself, so that waiting ranks ask for different records and a group of many ranks does
@@ -49,6 +50,14 @@ Map failure_of(const Error& error) {
 Error failure_in(const Value& record) {
   return Error(static_cast<ErrorCode>(record.at("code").as_int(0, static_cast<int>(ErrorCode::system))),
                record.at("error").as_string());
+}
+
+/// Returns whether the record of a key is a contradiction that concerns the call `own`: one of several ranks
+/// is always concerned, because some of them may have met under the key already.
+bool concerns(const Value& record, const MeetingIdentity& own) {
+  if (!record.has("error")) return false;
+  const auto lists = decoded_lists(record.at("lists"));
+  return !own.alone() || std::ranges::find(lists, own.ranks) != lists.end();
 }
 
 bool names_its_cause(ErrorCode code) {
@@ -79,7 +88,7 @@ std::string Meeting::get(const std::string& key, const Deadline& deadline) {
     const Deadline slice = Deadline::in(base::kMeetingPeriod);
     const bool last = slice.at >= deadline.at;
     try {
-      return store_.get(key, last ? deadline : slice);
+      return store_.get(own_keys_ + key, last ? deadline : slice);
     } catch (const Error& error) {
       // A store that fails has often died with the rank that served it.
       if (error.code() == ErrorCode::bootstrap) look_for_reason();
@@ -108,7 +117,7 @@ std::string Meeting::await(int rank, const std::string& key, const char* what) {
 }
 
 std::optional<std::string> Meeting::try_get(const std::string& key) {
-  return value_of(store_, key);
+  return value_of(store_, own_keys_ + key);
 }
 
 void Meeting::announce_to(Store& store, const std::string& prefix, const Error& error) {
@@ -119,31 +128,48 @@ bool Meeting::has_failed(Store& store, const std::string& prefix) {
   return value_of(store, prefix + kFailure).has_value();
 }
 
-void Meeting::check_identity(Store& store) {
+void Meeting::check_identity(Store& store, const CommunicatorConfig& config) {
   const auto found = value_of(store, kIdentity);
   if (!found) return;
   const Value record = read_record(*found, -1);
-  if (record.has("error")) throw failure_in(record);
+  if (concerns(record, MeetingIdentity::of(config))) throw failure_in(record);
 }
 
-// This costs one use of the store. No record of a rank is published before the rank has found the same
-// identity, so no rank reads the record of a rank that makes another group.
+// This costs one use of the store, and one more for each group of one rank that is made under the same key.
+// No record of a rank is published before the rank has found the same identity, so no rank reads the record
+// of a rank that makes another group.
 void Meeting::prove_identity() {
   const MeetingIdentity own = MeetingIdentity::of(config_);
-  const std::string encoded = own.encode();
-  const std::string found = store_.compare_set(kIdentity, "", encoded);
-  if (found == encoded) return;
-  const Value record = read_record(found, -1);
-  if (record.has("error")) {
-    heard_ = true;
-    throw failure_in(record);
+  std::vector<MeetingIdentity> calls;  // all that were made under the key so far
+  std::string before;
+  while (true) {
+    calls.push_back(own);
+    const std::string encoded = encoded_identities(calls);
+    std::string found = store_.compare_set(kIdentity, before, encoded);
+    if (found == encoded) return;
+    const Value record = read_record(found, -1);
+    if (record.has("error")) {
+      if (!concerns(record, own)) return;
+      heard_ = true;
+      throw failure_in(record);
+    }
+    calls = decoded_identities(record);
+    for (const MeetingIdentity& other : calls) {
+      if (own.contradicts(other)) tell_contradiction(own, other);
+    }
+    if (std::ranges::any_of(calls, [&](const auto& other) { return own.same_meeting(other); })) return;
+    before = std::move(found);
   }
-  const MeetingIdentity other = MeetingIdentity::decode(record);
-  if (own.same_meeting(other)) return;
+}
+
+void Meeting::tell_contradiction(const MeetingIdentity& own, const MeetingIdentity& other) {
   const Error error = contradiction(own, other);
-  store_.set(kIdentity, encode_record(failure_of(error)));
-  announce(error);
-  notices_.post(error, {own.ranks, other.ranks});
+  const std::vector<std::vector<std::uint64_t>> lists = {own.ranks, other.ranks};
+  Map record = failure_of(error);
+  record.emplace("lists", encoded_lists(lists));
+  store_.set(kIdentity, encode_record(std::move(record)));
+  announce_to(store_, "", error);  // where the group of several ranks looks, if this rank is alone
+  notices_.post(error, lists);
   throw error;
 }
 
@@ -284,7 +310,7 @@ void Meeting::announce(const Error& error) noexcept {
     // An invalid argument of this rank is no fault of the other ranks.
     const bool own_argument = error.code() == ErrorCode::invalid || error.code() == ErrorCode::unsupported;
     const ErrorCode code = own_argument ? ErrorCode::bootstrap : error.code();
-    store_.set(kFailure, msgpack::encode(failure_of(Error(code, error.what()))));
+    set(kFailure, msgpack::encode(failure_of(Error(code, error.what()))));
   } catch (const std::exception&) {
     // The store is gone, which the other ranks notice by themselves.
   }

@@ -29,13 +29,14 @@ class Meeting final : public Store {
         config_(config),
         names_(config.names()),
         deadline_(deadline),
+        own_keys_(config.size > 1 ? "" : "alone/" + std::to_string(names_.in_job(config.rank)) + "/"),
         notices_(config.notices.get()) {}
 
-  void set(const std::string& key, const std::string& value) override { store_.set(key, value); }
-  void remove(const std::string& key) override { store_.remove(key); }
+  void set(const std::string& key, const std::string& value) override { store_.set(own_keys_ + key, value); }
+  void remove(const std::string& key) override { store_.remove(own_keys_ + key); }
   std::string compare_set(const std::string& key, const std::string& expected,
                           const std::string& value) override {
-    return store_.compare_set(key, expected, value);
+    return store_.compare_set(own_keys_ + key, expected, value);
   }
   /// Blocks until the key has a value, and returns the value. Throws Error(timeout), and what look() throws.
   std::string get(const std::string& key, const Deadline& deadline) override;
@@ -72,8 +73,8 @@ class Meeting final : public Store {
   /// has announced one there. They do not need a meeting of this rank.
   static void announce_to(Store& store, const std::string& prefix, const Error& error);
   static bool has_failed(Store& store, const std::string& prefix);
-  /// Throws the contradiction that was found in a meeting, perhaps after it had succeeded.
-  static void check_identity(Store& store);
+  /// Throws the contradiction that was found in the meeting of `config`, perhaps after it had succeeded.
+  static void check_identity(Store& store, const CommunicatorConfig& config);
 
   /// Returns whether another rank has announced a failure. Every later exception of the meeting is then that
   /// failure.
@@ -90,6 +91,8 @@ class Meeting final : public Store {
 
  private:
   void prove_identity();
+  /// Throws the contradiction, after all ranks that it concerns can read it.
+  [[noreturn]] void tell_contradiction(const MeetingIdentity& own, const MeetingIdentity& other);
   void look_now();
   void check_announced();
   void check_notices();
@@ -103,6 +106,8 @@ class Meeting final : public Store {
   const CommunicatorConfig& config_;
   const RankNames names_;
   const Deadline& deadline_;
+  // What the keys of this meeting begin with. Groups of one rank may share a prefix with another group.
+  const std::string own_keys_;
   NoticeBoard notices_;
   std::function<void()> serve_links_;  // empty while there are no links
   RankRecord own_;

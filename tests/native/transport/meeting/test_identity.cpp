@@ -37,7 +37,7 @@ std::vector<std::string> texts_of(Store& store, const std::vector<Part>& parts) 
       const auto made = Communicator::create(store, config_of(part.ranks, part.rank));
       // All members of one group may have come before anybody else. Later meetings look for this.
       store.get("failure", Deadline::in(Milliseconds(200'000)));
-      check_identity(store);
+      check_identity(store, config_of(part.ranks, part.rank));
     });
     CHECK(error.code() == ErrorCode::mismatch);
     texts[static_cast<std::size_t>(i)] = error.what();
@@ -48,11 +48,11 @@ std::vector<std::string> texts_of(Store& store, const std::vector<Part>& parts) 
 
 TEST(different_groups_under_one_key) {
   const std::vector<std::vector<Part>> cases = {
-      {{{0, 1}, 0}, {{0, 1}, 1}, {{2, 3}, 0}, {{2, 3}, 1}},        // apart
-      {{{0, 1, 2}, 0}, {{0, 1, 2}, 1}, {{0, 1, 2}, 2}, {{3}, 0}},  // of other sizes
-      {{{0, 1}, 0}, {{1, 2}, 0}},                                  // a rank that both lists have
-      {{{0, 1}, 0}, {{1, 0}, 0}},                                  // the same ranks in another order
-      {{{0, 1, 2}, 0}, {{0, 1, 2}, 1}, {{0, 1}, 1}},               // one list within the other
+      {{{0, 1}, 0}, {{0, 1}, 1}, {{2, 3}, 0}, {{2, 3}, 1}},                        // apart
+      {{{0, 1, 2}, 0}, {{0, 1, 2}, 1}, {{0, 1, 2}, 2}, {{3, 4}, 0}, {{3, 4}, 1}},  // of other sizes
+      {{{0, 1}, 0}, {{1, 2}, 0}},                     // a rank that both lists have
+      {{{0, 1}, 0}, {{1, 0}, 0}},                     // the same ranks in another order
+      {{{0, 1, 2}, 0}, {{0, 1, 2}, 1}, {{0, 1}, 1}},  // one list within the other
   };
   for (const auto& parts : cases) {
     MemoryStore memory;
@@ -64,6 +64,41 @@ TEST(different_groups_under_one_key) {
     FileStore files;
     CHECK_EQ(texts_of(files, parts).size(), parts.size());
   }
+}
+
+TEST(groups_of_one_rank_share_a_key_with_another_group) {
+  const std::vector<Part> parts = {{{0}, 0}, {{1}, 0}, {{2, 3}, 0}, {{2, 3}, 1}, {{4}, 0}};
+  MemoryStore store;
+  run_threads(static_cast<int>(parts.size()), [&](int i) {
+    const Part& part = parts[static_cast<std::size_t>(i)];
+    const CommunicatorConfig config = config_of(part.ranks, part.rank);
+    const auto made = Communicator::create(store, config);
+    CHECK_EQ(made->size(), config.size);
+    check_identity(store, config);
+  });
+  // Two groups of several ranks contradict each other, which does not concern the ranks that are alone.
+  CHECK(error_of([&] { Communicator::create(store, config_of({5, 6}, 0)); }).code() == ErrorCode::mismatch);
+  check_identity(store, config_of({0}, 0));
+  CHECK_EQ(Communicator::create(store, config_of({7}, 0))->size(), 1);
+  CHECK(error_of([&] { check_identity(store, config_of({2, 3}, 0)); }).code() == ErrorCode::mismatch);
+}
+
+TEST(a_rank_that_is_alone_and_awaited) {
+  const auto check_text = [](const Error& error) {
+    check_contains(error.what(), "called new_group for rank 1");
+    CHECK(error.code() == ErrorCode::mismatch);
+    check_contains(error.what(), "called new_group for ranks 0, 1");
+  };
+  MemoryStore alone_first, together_first;
+  const auto made = Communicator::create(alone_first, config_of({1}, 0));
+  check_text(error_of([&] { Communicator::create(alone_first, config_of({0, 1}, 0)); }));
+  check_text(error_of([&] { check_identity(alone_first, config_of({1}, 0)); }));
+
+  run_threads(2, [&](int i) {
+    if (i == 1) together_first.get("identity", Deadline::in(Milliseconds(200'000)));
+    check_text(error_of(
+        [&] { Communicator::create(together_first, i == 0 ? config_of({0, 1}, 0) : config_of({1}, 0)); }));
+  });
 }
 
 TEST(a_notice_reaches_who_waits_elsewhere_once) {

@@ -1,7 +1,9 @@
 # Everything runs from a virtual environment of its own. Every target works on a fresh clone.
 #
 #   make train      a small GPT, trained with DDP on two virtual cards (about a minute)
-#   make test       the whole test suite (SANITIZED=1: without the native tests that make sanitize SHORT=1 has run)
+#   make test       the whole test suite (SHORT=1: without what runs once a day; SANITIZED=1: without the native tests that
+#                   make sanitize SHORT=1 has run)
+#   make test-all   everything that needs no GPU's torch: what the daily job runs (two hours)
 #   make test-cuda  the tests of cards and ranks, on cards that pose as CUDA (SHORT=1: some of them, TESTS=: these files)
 #   make test-cuda-build  the same tests, as vdev, with a torch that was built with CUDA, in .venv-cuda (5 GB; TESTS=: these files)
 #   make test-blocking  the tests of cards and ranks, in pose too, with operators that run at their calls (VDEV_LAUNCH=blocking;
@@ -16,7 +18,8 @@
 #   make bench-check  whether the ratios of docs/bench/baseline.json are still reached
 #   make tune       measures every algorithm, and writes the table that the selector chooses by (some minutes)
 #   make lint       formatting, style, types, and that includes point downwards
-#   make sanitize   the torch-free tests under the thread and address sanitizers (SHORT=1: the short form)
+#   make sanitize   the torch-free tests under the thread and address sanitizers (SHORT=1: the short form; CHANGED=1: of
+#                   the rooms that changes of a day concern; SANITIZERS=thread: one of the two)
 
 PYTHON ?= python3
 RANKS ?= 2
@@ -39,7 +42,7 @@ COMPILE := cmake --build $(BUILD) $(if $(MAKE_TERMOUT),,| sed -u '/^\[[0-9]*[1-9
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
-.PHONY: install build wheel test test-cuda test-cuda-build test-blocking conformance frameworks train bench bench-check tune lint format sanitize clean
+.PHONY: install build wheel test test-all test-cuda test-cuda-build test-blocking conformance frameworks train bench bench-check tune lint format sanitize clean
 
 install: $(VENV)/.vccl
 
@@ -72,7 +75,13 @@ wheel: build
 # One file is one worker's: tests of a file share started ranks and built executables. tests/conftest.py orders the
 # files by how long they take, and xdist by how many tests they have, which would leave the longest for the end.
 test: build
-	VCCL_TEST_SANITIZED=$(SANITIZED) python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+	VCCL_TEST_SANITIZED=$(SANITIZED) VCCL_TEST_CHANGED=$(CHANGED) python -m pytest --numprocesses $(WORKERS) \
+		--dist loadfile --no-loadscope-reorder $(if $(SHORT),-m "not daily")
+
+test-all:
+	$(MAKE) lint
+	$(MAKE) sanitize
+	$(MAKE) test test-cuda test-blocking conformance
 
 # tests/pose/run.py writes the tests anew for "cuda", into build/cuda.
 test-cuda: build
@@ -140,9 +149,12 @@ format: install
 	ruff format
 
 # The thread sanitizer first: it finds what the tests are there to find.
+SANITIZERS ?= thread address
 sanitize: install
-	VCCL_TEST_SANITIZE=thread VCCL_TEST_SHORT=$(SHORT) python -m pytest --numprocesses $(WORKERS) tests/test_native.py
-	VCCL_TEST_SANITIZE=address VCCL_TEST_SHORT=$(SHORT) python -m pytest --numprocesses $(WORKERS) tests/test_native.py
+	for sanitizer in $(SANITIZERS); do \
+		VCCL_TEST_SANITIZE=$$sanitizer VCCL_TEST_SHORT=$(SHORT) VCCL_TEST_CHANGED=$(CHANGED) \
+			python -m pytest --numprocesses $(WORKERS) tests/test_native.py || exit; \
+	done
 
 clean:
 	rm -rf build dist $(VENV)/.vccl .pytest_cache .ruff_cache .mypy_cache

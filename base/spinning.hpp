@@ -1,6 +1,7 @@
 // How long a thread that waits keeps its core before it sleeps. The waits for ranks, messages and tasks ask
 // here, so that the decision has one place. It depends on the usable cores (the affinity mask and the quota
-// of the control group, see base/cores.hpp) and on how many ranks share them.
+// of the control group, see base/cores.hpp) and on how many ranks share them. How long a thread sleeps
+// between two looks stands in base/periods.hpp.
 #pragma once
 
 #include <chrono>

@@ -24,6 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "asynchronous: needs operators that are tasks, so it is skipped with VDEV_LAUNCH=blocking"
     )
+    config.addinivalue_line("markers", "daily: takes long, so `make test SHORT=1` leaves it out")
 
 
 # Files that take a minute and more on one worker, the longest first. A worker that takes one of these last

@@ -1,20 +1,24 @@
 """The torch-free tests: runs each program of tests/native as one case.
 
 VCCL_TEST_SANITIZE=thread or address runs them under that sanitizer, and VCCL_TEST_SHORT=1 leaves out what
-takes minutes there (`make sanitize SHORT=1`). VCCL_TEST_SANITIZED=1 leaves out what that has run, so that
-continuous integration runs no program three times (`make test SANITIZED=1`).
+takes minutes there (`make sanitize SHORT=1`). VCCL_TEST_CHANGED=1 leaves out the rooms that no recent change
+concerns (changed_rooms.py). VCCL_TEST_SANITIZED=1 leaves out what the sanitizers have run, so that continuous
+integration runs no program three times (`make test SANITIZED=1`).
 """
 
+import functools
 import json
 import os
 import sys
 from pathlib import Path
 
+import changed_rooms
 import native_build
 import pytest
 from native_build import ROOT
 
 SHORT = os.environ.get("VCCL_TEST_SHORT", "") not in ("", "0")
+CHANGED = os.environ.get("VCCL_TEST_CHANGED", "") not in ("", "0")
 SANITIZED = os.environ.get("VCCL_TEST_SANITIZED", "") not in ("", "0")
 SOURCES = sorted(native_build.TESTS.glob("*/**/test_*.cpp"))
 LONG = {
@@ -39,10 +43,19 @@ def name(source: Path) -> str:
     return str(source.relative_to(native_build.TESTS))
 
 
+@functools.cache
+def folders_to_sanitize() -> set[str]:
+    everything = set(map(native_build.room_folder, SOURCES))
+    return changed_rooms.folders_to_test() if CHANGED else everything
+
+
 def why_left_out(source: Path) -> str | None:
-    if SHORT and name(source) in LONG:
+    sanitized = native_build.room_folder(source) in folders_to_sanitize()
+    if native_build.SANITIZE and not sanitized:
+        return "no recent change concerns it; VCCL_TEST_CHANGED is set"
+    if native_build.SANITIZE and SHORT and name(source) in LONG:
         return "takes minutes; VCCL_TEST_SHORT is set"
-    if SANITIZED and name(source) not in LONG | SHORTENED:
+    if SANITIZED and sanitized and name(source) not in LONG | SHORTENED:
         return "ran under the sanitizers; VCCL_TEST_SANITIZED is set"
     return None
 

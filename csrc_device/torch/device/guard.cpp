@@ -8,7 +8,7 @@
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/checks/gpu_trace.hpp"
-#include "csrc_device/torch/checks/waiting_calls.hpp"
+#include "csrc_device/torch/checks/sync_debug_mode.hpp"
 #include "csrc_device/torch/device/event_state.hpp"
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/registration.hpp"

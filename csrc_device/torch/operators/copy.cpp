@@ -12,7 +12,7 @@
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/torch/checks/gpu_trace.hpp"
-#include "csrc_device/torch/checks/waiting_calls.hpp"
+#include "csrc_device/torch/checks/sync_debug_mode.hpp"
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/kernels/cpu_view.hpp"
 #include "csrc_device/torch/kernels/kernel_scope.hpp"

@@ -18,7 +18,7 @@
 
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/allocator.hpp"
-#include "csrc_device/torch/checks/waiting_calls.hpp"
+#include "csrc_device/torch/checks/sync_debug_mode.hpp"
 #include "csrc_device/torch/device/generator.hpp"
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/facts/call_signature.hpp"

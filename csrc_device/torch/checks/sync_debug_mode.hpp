@@ -30,6 +30,7 @@ inline bool reports_waiting_calls() noexcept {
 /// Call this where the program asks for something that the card has to be finished for, as a GPU has to: an
 /// element's value, a shape that depends on elements, a copy to or from the host, the end of a stream. Waits
 /// that a GPU does not have, such as for an operator's first call, do not count. Nor do waits inside a task.
+/// Which operators ask for elements is decided in csrc_device/torch/facts/element_waits.cpp.
 /// The argument is the stream, or the card whose current stream is waited for.
 template <class Waited>
 void before_waiting_call(const Waited& waited) {

@@ -1,4 +1,4 @@
-#include "csrc_device/torch/checks/waiting_calls.hpp"
+#include "csrc_device/torch/checks/sync_debug_mode.hpp"
 
 #include <c10/util/Exception.h>
 

@@ -9,8 +9,12 @@
 #include <optional>
 #include <vector>
 
-#include "csrc_device/runtime/allocator/allocator_history.hpp"
-#include "csrc_device/runtime/allocator/allocator_settings.hpp"
+#include "csrc_device/runtime/allocator/allocator_snapshot.hpp"
+#include "csrc_device/runtime/blocks/allocator_history.hpp"
+#include "csrc_device/runtime/blocks/allocator_settings.hpp"
+#include "csrc_device/runtime/blocks/allocator_stats.hpp"
+#include "csrc_device/runtime/blocks/live_blocks.hpp"
+#include "csrc_device/runtime/blocks/pool_number.hpp"
 #include "csrc_device/runtime/memory/arena.hpp"
 #include "csrc_device/runtime/memory/usage_table.hpp"
 #include "csrc_device/runtime/sharing/ledger.hpp"
@@ -18,87 +22,10 @@
 
 namespace vdev {
 
-/// Says in whose order the blocks of a pool are allocated and freed. Every queue has pools of its own, one
-/// for each number.
-using PoolNumber = std::uint64_t;
-
-/// The program allocates and frees the blocks, in the order of the host. Tasks that are queued may still use
-/// a block that is free.
-inline constexpr PoolNumber kProgramPool = 0;
-/// Running tasks allocate and free the blocks, in the order of the stream. No task uses a block that is free.
-/// The two orders differ, so a block never goes from one of these pools to the other while its queue has
-/// tasks.
-inline constexpr PoolNumber kScratchPool = 1;
-/// The numbers from here on are private pools: see CachingAllocator::retain_pool().
-inline constexpr PoolNumber kFirstPrivatePool = 2;
-
 /// Says who has asked for a block, and so in which figures it counts.
 enum class Asker : std::uint8_t {
   program,
   kernel,  // counts as scratch until adopt()
-};
-
-/// What is special about a private pool.
-struct PoolOptions {
-  bool use_on_oom =
-      false;              // allocations outside of the pool take its free blocks when there is no other room
-  bool no_split = false;  // its free blocks are handed out whole
-};
-
-/// Holds the figures that torch.cuda.memory_stats shows: bytes and counts since the start, and peaks since
-/// the last reset.
-struct AllocatorStats {
-  struct Figure {
-    std::int64_t current = 0, peak = 0, allocated = 0, freed = 0;
-  };
-  /// Holds the figure of all memory, and what of it lies in the segments of small and of large blocks.
-  struct Figures : Figure {
-    Figure small_pool, large_pool;
-  };
-  Figures allocated_bytes;  // of blocks handed out to the program, rounded to the allocator's unit
-  Figures requested_bytes;  // of the same blocks, as the callers asked for
-  Figures scratch_bytes;    // of blocks handed out to kernels, rounded
-  Figures reserved_bytes;   // of the segments taken from the arena, for whatever
-  Figures active_bytes;     // of the program's blocks handed out, or freed but still used by another stream
-  Figures inactive_split_bytes;                         // of free blocks that are a part of their segments
-  Figures allocation, segment, active, inactive_split;  // counts
-  Figure oversize_allocations, oversize_segments;       // counts of those from max_split_size on
-  std::int64_t num_alloc_retries = 0, num_ooms = 0, num_sync_all_streams = 0;
-};
-
-/// Describes a block for memory_snapshot().
-struct BlockInfo {
-  enum class State : std::uint8_t {
-    allocated,
-    awaiting_free,  // the program has freed it, but another stream or process may still use it
-    inactive,
-  };
-  std::uintptr_t address;
-  std::size_t size, requested;
-  State state;
-  CallSite site;  // of the allocation; null if it was not noted, or the block is free
-};
-
-/// Describes a segment for memory_snapshot(). The blocks follow each other and fill the segment.
-struct SegmentInfo {
-  std::uintptr_t address;
-  std::size_t size;
-  std::int64_t stream;
-  PoolNumber pool;
-  bool small;
-  CallSite site;
-  std::vector<BlockInfo> blocks;
-};
-
-struct AllocatorSnapshot {
-  std::vector<SegmentInfo> segments;  // in the order of their addresses
-  std::vector<AllocatorEvent> events;
-};
-
-/// Describes a range of memory that lies in one block, and when the block was handed out (MemoryClock).
-struct LiveBlock {
-  const std::byte *begin, *end;
-  std::uint64_t born;
 };
 
 /// Allocates with streams in mind, like CUDA's allocator. The stream for which a block was allocated may

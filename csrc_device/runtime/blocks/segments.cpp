@@ -1,7 +1,11 @@
-#include "csrc_device/runtime/allocator/segments.hpp"
+#include "csrc_device/runtime/blocks/segments.hpp"
 
 #include <algorithm>
 #include <iterator>
+
+#include "csrc_device/runtime/blocks/block.hpp"
+#include "csrc_device/runtime/memory/first_use.hpp"
+#include "csrc_device/runtime/memory/page_budget.hpp"
 
 namespace vdev {
 
@@ -61,6 +65,40 @@ void Segment::forget(const std::vector<std::pair<std::size_t, std::size_t>>& ran
     for (std::size_t byte = 0; byte < bytes; byte += kGranule)
       backed_[(at - offset + byte) / kGranule] = false;
   }
+}
+
+Segments::Segments(Arena& arena, CardAccount account)
+    : arena_(arena),
+      account_(account),
+      ranges_(arena.capacity() / kSegmentUnit * kSegmentUnit),
+      limit_(arena.capacity()) {}
+
+Segment* Segments::take(std::size_t size, bool small) {
+  if (reserved_ > limit_ || size > limit_ - reserved_) return nullptr;
+  const auto offset = ranges_.take(size);
+  if (!offset) return nullptr;
+  if (!account_.reserve(size)) {
+    ranges_.give_back(*offset, size);
+    return nullptr;
+  }
+  note_first_use();
+  reserved_ += size;
+  return segments_.emplace(*offset, std::make_unique<Segment>(*offset, size, small)).first->second.get();
+}
+
+void Segments::forget(const Segment* segment) {
+  ranges_.give_back(segment->offset, segment->size);
+  account_.give_back(segment->size);
+  reserved_ -= segment->size;
+  segments_.erase(segment->offset);
+}
+
+std::size_t Segments::left() const {
+  return std::min({arena_.capacity() - reserved_, account_.left(), page_budget().room()});
+}
+
+void Segments::set_limit(std::size_t bytes) {
+  limit_ = std::min(bytes, arena_.capacity());
 }
 
 }  // namespace vdev

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace vdev {
@@ -70,13 +71,20 @@ class AllocatorHistory {
   /// Returns whether anything is recorded. This is cheap.
   static bool recording() noexcept { return recording_.load(std::memory_order_relaxed); }
 
-  /// Adds an event, whose time and label it sets. Moves the call site of the event that is forgotten for it
-  /// to `gone`.
-  void add(AllocatorEvent event, std::vector<CallSite>& gone);
+  /// Adds an event, whose time and label it sets. Forgets the oldest one for it if there is no room.
+  void add(AllocatorEvent event);
   /// Returns the events, the oldest first.
   std::vector<AllocatorEvent> events() const;
-  /// Forgets all events, and moves their call sites to `gone`.
-  void clear(std::vector<CallSite>& gone);
+  /// Forgets all events.
+  void clear();
+
+  /// Keeps a call site that nobody needs any more until take_unused(), because it may be destroyed only
+  /// without the allocator's mutex.
+  void drop(CallSite site) {
+    if (site) unused_.push_back(std::move(site));
+  }
+  /// Returns the call sites that were dropped, and those of events that were forgotten.
+  std::vector<CallSite> take_unused() { return std::exchange(unused_, {}); }
 
  private:
   friend void record_history(const HistorySettings& settings);
@@ -84,6 +92,7 @@ class AllocatorHistory {
 
   std::vector<AllocatorEvent> ring_;
   std::size_t oldest_ = 0;
+  std::vector<CallSite> unused_;
 };
 
 }  // namespace vdev

@@ -1,4 +1,4 @@
-#include "csrc_device/runtime/allocator/allocator_history.hpp"
+#include "csrc_device/runtime/blocks/allocator_history.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -59,7 +59,7 @@ CallSite call_site(HistorySettings::Sites sites) {
   return settings.sites >= sites && settings.gather ? settings.gather() : nullptr;
 }
 
-void AllocatorHistory::add(AllocatorEvent event, std::vector<CallSite>& gone) {
+void AllocatorHistory::add(AllocatorEvent event) {
   Shared& shared = shared_history();
   HistorySettings settings;
   {
@@ -76,7 +76,7 @@ void AllocatorHistory::add(AllocatorEvent event, std::vector<CallSite>& gone) {
   if (ring_.size() > settings.most_events || (oldest_ != 0 && ring_.size() < settings.most_events)) {
     std::vector<AllocatorEvent> kept = events();
     const std::size_t surplus = kept.size() - std::min(kept.size(), settings.most_events);
-    for (std::size_t i = 0; i < surplus; ++i) gone.push_back(std::move(kept[i].site));
+    for (std::size_t i = 0; i < surplus; ++i) drop(std::move(kept[i].site));
     kept.erase(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(surplus));
     ring_ = std::move(kept);
     oldest_ = 0;
@@ -85,7 +85,7 @@ void AllocatorHistory::add(AllocatorEvent event, std::vector<CallSite>& gone) {
     ring_.push_back(std::move(event));
     return;
   }
-  gone.push_back(std::exchange(ring_[oldest_], std::move(event)).site);
+  drop(std::exchange(ring_[oldest_], std::move(event)).site);
   oldest_ = (oldest_ + 1) % ring_.size();
 }
 
@@ -96,8 +96,8 @@ std::vector<AllocatorEvent> AllocatorHistory::events() const {
   return result;
 }
 
-void AllocatorHistory::clear(std::vector<CallSite>& gone) {
-  for (AllocatorEvent& event : ring_) gone.push_back(std::move(event.site));
+void AllocatorHistory::clear() {
+  for (AllocatorEvent& event : ring_) drop(std::move(event.site));
   ring_.clear();
   oldest_ = 0;
 }

@@ -3,11 +3,15 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "csrc_device/runtime/allocator/allocator_history.hpp"
+#include "csrc_device/runtime/blocks/allocator_history.hpp"
+#include "csrc_device/runtime/memory/arena.hpp"
+#include "csrc_device/runtime/memory/usage_table.hpp"
 
 namespace vdev {
 
@@ -48,6 +52,38 @@ class Segment {
 
  private:
   std::vector<bool> backed_;
+};
+
+/// Takes segments from the arena and gives them back, as far as the limit and the other processes allow.
+/// Guarded by the allocator's mutex.
+class Segments {
+ public:
+  /// `account` says what other processes leave of the card's memory.
+  Segments(Arena& arena, CardAccount account);
+
+  /// Returns a new segment of `size` bytes, or null if there is no room.
+  Segment* take(std::size_t size, bool small);
+  /// Returns the pages of a segment to the system. May throw; the segment is unchanged then.
+  void discard(const Segment& segment) { arena_.discard(segment.offset, segment.size); }
+  /// Destroys a segment and makes its range free.
+  void forget(const Segment* segment);
+
+  std::size_t reserved() const { return reserved_; }
+  /// Returns the bytes that may still be reserved: of the arena, of what other processes leave, and of what
+  /// the machine can still give.
+  std::size_t left() const;
+  /// The limit of the reserved bytes, which is the capacity at first.
+  std::size_t limit() const { return limit_; }
+  void set_limit(std::size_t bytes);
+  const CardAccount& account() const { return account_; }
+
+ private:
+  Arena& arena_;
+  CardAccount account_;
+  FreeRanges ranges_;
+  std::size_t limit_;
+  std::size_t reserved_ = 0;
+  std::unordered_map<std::size_t, std::unique_ptr<Segment>> segments_;  // by offset
 };
 
 }  // namespace vdev

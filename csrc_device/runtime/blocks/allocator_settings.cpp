@@ -1,4 +1,4 @@
-#include "csrc_device/runtime/allocator/allocator_settings.hpp"
+#include "csrc_device/runtime/blocks/allocator_settings.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "csrc_device/runtime/allocator/caching_allocator_impl.hpp"
+#include "csrc_device/runtime/blocks/block.hpp"
 
 namespace vdev {
 namespace {

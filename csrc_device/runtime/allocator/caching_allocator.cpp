@@ -193,7 +193,7 @@ std::byte* CachingAllocator::hold(Lease lease, std::size_t offset, std::size_t b
 void CachingAllocator::let_go(Lease lease) {
   if (impl_->made.inherited()) return;
   Locked locked(*impl_);
-  Block* block = impl_->lent.find(lease);
+  Block* block = impl_->lent.held(lease);
   if (SpoiledMemory::any() && block->holds == 1 && block->freed_while_lent) {
     // As in free(). The block is still held meanwhile.
     const std::byte* at = impl_->blocks.address(*block);

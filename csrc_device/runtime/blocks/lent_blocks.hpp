@@ -19,6 +19,9 @@ class LentBlocks {
   Lease lend(Block* block);
   /// Returns the block with that lease, or null if it is not lent any more.
   Block* find(Lease lease) const;
+  /// Returns the block of a lease that this process holds. Throws std::out_of_range if the slot is not lent,
+  /// which means that the process let go more often than it held.
+  Block* held(Lease lease) const { return by_slot_.at(lease.slot); }
   /// Returns whether nobody needs the block but its owner. The block is not lent afterwards.
   bool end_lease(Block* block);
 

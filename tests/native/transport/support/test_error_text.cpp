@@ -53,8 +53,9 @@ TEST(a_failure_that_does_not_fit_its_record) {
     FailureRecord record{};
     std::string text(FailureRecord::kMaxText - shift, 'x');
     text += kFace;
-    CHECK(Failure(record).record(ErrorCode::mismatch, text));
-    CHECK_EQ(std::string(Failure(record).error().what()), std::string(FailureRecord::kMaxText - shift, 'x'));
+    CHECK(RecordedFailure(record).record(ErrorCode::mismatch, text));
+    CHECK_EQ(std::string(RecordedFailure(record).error().what()),
+             std::string(FailureRecord::kMaxText - shift, 'x'));
   }
   // A hostile peer's record.
   FailureRecord record{};
@@ -62,7 +63,7 @@ TEST(a_failure_that_does_not_fit_its_record) {
   record.length = 2;
   record.code = ErrorCode::mismatch;
   record.state = FailureRecord::set;
-  CHECK_EQ(std::string(Failure(record).error().what()), kNone + kNone);
+  CHECK_EQ(std::string(RecordedFailure(record).error().what()), kNone + kNone);
 }
 
 }  // namespace

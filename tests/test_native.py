@@ -23,10 +23,12 @@ SANITIZED = os.environ.get("VCCL_TEST_SANITIZED", "") not in ("", "0")
 SOURCES = sorted(native_build.TESTS.glob("*/**/test_*.cpp"))
 LONG = {
     "collectives/test_algorithms.cpp",
+    "collectives/test_hierarchical.cpp",
     "collectives/test_killed_ranks.cpp",
     "collectives/test_long_buffers.cpp",
     "collectives/test_communicators.cpp",
     "transport/host/test_cycles.cpp",
+    "transport/meeting/test_cut_meeting.cpp",
 }
 # Looks at VCCL_TEST_SHORT itself, and does less then.
 SHORTENED = {"collectives/test_delays.cpp"}

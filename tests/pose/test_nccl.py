@@ -13,6 +13,7 @@ import logging
 import os
 import pickle
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -52,6 +53,9 @@ def total(device: torch.device | str, group: dist.ProcessGroup | None = None) ->
 def in_a_group_of_nccl(rank, size, store, module: str, function: str, *args) -> None:
     start(rank, size, store, device_id=card(rank))
     assert dist.get_backend() == "nccl"
+    # pytest adds only the folders of which it has collected files.
+    (file,) = Path(__file__).parents[1].glob(f"distributed/*/{module}.py")
+    sys.path.append(str(file.parent))
     getattr(importlib.import_module(module), function)(rank, size, *args)
 
 

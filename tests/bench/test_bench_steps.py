@@ -103,6 +103,7 @@ def test_bad_arguments_are_refused(words, message, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.daily
 def test_the_command_measures_everything(tmp_path):
     # In a process of its own: autograd's thread for a card keeps the number of threads of its first use.
     path = tmp_path / "figures.json"

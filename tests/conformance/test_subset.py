@@ -39,6 +39,7 @@ VDEV = [
 CUDA = [test for test in VDEV if test != "test_sparse_all_reduce_sum_cuda"]
 
 
+@pytest.mark.daily
 @pytest.mark.parametrize(("device", "world", "tests"), [("vdev", 4, VDEV), ("cuda", 4, CUDA)])
 def test_upstream_passes(device: str, world: int, tests: list[str], tmp_path: pathlib.Path) -> None:
     log = tmp_path / "log"

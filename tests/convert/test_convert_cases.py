@@ -45,6 +45,7 @@ def test_no_python_is_an_error():
         convert_text("x = 1\ny = = 2\n")
 
 
+@pytest.mark.daily
 def test_a_second_run_changes_nothing_in_real_code():
     """Torch's own sources name CUDA in many ways that scripts do not."""
     torch = Path(importlib.util.find_spec("torch").origin).parent

@@ -296,6 +296,7 @@ while True:
 """
 
 
+@pytest.mark.daily
 @needs_namespaces
 def test_ranks_name_the_host_that_is_cut_off(netns, script, tmp_path):
     child = netns("--prefix", script("import torch\n" + REDUCE))

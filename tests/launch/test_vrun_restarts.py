@@ -68,10 +68,12 @@ def both(begin: Callable, commands: list[list[str]], **variables: str) -> str:
     return "".join(outputs)
 
 
+@pytest.mark.daily
 def test_static_rendezvous(begin):
     assert trained(both(begin, [STATIC_0, STATIC_1])) == [(rank, 4) for rank in range(4)]
 
 
+@pytest.mark.daily
 @pytest.mark.parametrize("program", ["torchrun", "vrun"])
 def test_c10d_rendezvous_after_a_rank_was_killed(begin, program):
     command = [program, *C10D[1:]]
@@ -80,6 +82,7 @@ def test_c10d_rendezvous_after_a_rank_was_killed(begin, program):
 
 
 # It takes more than a minute, in which torchrun gives the host up, so there is one form of it.
+@pytest.mark.daily
 @pytest.mark.parametrize("begin", ["pretended"], indirect=True)
 def test_elastic_after_a_host_has_vanished(begin, tmp_path):
     first, other = (begin(host, ELASTIC, STAYS="4") for host in range(2))

@@ -24,6 +24,8 @@ import torch
 import vccl
 from vccl import _torch_version
 
+pytestmark = pytest.mark.daily
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS_OF_PRODUCTS = ("build/", "dist/", ".venv/", ".git/")
 PRODUCTS = (".so", ".o", ".pyc")

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 import ten_ways
 
 TOLD = '''
@@ -130,6 +131,7 @@ def test_what_is_told(inner_pytest):
     assert "test_death - rank 1: killed by SIGKILL" in done.output
 
 
+@pytest.mark.daily
 def test_ten_ways(inner_pytest):
     source = Path(ten_ways.__file__).read_text()
     done = inner_pytest(source, status=1, env={"VDEV_MEMORY": "512M", "COLUMNS": "200"})

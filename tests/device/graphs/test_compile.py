@@ -61,6 +61,7 @@ def train(model, call, *inputs):
     return [loss.detach(), *gradients, *(value.clone() for value in model.state_dict().values())]
 
 
+@pytest.mark.daily
 @pytest.mark.parametrize(
     ("backend", "make", "inputs"),
     [

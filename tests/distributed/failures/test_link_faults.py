@@ -8,6 +8,7 @@ import random_link_faults
 CASES = (1, 2, 4, 7, 10, 15, 16, 20, 36)
 
 
+@pytest.mark.daily
 def test_ranks_outlive_short_faults_and_name_what_long_ones_cut_off(run):
     if why := namespaces.why_impossible():
         pytest.skip(why)

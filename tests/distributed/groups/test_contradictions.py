@@ -30,22 +30,45 @@ def disjoint_groups(rank, size):
 
 
 def groups_of_different_sizes(rank, size):
-    return fails(lambda: dist.new_group([0, 1, 2] if rank < 3 else [3]))
+    return fails(lambda: dist.new_group([0, 1, 2] if rank < 3 else [3, 4]))
 
 
 @pytest.mark.parametrize(
-    ("make", "lists"),
+    ("size", "make", "lists"),
     [
-        (disjoint_groups, ("ranks 0, 1", "ranks 2, 3")),
-        (groups_of_different_sizes, ("ranks 0, 1, 2", "rank 3")),
+        (4, disjoint_groups, ("ranks 0, 1", "ranks 2, 3")),
+        (5, groups_of_different_sizes, ("ranks 0, 1, 2", "ranks 3, 4")),
     ],
     ids=["disjoint", "sizes"],
 )
-def test_different_groups_under_one_name(rank_pool, make, lists):
-    texts = rank_pool.run(4, make)
+def test_different_groups_under_one_name(rank_pool, size, make, lists):
+    texts = rank_pool.run(size, make)
     for text in texts:
         assert all(f"called new_group for {each}" in text for each in lists), text
         assert "use_local_synchronization=True" in text
+
+
+def groups_of_one_rank(rank, size):
+    halves, _ = dist.new_subgroups_by_enumeration([[0, 2], [1, 3]])
+    # Each half makes its groups under the same two names.
+    own, _ = dist.new_subgroups(group_size=1, group=halves)
+    for device in ("cpu", "vdev"):
+        assert total(own, device) == rank + 1
+        assert total(halves, device) == total_of([rank, (rank + 2) % 4])
+
+
+def test_groups_of_one_rank_may_share_a_name(rank_pool):
+    rank_pool.run(4, groups_of_one_rank)
+
+
+def awaited_by_a_group(rank, size):
+    return fails(lambda: dist.new_group([0, 1] if rank == 0 else [1]))
+
+
+def test_a_rank_that_is_alone_and_awaited(rank_pool):
+    texts = rank_pool.run(2, awaited_by_a_group)
+    assert any("called new_group for ranks 0, 1" in text for text in texts), texts
+    assert all("called new_group for rank 1" in text for text in texts), texts
 
 
 def crossed_order(rank, size):

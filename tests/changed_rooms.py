@@ -51,9 +51,9 @@ def changed_files(root: Path) -> set[str] | None:
         return None
     committed = _git(root, "diff", "--name-only", "--no-renames", since)
     added = _git(root, "ls-files", "--others", "--exclude-standard")
-    return (
-        None if committed is None or added is None else set(committed.split("\n") + added.split("\n")) - {""}
-    )
+    if committed is None or added is None:
+        return None
+    return {*committed.splitlines(), *added.splitlines()}
 
 
 def _a_day_before_the_newest(root: Path) -> str | None:

@@ -41,7 +41,6 @@ class Room:
     library: str = ""  # CMake's target; rooms with torch make one module together
     tests: str = ""  # the folder in tests/native
     package: str = ""  # for Python: the name under which the room is imported
-    installed: bool = False  # whether programs in C++ include the headers at its top
 
     def holds(self, path: str) -> bool:
         """Whether a file lies at the room's top or in one of its folders."""
@@ -193,7 +192,7 @@ def _problems_of_fronts(tree: Tree) -> Iterator[str]:
         if tree.room[path] != room_of(name, tree.rooms)
     }
     for path, own in tree.room.items():
-        if own is None or own.package or own.installed or not own.publishes(path):
+        if own is None or own.package or not own.publishes(path):
             continue
         stem = Path(path).stem
         if Path(path).suffix in {".h", ".hpp"}:

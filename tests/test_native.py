@@ -7,7 +7,6 @@ integration runs no program three times (`make test SANITIZED=1`).
 """
 
 import functools
-import json
 import os
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ import changed_rooms
 import native_build
 import pytest
 from native_build import ROOT
+from rooms import read_rooms
 
 SHORT = os.environ.get("VCCL_TEST_SHORT", "") not in ("", "0")
 CHANGED = os.environ.get("VCCL_TEST_CHANGED", "") not in ("", "0")
@@ -79,8 +79,8 @@ def test_native(request, run, source):
 
 
 def test_every_room_has_native_tests():
-    rooms = json.loads((ROOT / "rooms.json").read_text()).values()
-    assert set(map(native_build.room_folder, SOURCES)) == {room["tests"] for room in rooms if "tests" in room}
+    rooms = read_rooms(ROOT).values()
+    assert set(map(native_build.room_folder, SOURCES)) == {room.tests for room in rooms if room.tests}
     assert {name(source) for source in SOURCES} >= LONG | SHORTENED
 
 

@@ -81,6 +81,7 @@ void PeerConnection::dial(const std::string& hello) {
 
 void PeerConnection::connect_again(Map fields) {
   connect_by_ = {};
+  never_made_ = !socket->connected() && (never_made_ || !made_again_);
   made_again_ = true;
   dial(hello(std::move(fields)));
 }
@@ -143,6 +144,10 @@ std::string PeerConnection::end_text() const {
   if (socket && socket->refused() && !made_again_) {
     return base::text(us, " could not connect to ", peer_text(),
                       ", which has left or died unless the network is at fault,");
+  }
+  if (tried_again_ && never_made_ && !socket->connected()) {
+    return base::text(us, " could not connect to ", peer_text(), " within ", duration_text(*tried_again_),
+                      " (", kFirewall, ")");
   }
   return base::text(
       "the connection of ", us, " to ", peer_text(), " ended",

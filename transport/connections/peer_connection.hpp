@@ -140,7 +140,8 @@ class PeerConnection {
   std::string first_hello_;                  // of a pair, until it is answered
   Clock::time_point dialled_{};              // when the last attempt to connect began
   bool ever_refused_ = false;                // an attempt was refused
-  bool made_again_ = false;                  // the connection was made, and has ended at least once
+  bool never_made_ = false;                  // all attempts before this one have failed
+  bool made_again_ = false;                  // connect_again() was called, or the connection was given up
   std::optional<Milliseconds> tried_again_;  // for how long in vain
   int cuts_ = 0;                             // after how many it was given up, in a meeting
   State state_ = State::unknown;

@@ -87,6 +87,7 @@ class MessageLinks final : public MessagePort {
   void flush(Link& link);
 
   bool make_again(Link& link);
+  static bool was_cut(const Link& link);
   void give_up(Link& link, std::optional<Milliseconds> tried);
   void redial(Link& link);
   void hear_answer(Link& link, const ZmqSocket::Received& received);

@@ -14,7 +14,7 @@ using msgpack::Value;
 /// Call this when this rank's connection to the peer has ended, and in each progress() until it is made
 /// again, because Resumption counts the time between looks. Returns false if it is not made again.
 bool MessageLinks::make_again(Link& link) {
-  if (!link.is(State::open) || stopped_ || !(link.again || link.socket->connected())) {
+  if (!link.is(State::open) || stopped_ || !(link.again || was_cut(link))) {
     link.again.reset();
     link.end.finish();
     return false;
@@ -35,6 +35,13 @@ bool MessageLinks::make_again(Link& link) {
   link.end = ConnectionEnd();  // of the attempt
   if (link.again->attempt_is_due()) redial(link);
   return true;
+}
+
+/// Returns whether the first connection to the peer was cut. It was not if the peer refused it. libzmq reports
+/// a refused attempt in the same way as a connection that was reset before libzmq saw that it was made.
+bool MessageLinks::was_cut(const Link& link) {
+  if (link.socket->connected()) return true;
+  return link.socket->refused() && !is_refused_at(link.listener.endpoint);
 }
 
 void MessageLinks::give_up(Link& link, std::optional<Milliseconds> tried) {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,7 +20,7 @@
 
 namespace vccl {
 
-/// A second descriptor of a connection that belongs to libzmq. libzmq may close its own at any time, and the
+/// A second descriptor of a connection, or of a listener, that belongs to libzmq. libzmq may close its own at any time, and the
 /// number may then be that of another socket, even of one that listens. The thread sanitizer does not see
 /// what libzmq does with its descriptors, and would draw wrong conclusions from what it sees here.
 class Connection {
@@ -40,21 +41,34 @@ class Connection {
     return number_ >= 0 && syscall(SYS_getpeername, number_, &address, &size) == 0 &&
            address.sin_family == AF_INET;
   }
+  /// Returns whether it is a TCP socket in this state, of those in netinet/tcp.h.
+  bool is_in(int state) const {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    return number_ >= 0 && syscall(SYS_getsockopt, number_, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+           info.tcpi_state == state;
+  }
 
  private:
   int number_;
 };
 
-/// All TCP connections that are made at this moment.
-inline std::vector<Connection> tcp_connections() {
+/// The sockets of this process for which `is_wanted` holds.
+template <class Wanted>
+std::vector<Connection> sockets_of_process(Wanted is_wanted) {
   constexpr int kMost = 1024;
   std::vector<Connection> found;
   for (int descriptor = 3; descriptor < kMost; ++descriptor) {
     // Those of `found` are not to be found again.
     if (std::ranges::any_of(found, [&](const auto& known) { return known.number() == descriptor; })) continue;
-    if (Connection connection(descriptor); connection.is_made()) found.push_back(std::move(connection));
+    if (Connection connection(descriptor); is_wanted(connection)) found.push_back(std::move(connection));
   }
   return found;
+}
+
+/// All TCP connections that are made at this moment.
+inline std::vector<Connection> tcp_connections() {
+  return sockets_of_process([](const Connection& connection) { return connection.is_made(); });
 }
 
 /// Resets a connection: what is under way is lost, and the other end gets an RST, as from a firewall.
@@ -71,6 +85,32 @@ inline void silence_connection(const Connection& connection) {
   if (setsockopt(connection.number(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) != 0)
     throw_system("setsockopt");
 }
+
+/// Resets the attempts to connect that nobody has answered. Returns how many there were.
+inline std::size_t reset_attempts() {
+  const auto attempts =
+      sockets_of_process([](const Connection& connection) { return connection.is_in(TCP_SYN_SENT); });
+  for (const Connection& attempt : attempts) reset_connection(attempt);
+  return attempts.size();
+}
+
+/// Lets the listeners of this process answer nobody while this object lives.
+class SilentListeners {
+ public:
+  SilentListeners()
+      : listeners_(sockets_of_process(
+            [](const Connection& connection) { return connection.is_in(TCP_LISTEN); })) {
+    for (const Connection& listener : listeners_) silence_connection(listener);
+  }
+  ~SilentListeners() {
+    int unused = 0;
+    for (const Connection& listener : listeners_)
+      setsockopt(listener.number(), SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused);
+  }
+
+ private:
+  std::vector<Connection> listeners_;
+};
 
 /// Resets connections chosen at random, again and again.
 class Resets {

@@ -70,6 +70,32 @@ TEST(three_hosts) {
 TEST(resets_from_the_first_message_on) {
   for (const char* security : kSecurities) with_resets("ab", security, Milliseconds(10), 3, false);
 }
+// libzmq then sees an attempt that has failed, as if the peer had refused it.
+TEST(a_cut_before_libzmq_has_seen_the_connection) {
+  setenv("VCCL_LINK_TIMEOUT", "60", 1);
+  find_zmq_for_tests();
+  MemoryStore store;
+  std::barrier made(3), silenced(3);
+  run_threads(3, [&](int rank) {
+    if (rank == 2) {
+      made.arrive_and_wait();
+      SilentListeners silent;
+      silenced.arrive_and_wait();
+      const Deadline deadline = Deadline::in(kFar);
+      while (reset_attempts() == 0) CHECK(!deadline.passed());
+      return;
+    }
+    TestRegion region(std::size_t{64} << 20);
+    CommunicatorConfig config = test_config(rank, 2);
+    config.regions = {region.region()};
+    config.host_id = rank == 0 ? "a" : "b";
+    auto c = Communicator::create(store, config);
+    made.arrive_and_wait();
+    silenced.arrive_and_wait();
+    run_traffic(*c, region, plan_traffic(2, 20, 1, false), 1);
+  });
+}
+
 TEST(many_resets) {
   with_resets("ab", "encrypt", Milliseconds(5), 5);
 }

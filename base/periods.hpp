@@ -15,11 +15,6 @@ inline constexpr std::chrono::milliseconds kInterruptionPeriod{100};
 /// system call for each process. The failure of a group reaches its ranks after about this time.
 inline constexpr std::chrono::milliseconds kLivenessPeriod{100};
 
-/// How long a waiting thread sleeps at most before it looks at deadlines, dead processes and interruptions
-/// again, because nobody wakes it for these. At half of the periods above, an event is noticed at most half a
-/// period late, and twenty wake-ups a second cost a core nothing that can be measured.
-inline constexpr std::chrono::milliseconds kLongestSleep{50};
-
 /// How often a thread that watches over groups in the background looks. News travels from host to host as
 /// fast as a rank notices a dead process on its own host.
 inline constexpr std::chrono::milliseconds kWatchPeriod{100};

@@ -1,7 +1,6 @@
-// How long a thread that waits keeps its core before it sleeps. The waits for ranks, messages and tasks ask
-// here, so that the decision has one place. It depends on the usable cores (the affinity mask and the quota
-// of the control group, see base/cores.hpp) and on how many ranks share them. How long a thread sleeps
-// between two looks stands in base/periods.hpp.
+// How long a thread that waits keeps its core before it sleeps, and how long it sleeps at most. The waits for
+// ranks, messages and tasks ask here, so that the decision has one place. It depends on the usable cores (the
+// affinity mask and the quota of the control group, see base/cores.hpp) and on how many ranks share them.
 #pragma once
 
 #include <chrono>
@@ -40,6 +39,12 @@ int looks_for_task();
 /// Returns for how long a worker without a task spins until the thread that has enqueued many brings the
 /// next.
 std::chrono::nanoseconds spinning_for_next_task() noexcept;
+
+/// How long a waiting thread sleeps at most before it looks at deadlines, dead processes and interruptions
+/// again, because nobody wakes it for these. At half of kInterruptionPeriod and kLivenessPeriod
+/// (base/periods.hpp), an event is noticed at most half a period late, and twenty wake-ups a second cost a
+/// core nothing that can be measured.
+inline constexpr std::chrono::milliseconds kLongestSleep{50};
 
 /// Tells the processor that the calling thread spins, so that the core's other hardware thread runs faster.
 inline void cpu_pause() noexcept {

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <system_error>
 
-#include "base/periods.hpp"
 #include "base/signals.hpp"
 #include "base/spinning.hpp"
 #include "base/text.hpp"

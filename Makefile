@@ -10,6 +10,7 @@
 #                   SHORT=1: some of them)
 #   make build      rebuild the compiled module after a change in C++ (seconds, for one file)
 #   make wheel      a wheel and a source distribution, in dist/
+#   make wheels     the wheel of a release, in dist/: for every supported torch, stripped, and an archive of the debug symbols
 #   make conformance  PyTorch's own suite of torch.distributed against vccl (about twenty minutes)
 #   make frameworks  accelerate, transformers, Lightning, DeepSpeed and others on cards, most of them in pose, against
 #                   gloo on the CPU (FRAMEWORKS="lightning": some of them; the first time installs them)
@@ -42,7 +43,7 @@ COMPILE := cmake --build $(BUILD) $(if $(MAKE_TERMOUT),,| sed -u '/^\[[0-9]*[1-9
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
-.PHONY: install build wheel test test-all test-cuda test-cuda-build test-blocking conformance frameworks train bench bench-check tune lint format sanitize clean
+.PHONY: install build wheel wheels test test-all test-cuda test-cuda-build test-blocking conformance frameworks train bench bench-check tune lint format sanitize clean
 
 install: $(VENV)/.vccl
 
@@ -71,6 +72,11 @@ build: install
 # Compiles nothing again: it uses the folder of make build.
 wheel: build
 	python -m build --no-isolation --sdist --wheel
+
+# The headers and libraries of the other versions of torch are fetched in turn (about 1 GB each) and removed.
+wheels: build
+	python -m pip install --quiet --no-build-isolation ".[release]"
+	python .ci/wheels.py
 
 # One file is one worker's: tests of a file share started ranks and built executables. tests/conftest.py orders the
 # files by how long they take, and xdist by how many tests they have, which would leave the longest for the end.

@@ -7,12 +7,6 @@
 cmake_minimum_required(VERSION 3.18)
 
 get_filename_component(VCCL_DIR "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
-if(NOT EXISTS "${VCCL_DIR}/libvccl.so")
-  set(vccl_FOUND FALSE)
-  set(vccl_NOT_FOUND_MESSAGE "${VCCL_DIR} has no libvccl.so: it is no installed vccl. Install the wheel of `make wheel`.")
-  return()
-endif()
-
 if(NOT TORCH_DIR)
   get_filename_component(beside "${VCCL_DIR}/../torch" ABSOLUTE)
   if(EXISTS "${beside}/version.py")
@@ -33,11 +27,22 @@ if(NOT EXISTS "${TORCH_DIR}/lib/libtorch_cpu.so")
   return()
 endif()
 
+file(STRINGS "${TORCH_DIR}/version.py" version REGEX "^__version__")
+string(REGEX MATCH "[0-9]+\\.[0-9]+" version "${version}")
+string(REPLACE "." "_" folder "_torch_${version}")
+set(library "${VCCL_DIR}/${folder}/libvccl.so")
+if(NOT EXISTS "${library}")
+  set(vccl_FOUND FALSE)
+  set(vccl_NOT_FOUND_MESSAGE
+    "${VCCL_DIR} has no libvccl.so for torch ${version}. Install a wheel of vccl that has one, or build it with this torch.")
+  return()
+endif()
+
 if(NOT TARGET vccl::vccl)
   find_package(Threads REQUIRED)
   add_library(vccl::vccl SHARED IMPORTED)
   set_target_properties(vccl::vccl PROPERTIES
-    IMPORTED_LOCATION "${VCCL_DIR}/libvccl.so"
+    IMPORTED_LOCATION "${library}"
     INTERFACE_COMPILE_FEATURES cxx_std_20
     INTERFACE_COMPILE_DEFINITIONS "USE_DISTRIBUTED;USE_C10D;FMT_HEADER_ONLY=1"
     INTERFACE_INCLUDE_DIRECTORIES

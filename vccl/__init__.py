@@ -39,7 +39,7 @@ def __getattr__(name: str) -> object:
     if name == "cmake_prefix_path":
         from vccl import _C
 
-        return f"{_C.__file__.rpartition('/')[0]}/share/cmake"
+        return f"{_C.__file__.rsplit('/', 2)[0]}/share/cmake"
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

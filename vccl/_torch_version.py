@@ -1,32 +1,67 @@
-"""The version and build of torch that this package supports, checked before anything compiled is loaded.
+"""The versions and builds of torch that this package supports, checked before anything compiled is loaded.
 
 Makefile and CMakeLists.txt read it here. tests/project/test_torch_version.py compares the other places that
 name it.
 """
 
 import os
+from pathlib import Path
 
 import torch
 
+import vccl
+
+# The version that this package is developed with.
 TESTED = "2.13.0"
+# The releases that the package is compiled for and tested with, one of each minor version.
+RELEASES = ("2.13.0",)
 # The minor version decides: torch's C++ classes change their layout from one to the next.
-REQUIRED = ".".join(TESTED.split(".")[:2])
+SUPPORTED = tuple(release.rpartition(".")[0] for release in RELEASES)
 
 
 def check() -> None:
-    """Raises ImportError, and says what to do, unless vccl is built for the installed torch.
+    """Lets ``vccl._C`` be found that was compiled for the installed torch.
 
     The compiled module uses torch's C++ classes. Loaded into another minor version of torch, it fails with an
-    unresolved symbol at best.
+    unresolved symbol at best. So what is compiled lies in a folder for each version, and the folder of this
+    one becomes part of the package's path.
+
+    Raises:
+        ImportError: vccl was not compiled for the installed torch. The text says what to do.
     """
-    found = torch.__version__
-    if found.split("+")[0].split(".")[:2] == REQUIRED.split("."):
+    minor = ".".join(torch.__version__.split("+")[0].split(".")[:2])
+    compiled = compiled_for()
+    if folder := compiled.get(minor):
+        if str(folder) not in vccl.__path__:
+            vccl.__path__.append(str(folder))
         return
     raise ImportError(
-        f"vccl works with torch {REQUIRED}.x, and found torch {found}. Install a matching pair "
-        f"(pip install 'torch=={REQUIRED}.*'), or uninstall vccl (pip uninstall vccl), or set "
-        "TORCH_DEVICE_BACKEND_AUTOLOAD=0 to import torch without it."
+        f"vccl works with torch {_listed(compiled)} here, and found torch {torch.__version__}. Install a "
+        f"matching pair (pip install 'torch=={max(compiled, key=_numbers)}.*'), or uninstall vccl (pip "
+        "uninstall vccl), or set TORCH_DEVICE_BACKEND_AUTOLOAD=0 to import torch without it."
+        if compiled
+        else "vccl is not compiled. Run `make install` in its sources, or install its wheel."
     )
+
+
+def compiled_for() -> dict[str, Path]:
+    """Returns the minor versions of torch that this installation was compiled for, with their folders."""
+    found = {}
+    for path in vccl.__path__:
+        for folder in Path(path).glob("_torch_[0-9]*"):
+            if (folder / "libvccl.so").exists():
+                found[folder.name.removeprefix("_torch_").replace("_", ".")] = folder
+    return dict(sorted(found.items(), key=lambda item: _numbers(item[0])))
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in version.split(".")]
+
+
+def _listed(versions: object) -> str:
+    """Returns "2.12.x, 2.13.x or 2.14.x"."""
+    *others, last = [f"{version}.x" for version in versions]
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 class PoseRefused(RuntimeError):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import vccl
-from vccl import _C, _torch_version, launch
+from vccl import _C, launch
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {
@@ -57,7 +57,7 @@ def test_version_and_requirements():
     about = metadata.metadata("vccl")
     assert about["Version"] == vccl.__version__
     assert about["License-Expression"] == "MIT"
-    assert f"torch=={_torch_version.REQUIRED}.*" in about.get_all("Requires-Dist")
+    assert any(text.startswith("torch") for text in about.get_all("Requires-Dist"))
 
 
 def test_programs_in_cpp_find_the_same_version():

@@ -14,8 +14,6 @@ import pytest
 import torch
 from torch_build import without_cuda
 
-from vccl import _torch_version
-
 # Nothing of the environment of the tests asks for cards.
 UNASKED = dict.fromkeys([name for name in os.environ if name.startswith("VDEV_")])
 UNASKED |= dict.fromkeys(("TORCH_DEVICE_BACKEND_AUTOLOAD", "VCCL_SHARE_CPU", "CUDA_VISIBLE_DEVICES"))
@@ -178,12 +176,13 @@ def test_a_bad_variable_costs_the_cards_alone(python):
     assert "There are no vdev cards, because vccl could not be loaded into torch" in told
 
 
-@pytest.mark.parametrize("version", ["2.12.1", "2.14.0.dev20261101+cpu"])
+@pytest.mark.parametrize("version", ["2.0.1", "2.99.0.dev20261101+cpu"])
 def test_another_torch_has_no_cards(python, version):
     later = "from vccl_entry.torch_backend import autoload; autoload()"
     code = f"import torch; torch.__version__ = '{version}'; {later}; {USABLE}; {LOADED}"
     output = python(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0").splitlines()
-    assert f"vccl works with torch {_torch_version.REQUIRED}.x, and found torch {version}" in output[0]
+    assert output[0].startswith("vccl: ") and "vccl works with torch 2." in output[0]
+    assert f" here, and found torch {version}" in output[0]
     assert output[1:] == ["False", "False False"]
 
 

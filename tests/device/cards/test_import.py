@@ -88,7 +88,7 @@ def test_a_default_group_of_another_backend_ends_when_it_is_destroyed(run_python
     )
 
 
-@pytest.mark.parametrize("version", ["2.12.1", "2.14.0.dev20261101+cpu", "2.130.0"])
+@pytest.mark.parametrize("version", ["2.0.1", "2.99.0.dev20261101+cpu", "2.130.0"])
 def test_another_torch_is_refused(run_python, version):
     result = run_python(
         f"import torch\ntorch.__version__ = '{version}'\nimport vccl\n",
@@ -97,7 +97,7 @@ def test_another_torch_is_refused(run_python, version):
     )
     assert result.returncode != 0
     last = result.stderr.strip().splitlines()[-1]
-    assert "ImportError" in last and "2.13" in last and version in last and "pip install" in last
+    assert "ImportError" in last and "works with torch 2." in last and version in last and "pip install" in last
 
 
 def test_exit_is_silent(run_python):

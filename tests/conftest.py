@@ -25,6 +25,10 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "asynchronous: needs operators that are tasks, so it is skipped with VDEV_LAUNCH=blocking"
     )
     config.addinivalue_line("markers", "daily: takes long, so `make test SHORT=1` leaves it out")
+    config.addinivalue_line(
+        "markers",
+        'torch(versions, reason): is skipped with other versions of torch than these, as in ">=2.14"',
+    )
 
 
 # Files that take a minute and more on one worker, the longest first. A worker that takes one of these last
@@ -60,6 +64,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if blocking and item.get_closest_marker("asynchronous"):
             item.add_marker(pytest.mark.skip(reason="operators run at their calls"))
+        for mark in item.iter_markers("torch"):
+            skip_with_other_torch(item, *mark.args, **mark.kwargs)
+
+
+def skip_with_other_torch(item: pytest.Item, versions: str, reason: str) -> None:
+    from vccl import _torch_version  # which imports torch
+
+    if not _torch_version.is_one_of(versions):
+        item.add_marker(pytest.mark.skip(reason=f"for torch {versions}: {reason}"))
 
 
 class Process(subprocess.Popen):

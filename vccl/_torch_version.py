@@ -4,7 +4,10 @@ Makefile and CMakeLists.txt read it here. tests/project/test_torch_version.py co
 name it.
 """
 
+import operator
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -13,10 +16,37 @@ import vccl
 
 # The version that this package is developed with.
 TESTED = "2.13.0"
-# The releases that the package is compiled for and tested with, one of each minor version.
-RELEASES = ("2.13.0",)
+# The releases that the package is compiled for and tested with, one of each minor version. Each minor version
+# has a header in csrc_device/torch/versions.
+RELEASES = ("2.12.1", "2.13.0", "2.14.1", "2.15.0")
 # The minor version decides: torch's C++ classes change their layout from one to the next.
 SUPPORTED = tuple(release.rpartition(".")[0] for release in RELEASES)
+
+
+def _minor(version: str) -> tuple[int, int]:
+    """Returns the first two numbers of a version, as (2, 13) for "2.13.0+cpu"."""
+    major, minor, *_ = version.split("+")[0].split(".")
+    return int(major), int(minor)
+
+
+_COMPARISONS = {">=": operator.ge, "<=": operator.le, "==": operator.eq, ">": operator.gt, "<": operator.lt}
+
+
+def is_one_of(versions: str, found: str = torch.__version__) -> bool:
+    """Returns whether the installed torch is one of ``versions``, which are given as in ``">=2.12, <2.15"``.
+
+    Only minor versions are compared, because a patch release changes no interface.
+
+    Raises:
+        ValueError: ``versions`` is not of that form.
+    """
+    for part in versions.split(","):
+        comparison = re.fullmatch(r"\s*(>=|<=|==|<|>)\s*(\d+\.\d+)\s*", part)
+        if not comparison:
+            raise ValueError(f'{versions!r} names no versions of torch: write ">=2.12, <2.15"')
+        if not _COMPARISONS[comparison[1]](_minor(found), _minor(comparison[2])):
+            return False
+    return True
 
 
 def check() -> None:
@@ -29,15 +59,15 @@ def check() -> None:
     Raises:
         ImportError: vccl was not compiled for the installed torch. The text says what to do.
     """
-    minor = ".".join(torch.__version__.split("+")[0].split(".")[:2])
+    major, minor = _minor(torch.__version__)
     compiled = compiled_for()
-    if folder := compiled.get(minor):
+    if folder := compiled.get(f"{major}.{minor}"):
         if str(folder) not in vccl.__path__:
             vccl.__path__.append(str(folder))
         return
     raise ImportError(
         f"vccl works with torch {_listed(compiled)} here, and found torch {torch.__version__}. Install a "
-        f"matching pair (pip install 'torch=={max(compiled, key=_numbers)}.*'), or uninstall vccl (pip "
+        f"matching pair (pip install 'torch=={max(compiled, key=_minor)}.*'), or uninstall vccl (pip "
         "uninstall vccl), or set TORCH_DEVICE_BACKEND_AUTOLOAD=0 to import torch without it."
         if compiled
         else "vccl is not compiled. Run `make install` in its sources, or install its wheel."
@@ -51,14 +81,10 @@ def compiled_for() -> dict[str, Path]:
         for folder in Path(path).glob("_torch_[0-9]*"):
             if (folder / "libvccl.so").exists():
                 found[folder.name.removeprefix("_torch_").replace("_", ".")] = folder
-    return dict(sorted(found.items(), key=lambda item: _numbers(item[0])))
+    return dict(sorted(found.items(), key=lambda item: _minor(item[0])))
 
 
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in version.split(".")]
-
-
-def _listed(versions: object) -> str:
+def _listed(versions: Iterable[str]) -> str:
     """Returns "2.12.x, 2.13.x or 2.14.x"."""
     *others, last = [f"{version}.x" for version in versions]
     return f"{', '.join(others)} or {last}" if others else last

@@ -17,6 +17,7 @@
 #include "csrc_device/torch/memory/allocator_settings.hpp"
 #include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
+#include "csrc_device/torch/torch_version.hpp"
 
 namespace vdev {
 namespace {
@@ -115,7 +116,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     result.inactive_split_bytes = to_torch(stats.inactive_split_bytes);
     result.requested_bytes = to_torch(stats.requested_bytes);
     for (const auto& [pool, figures] : card(index).allocator().reserved_by_private_pool())
-      result.reserved_bytes_by_private_pools[{0, pool}] = to_torch(figures);
+      torch_version::set_private_pool(result, {0, pool}, to_torch(figures));
     result.oversize_allocations = to_torch(stats.oversize_allocations);
     result.oversize_segments = to_torch(stats.oversize_segments);
     result.num_sync_all_streams = stats.num_sync_all_streams;

@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "csrc_device/torch/torch_version.hpp"
+
 namespace vccl {
 
 #define VCCL_CHECK(dtype, name, torch, bytes, kind, Number) \
@@ -67,7 +69,7 @@ ReduceOp to_reduce_op(const c10d::ReduceOp& op, Dtype dtype, const char* operati
 }
 
 Factor factor_of(const c10d::ReduceOp& op, c10::Device device, const char* operation) {
-  const auto* premul = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+  const auto* premul = dynamic_cast<const vdev::torch_version::PreMulSumSupplement*>(op.supplement_.get());
   TORCH_CHECK_VALUE(premul, operation,
                     ": PREMUL_SUM without a factor; torch.distributed._make_nccl_premul_sum() gives it one");
   const auto& tensor = premul->tensor_factor;

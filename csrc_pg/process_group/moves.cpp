@@ -147,6 +147,28 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::gather(TensorLists& lists, Tensors& 
   return launch(request_of(c10d::OpType::GATHER, name, inputs, std::move(outputs), options), std::move(plan));
 }
 
+ProcessGroupVccl::WorkPtr ProcessGroupVccl::gather_single(at::Tensor& output, at::Tensor& input,
+                                                          const c10d::GatherOptions& options) {
+  constexpr const char* name = "gather_single";
+  check_tensor(input, name);
+  check_root(options.rootRank, size_, "destination", name);
+  CollectivePlan plan;
+  Call call = call_of(Collective::gather, input, name, options.rootRank);
+  Tensors outputs;
+  // Other ranks give any tensor, such as an empty one.
+  if (options.rootRank == rank_) {
+    check_chunks(output, input, size_, "output", "input", name);
+    check_written(output, "output", name);
+    check_in_place(input, output, rank_, size_, "input", "output", name);
+    call.output = plan.write(output);
+    outputs.push_back(output);
+  }
+  call.input = plan.read(input);
+  plan.add(call);
+  return launch(request_of(c10d::OpType::GATHER, name, {input}, std::move(outputs), options),
+                std::move(plan));
+}
+
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::scatter(Tensors& outputs, TensorLists& lists,
                                                     const c10d::ScatterOptions& options) {
   constexpr const char* name = "scatter";

@@ -5,13 +5,15 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "csrc_device/torch/torch_version.hpp"
+
 namespace vccl {
 
 /// Holds the options that torch.distributed passes as `pg_options`. Copyable, because split_group copies the
 /// parent's options.
-struct Options : c10d::Backend::Options {
+struct Options : vdev::torch_version::BackendOptions {
   explicit Options(std::chrono::milliseconds timeout = kBackendDefaultTimeout)
-      : c10d::Backend::Options("vccl", timeout) {}
+      : vdev::torch_version::BackendOptions("vccl", timeout) {}
 
   /// Gives the communicator's stream high priority, as in ProcessGroupNCCL.Options.
   bool is_high_priority_stream = false;
@@ -28,6 +30,8 @@ struct Options : c10d::Backend::Options {
   std::string origin;
 
   c10::intrusive_ptr<Options> copy() const { return c10::make_intrusive<Options>(*this); }
+  /// Does the same, for torch.
+  c10::intrusive_ptr<c10d::Backend::Options> clone() const override { return copy(); }
 };
 
 }  // namespace vccl

@@ -13,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "csrc_device/runtime/failure.hpp"
+#include "csrc_device/torch/torch_version.hpp"
 #include "csrc_pg/communicators/communicators.hpp"
 #include "csrc_pg/handles/completion_hook.hpp"
 #include "csrc_pg/handles/work.hpp"
@@ -33,7 +34,7 @@ namespace vccl {
 /// rank alone raise at the call (ValueError, TypeError, NotImplementedError) and leave the group as it was. A
 /// failure between ranks raises DistBackendError where the collective is waited for, and at every later call.
 /// Thread-safe, but all ranks must issue the collectives of a group in the same order.
-class ProcessGroupVccl final : public c10d::Backend {
+class ProcessGroupVccl final : public vdev::torch_version::Backend {
  public:
   using Options = vccl::Options;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -93,6 +94,8 @@ class ProcessGroupVccl final : public c10d::Backend {
   WorkPtr allgather_coalesced(TensorLists& lists, Tensors& inputs,
                               const c10d::AllgatherOptions& options) override;
   WorkPtr gather(TensorLists& lists, Tensors& inputs, const c10d::GatherOptions& options) override;
+  /// Gathers into one tensor of the destination, which has the chunks of all ranks one after the other.
+  WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) override;
   WorkPtr scatter(Tensors& outputs, TensorLists& lists, const c10d::ScatterOptions& options) override;
   /// Takes splits in rows of the first dimension. Either every rank gives splits, or none does.
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,

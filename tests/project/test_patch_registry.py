@@ -20,7 +20,15 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(_torch_patches.__file__).parent
 FOLDERS = {"device": _torch_patches.DEVICE_PATCHES, "distributed": _torch_patches.DISTRIBUTED_PATCHES}
 NAMES = (*_torch_patches.DEVICE_PATCHES, *_torch_patches.DISTRIBUTED_PATCHES)
-every_patch = pytest.mark.parametrize("patch", [_torch_patches.patch(name) for name in NAMES], ids=NAMES)
+PATCHES = [_torch_patches.patch(name) for name in NAMES]
+every_patch = pytest.mark.parametrize(
+    "patch",
+    [
+        pytest.param(patch, marks=pytest.mark.torch(patch.versions, "other versions have no such hole"))
+        for patch in PATCHES
+    ],
+    ids=NAMES,
+)
 
 
 @pytest.fixture
@@ -161,6 +169,39 @@ def test_a_patch_that_the_process_does_not_need_is_not_checked(module):
     assert not patch.is_applied
 
 
+OLDER, NEWER = "<2.0", ">=2.0"  # of which the first is never installed
+
+
+def test_a_patch_for_other_versions_changes_nothing(module):
+    greet = module.greet
+    patch = Patch("x.y", without="", until="", versions=OLDER)
+    patch.relies_on("fake_torch:gone", "()")
+    patch.replaces("fake_torch:greet", "(name, greeting=...)")(lambda original, *args: "")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        patch.apply()
+    assert not patch.is_applied and not patch.is_for_this_torch
+    assert module.greet is greet
+
+
+def test_parameters_may_differ_between_versions(module):
+    patch = make_patch()
+    parameters = {OLDER: "(name)", NEWER: "(name, greeting=...)"}
+    patch.replaces("fake_torch:greet", parameters)(lambda original, *args: original(*args) + "!")
+    patch.relies_on("fake_torch:Group.size", {OLDER: "()", NEWER: "(self)"})
+    patch.apply()
+    assert patch.is_applied and module.greet("you") == "Hello you!"
+
+
+def test_one_replacement_may_be_for_other_versions(module):
+    greet = module.greet
+    patch = make_patch()
+    patch.replaces("fake_torch:greet", "()", versions=OLDER)(lambda original: "")
+    patch.replaces("fake_torch:Group.size", "(self)", versions=NEWER)(lambda original, self: 7)
+    patch.apply()
+    assert patch.is_applied and module.greet is greet and module.Group().size() == 7
+
+
 def test_a_patch_can_wait_for_an_import(monkeypatch, tmp_path):
     (tmp_path / "comes_later.py").write_text("def late(): return 'late'\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -242,7 +283,7 @@ def test_the_page_lists_every_patch():
     page = (ROOT / "docs" / "inside" / "torch.md").read_text()
     rows = [
         f"| [`{patch.name}`](../../vccl/_torch_patches/{folder}/{patch.name}.py) | {patch.without} "
-        f"| {patch.until} "
+        f"| {patch.until} | {'all' if patch.versions == registry.EVERY_TORCH else patch.versions} "
         f"| {', '.join(map(link, patch.upstream)) or 'none found'} |"
         for folder, names in FOLDERS.items()
         for patch in map(_torch_patches.patch, names)

@@ -50,11 +50,51 @@ def test_the_compiled_module_was_built_for_this_one():
     assert Path(_C.__file__).parent == _torch_version.compiled_for()[minor]
 
 
-@pytest.mark.parametrize("version", SUPPORTED)
-def test_the_header_of_a_version_accepts_no_other(version):
-    major, minor = version.split(".")
-    text = read(f"csrc_device/torch/versions/torch_{major}_{minor}.hpp")
-    assert f"TORCH_VERSION_MAJOR != {major} || TORCH_VERSION_MINOR != {minor}\n" in text
+CHOOSER = "csrc_device/torch/torch_version.hpp"
+VERSION_MACRO = re.compile(r"\bTORCH_VERSION\w*|\bC10D_BACKEND_HAS_\w+|torch/version\.h|torch/versions/")
+
+
+def test_each_version_has_a_header():
+    found = {path.name for path in (ROOT / "csrc_device" / "torch" / "versions").iterdir()}
+    assert found == {f"torch_{minor.replace('.', '_')}.hpp" for minor in _torch_version.SUPPORTED}
+
+
+def test_the_chooser_takes_each_header_for_its_version():
+    chosen = re.findall(
+        r"TORCH_VERSION_MINOR == (\d+)\n#include \"csrc_device/torch/versions/torch_2_(\d+)\.hpp\"",
+        read(CHOOSER),
+    )
+    assert [f"2.{minor}" for minor, _ in chosen] == list(_torch_version.SUPPORTED)
+    assert all(minor == of_header for minor, of_header in chosen)
+
+
+def test_no_other_file_in_cpp_has_a_version_of_torch():
+    folders = ("base", "csrc_device", "csrc_pg", "examples", "include", "transport", "tests/native")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.[ch]pp")]
+    naming = {str(path.relative_to(ROOT)) for path in files if VERSION_MACRO.search(path.read_text())}
+    assert naming == {CHOOSER}
+
+
+@pytest.mark.parametrize(
+    ("versions", "found", "is_one"),
+    [
+        (">=2.12", "2.12.1", True),
+        (">=2.12, <2.15", "2.14.1+cpu", True),
+        (">=2.12, <2.15", "2.15.0.dev20261101+cpu", False),
+        ("<2.14", "2.9.1", True),
+        ("==2.13", "2.13.5", True),
+        (">2.13", "2.13.5", False),
+        ("<=2.13", "2.13.5", True),
+    ],
+)
+def test_ranges_of_versions(versions, found, is_one):
+    assert _torch_version.is_one_of(versions, found) is is_one
+
+
+@pytest.mark.parametrize("versions", ["2.14", ">=2", ">= 2.14.1", "", ">=2.12 <2.15"])
+def test_what_names_no_versions(versions):
+    with pytest.raises(ValueError, match="names no versions"):
+        _torch_version.is_one_of(versions)
 
 
 @pytest.mark.parametrize(
@@ -78,14 +118,13 @@ STABLE = re.compile(
 )
 
 
-def test_the_header_lists_what_another_torch_may_have_moved():
-    major, minor = SUPPORTED[-1].split(".")
-    header = ROOT / "csrc_device" / "torch" / "versions" / f"torch_{major}_{minor}.hpp"
-    listed = re.findall(r"<((?:ATen|c10|torch)/[\w/*]+\.h(?:pp)?)>[:,]", header.read_text())
+def test_the_chooser_lists_what_another_torch_may_have_moved():
+    listed = re.findall(r"<((?:ATen|c10|torch)/[\w/*]+\.h(?:pp)?)>[:,]", read(CHOOSER))
     included = {
         re.sub(r"ATen/ops/\w+?_(native|ops)\.h", r"ATen/ops/*_\1.h", name)
         for folder in ("csrc_device", "csrc_pg", "include")
         for path in (ROOT / folder).rglob("*.[ch]pp")
+        if path.parent.name != "versions"
         for name in re.findall(r"#include <((?:ATen|c10|torch)/[^>]+)>", path.read_text())
         if not STABLE.fullmatch(name)
     }

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -59,6 +59,9 @@ class Replacement:
             setattr(*owner_of(alias), call)
 
 
+EVERY_TORCH = f">={_torch_version.SUPPORTED[0]}"
+
+
 class Patch:
     """A change to torch that vccl needs and for which torch offers no interface.
 
@@ -72,6 +75,7 @@ class Patch:
         without: str,
         until: str,
         upstream: Sequence[str] = (),
+        versions: str = EVERY_TORCH,
         needed: Callable[[], bool] = lambda: True,
         after_import_of: str = "",
     ) -> None:
@@ -82,6 +86,8 @@ class Patch:
             without: what goes wrong without the patch, as the rest of a sentence that begins "without it".
             until: what has to happen before the patch can go, as the rest of a sentence that begins "until".
             upstream: issues and pull requests about the hole, such as ``"pytorch/pytorch#189193"``.
+            versions: the versions of torch that have the hole, such as ``"<2.15"``. The patch changes nothing
+                in others.
             needed: tells whether this process needs the patch.
             after_import_of: a module whose import the patch waits for.
         """
@@ -89,6 +95,7 @@ class Patch:
         self.without = without
         self.until = until
         self.upstream = tuple(upstream)
+        self.versions = versions
         self.needed = needed
         self.after_import_of = after_import_of
         self.replacements: list[Replacement] = []
@@ -97,8 +104,19 @@ class Patch:
         self.additions: dict[str, Any] = {}  # what the patch adds to types that are written in C
         self._actions: list[Callable[[], None]] = []
 
+    @property
+    def is_for_this_torch(self) -> bool:
+        """Whether the installed torch has the hole that the patch closes."""
+        return _torch_version.is_one_of(self.versions)
+
     def replaces(
-        self, attribute: str, parameters: str, *, aliases: Sequence[str] = (), as_method: bool = False
+        self,
+        attribute: str,
+        parameters: str | Mapping[str, str],
+        *,
+        aliases: Sequence[str] = (),
+        as_method: bool = False,
+        versions: str | None = None,
     ) -> Callable[[_Function], _Function]:
         """Returns a decorator for the function that is to stand in for `attribute`.
 
@@ -106,20 +124,37 @@ class Patch:
 
         Args:
             attribute: the module and the name in it, as in ``"torch.distributed:ProcessGroup.rank"``.
-            parameters: those of the original, as ``parameters_of()`` writes them.
+            parameters: those of the original, as ``parameters_of()`` writes them. Where they differ, they are
+                given for each range of versions of torch: ``{"<2.14": "(self)", ">=2.14": "(self, name)"}``.
             aliases: other attributes that hold the same function, and are replaced too.
             as_method: makes a static method one that gets its instance, after the original.
+            versions: the versions of torch in which the function is replaced, if they are not all of the
+                patch's.
         """
 
         def decorate(function: _Function) -> _Function:
-            self.replacements.append(Replacement(attribute, parameters, function, tuple(aliases), as_method))
-            self.expected[attribute] = parameters
+            if versions is None or _torch_version.is_one_of(versions):
+                self.relies_on(attribute, parameters)
+                self.replacements.append(
+                    Replacement(attribute, self.expected[attribute], function, tuple(aliases), as_method)
+                )
             return function
 
         return decorate
 
-    def relies_on(self, attribute: str, parameters: str) -> None:
-        """Notes the parameters of a function that the patch calls or wraps, and does not replace."""
+    def relies_on(self, attribute: str, parameters: str | Mapping[str, str]) -> None:
+        """Notes the parameters of a function that the patch calls or wraps, and does not replace.
+
+        Args:
+            attribute: the module and the name in it.
+            parameters: as replaces() takes them.
+        """
+        if not isinstance(parameters, str):
+            of_versions = [
+                text for versions, text in parameters.items() if _torch_version.is_one_of(versions)
+            ]
+            # A patch that is not for this torch need not know what is there.
+            parameters = of_versions[0] if of_versions else ""
         self.expected[attribute] = parameters
 
     def adds(self, attribute: str, value: Any) -> None:
@@ -134,10 +169,11 @@ class Patch:
     def apply(self) -> None:
         """Replaces the attributes, unless one of them is not what the patch was written for.
 
-        A patch that does not fit is left out as a whole, with a RuntimeWarning: torch then behaves as without
-        vccl, and no call fails because of a function that it does not expect.
+        Does nothing in a torch that has no such hole. A patch that does not fit is left out as a whole, with
+        a RuntimeWarning: torch then behaves as without vccl, and no call fails because of a function that it
+        does not expect.
         """
-        if not self.needed():
+        if not self.is_for_this_torch or not self.needed():
             return
         if self.after_import_of:
             imports.after(self.after_import_of, self._apply_now)

@@ -8,8 +8,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include <c10/core/AllocatorConfig.h>
-
 #include "base/clock.hpp"
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/host_pages.hpp"
@@ -17,11 +15,12 @@
 #include "csrc_device/torch/memory/allocator_settings.hpp"
 #include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
+#include "csrc_device/torch/torch_version.hpp"
 
 namespace vdev {
 namespace {
 
-using c10::CachingAllocator::AcceleratorAllocatorConfig;
+using torch_version::PinnedLimits;
 
 constexpr std::size_t kAlignment = 4096;  // whole pages: a copy of a block never shares a page with another
 
@@ -45,7 +44,7 @@ std::size_t whole_pages(std::size_t bytes) {
 /// Returns the size of the block for a request: a power of two, or whole pages above the size that the
 /// program has set (pinned_max_round_threshold_mb).
 std::size_t pinned_size(std::size_t bytes) {
-  if (bytes > AcceleratorAllocatorConfig::pinned_max_round_threshold()) return whole_pages(bytes);
+  if (bytes > PinnedLimits::rounded()) return whole_pages(bytes);
   return std::max(kAlignment, std::bit_ceil(bytes));
 }
 
@@ -201,7 +200,7 @@ class PinnedAllocator final : public at::HostAllocator {
     }
     // No task uses the memory any more, and its next owner must not get this one's failure.
     if (SpoiledMemory::any()) spoiled_memory().renew(block.data, block.size);
-    if (block.size > AcceleratorAllocatorConfig::pinned_max_cached_size()) {
+    if (block.size > PinnedLimits::cached()) {
       unmake(block);
     } else {
       block.uses.clear();

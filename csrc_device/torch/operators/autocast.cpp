@@ -5,6 +5,7 @@
 
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/registration.hpp"
+#include "csrc_device/torch/torch_version.hpp"
 
 namespace vdev {
 namespace {
@@ -14,6 +15,7 @@ using at::IntArrayRef;
 using at::Scalar;
 using at::ScalarType;
 using at::Tensor;
+using namespace torch_version::autocast_names;
 
 at::Tensor binary_cross_entropy_banned(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
                                        std::int64_t) {

@@ -3,7 +3,7 @@
 
 #include "csrc_device/torch/device/hooks.hpp"
 #include "csrc_device/torch/python/python_interpreter.hpp"
-#include "csrc_device/torch/versions/torch_2_13.hpp"
+#include "csrc_device/torch/torch_version.hpp"
 
 void init_device_bindings(pybind11::module_& module);
 void init_event_bindings(pybind11::module_& module);

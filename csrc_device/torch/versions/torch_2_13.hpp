@@ -1,93 +1,47 @@
-// Lists the parts of torch that the project uses and that another version may have moved, so that an upgrade
-// knows where to look. Each line names a header of torch and the use that is made of it, in all files that
-// include the header. Headers of torch that stand in no line are taken for stable:
-// tests/project/test_torch_version.py names them.
-//
-// The device:
-// - <ATen/CPUGeneratorImpl.h>: the state of the CPU's generator, which a card's generator has, too.
-// - <ATen/ExpandUtils.h>: the shape to which a copy broadcasts, and torch's error for a shape that does not
-// fit.
-// - <ATen/autocast_mode.h>: the lists of operators, and the kernels that cast their arguments.
-// - <ATen/core/CachingHostAllocator.h>: at::HostAllocator and its figures, at::HostStats.
-// - <ATen/core/GraphImplInterface.h>: the registry of torch.accelerator.Graph, and its virtuals.
-// - <ATen/core/dispatch/Dispatcher.h>: boxed fallbacks, which call the CPU's kernel of any operator.
-// - <ATen/detail/CUDAHooksInterface.h>: the same for CUDA, in whose place cards can stand.
-// - <ATen/detail/PrivateUse1HooksInterface.h>: torch calls the virtuals that hooks.cpp overrides, and no
-// others.
-// - <c10/core/AllocatorConfig.h>: the hook that parses PYTORCH_ALLOC_CONF.
-// - <c10/core/CachingDeviceAllocator.h>: c10::DeviceAllocator and its figures, DeviceStats.
-// - <c10/core/impl/DeviceGuardImplInterface.h>: getStreamNativeHandle and getDeviceCapability are recent.
-// - <c10/core/impl/VirtualGuardImpl.h>: finds the guard of a device type that is known at run time alone.
-// - <c10/util/ApproximateClock.h>: c10::getTime, the clock of the profiler.
-// - <torch/csrc/autograd/autograd.h>: an empty backward, which makes every thread of autograd finish its last
-// backward.
-// - <torch/csrc/jit/serialization/pickler_helper.h>: the registry of the data that torch.save writes beside a
-// tensor.
-// - <libkineto.h>, <output_base.h>: the profiler of a device as a plug-in of Kineto, and the form of traces.
-// - <torch/csrc/profiler/combined_traceback.h>: where the program stood when it allocated memory.
-// - <torch/csrc/profiler/stubs/base.h>: ProfilerStubs, for events of the card in the legacy profiler.
-//
-// Tensors and operators:
-// - <ATen/EmptyTensor.h>: makes tensors over an allocator, and tells how many bytes a shape takes.
-// - <ATen/MemoryOverlap.h>: refuses copies between tensors that overlap.
-// - <ATen/NestedTensorImpl.h>: the buffer, sizes, strides and offsets of a strided nested tensor.
-// - <ATen/SparseCsrTensorImpl.h>: the indices and values of a CSR, CSC, BSR or BSC tensor.
-// - <ATen/SparseTensorImpl.h>: the indices and values of a COO tensor.
-// - <ATen/core/enum_tag.h>: the tags of operators whose results depend on elements.
-// - <ATen/core/LegacyTypeDispatch.h>: at::AutoDispatchBelowAutograd.
-// - <ATen/quantized/QTensorImpl.h>, <ATen/quantized/Quantizer.h>: the quantizer, which turns integers into
-// numbers.
-// - <ATen/native/DispatchStub.h>: the tables of kernels by device type.
-// - <ATen/native/Resize.h>: checks of set_().
-// - <ATen/native/ResizeCommon.h>: the value with which resize_() fills when algorithms have to be
-// deterministic.
-// - <ATen/native/SparseTensorUtils.h>: the same for a COO tensor as ATen/SparseTensorImpl.h.
-// - <ATen/native/TensorFactories.h>: the value with which empty() fills when algorithms have to be
-// deterministic.
-// - <ATen/native/transformers/attention.h>: the stub that chooses the kernel of attention.
-// - <ATen/native/transformers/sdp_utils_cpp.h>: the conditions of the CPU's flash kernel.
-// - <ATen/ops/*_native.h>: kernels of torch that are registered for the device as they are, or are called
-// directly.
-// - <ATen/ops/*_ops.h>: at::_ops, which calls one overload with the types of its schema.
-// - <c10/core/AutogradState.h>: grad mode and inference mode of a thread, which a task takes over.
-// - <c10/core/InferenceMode.h>: whether inference mode is on.
-// - <c10/core/DispatchKeySet.h>: the keys that are included and excluded by default.
-// - <c10/core/GradMode.h>: whether gradients are recorded, which decides whether the CPU uses oneDNN.
-// - <c10/core/DispatchKey.h>: the keys of CUDA and of the device that is not built in.
-// - <c10/core/QScheme.h>: the names of the ways to quantize.
-// - <c10/core/StorageImpl.h>: the count of references of a storage that two tensors share.
-// - <c10/core/TensorImpl.h>: sizes, strides, keys and the backend's own data of a tensor.
-// - <c10/core/impl/GPUTrace.h>: the tracer that is told of the program's calls about cards.
-// - <c10/core/impl/LocalDispatchKeySet.h>: ExcludeDispatchKeyGuard.
-//
-// The process group:
-// - <ATen/record_function.h>: ranges of the profiler.
-// - <torch/csrc/distributed/c10d/Backend.hpp>: the virtuals of a backend, and its options.
-// - <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>: the record of a collective for the profiler.
-// - <torch/csrc/distributed/c10d/PrefixStore.hpp>, <torch/csrc/distributed/c10d/Store.hpp>: the rendezvous
-// store.
-// - <torch/csrc/distributed/c10d/ProcessGroup.hpp>: the collectives that sum sparse gradients.
-// - <torch/csrc/distributed/c10d/Types.hpp>: the options and reductions of collectives.
-// - <torch/csrc/distributed/c10d/Work.hpp>: the handle of a collective, and its virtuals.
-// - <torch/csrc/distributed/c10d/reducer_timer.hpp>: the registry of timers that DDP's logging uses.
-//
-// Python:
-// - <torch/csrc/Event.h>: the event inside a Python object.
-// - <torch/csrc/Exceptions.h>: turns torch's exceptions into Python's.
-// - <torch/csrc/utils/tensor_new.h>: the constructor of legacy tensor types.
-// - <torch/csrc/utils/pybind.h>: casts of tensors, devices and generators, and the version of pybind11.
+// What is particular to torch 2.13: its c10d::Backend has no gather_single(), and its options no clone().
 #pragma once
 
-#include <torch/version.h>
+#include <cstddef>
 
-#if TORCH_VERSION_MAJOR != 2 || TORCH_VERSION_MINOR != 13
-#error "vccl is written for torch 2.13.x: build it against that version."
-#endif
+#include <c10/core/AllocatorConfig.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
-namespace vdev {
+namespace vdev::torch_version {
 
-/// The torch this module was compiled against, as "2.13.0". vccl refuses to load it into another minor
-/// version.
-inline constexpr const char* kTorchVersion = TORCH_VERSION;
+/// Tells up to which size pinned memory is rounded to powers of two, and kept when it is freed, by the
+/// program's settings (pinned_max_round_threshold_mb and pinned_max_cached_size_mb).
+struct PinnedLimits {
+  using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
+  static std::size_t rounded() { return Config::pinned_max_round_threshold(); }
+  static std::size_t cached() { return Config::pinned_max_cached_size(); }
+};
 
-}  // namespace vdev
+/// Puts what a private pool has reserved into the figures of a card.
+inline void set_private_pool(c10::CachingDeviceAllocator::DeviceStats& figures, c10::MempoolId_t pool,
+                             const c10::CachingAllocator::StatArray& reserved) {
+  figures.reserved_bytes_by_private_pools[pool] = reserved;
+}
+
+/// Holds types that the lists of autocast_mode.h write without their namespace, beside those that all
+/// versions have in their lists. This version has none.
+namespace autocast_names {}
+
+/// Holds the factor of PREMUL_SUM.
+using PreMulSumSupplement = c10d::PreMulSumSupplement;
+
+/// Declares the virtuals that newer versions of c10d::Backend::Options have. This torch calls none of them.
+struct BackendOptions : c10d::Backend::Options {
+  using c10d::Backend::Options::Options;
+  virtual c10::intrusive_ptr<c10d::Backend::Options> clone() const = 0;
+};
+
+/// Declares the virtuals that newer versions of c10d::Backend have. This torch calls none of them.
+class Backend : public c10d::Backend {
+ public:
+  using c10d::Backend::Backend;
+  virtual c10::intrusive_ptr<c10d::Work> gather_single(at::Tensor& output, at::Tensor& input,
+                                                       const c10d::GatherOptions& options) = 0;
+};
+
+}  // namespace vdev::torch_version

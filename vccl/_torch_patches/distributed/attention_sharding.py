@@ -10,10 +10,11 @@ head on its own, so tensors that are sharded in one of these dimensions need no 
 registered when somebody else has imported it.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from vccl import _torch_version
 from vccl._torch_patches.registry import Patch
 
 if TYPE_CHECKING:
@@ -32,11 +33,13 @@ PATCH.relies_on(
     "torch.distributed.tensor._sharding_prop:ShardingPropagator.register_op_strategy",
     "(self, op_overload, strategy_func, schema_info=...)",
 )
+# The name of the parameter that takes is_valid() below.
+_FILTER = "is_valid_strategy_cb" if _torch_version.is_one_of("<2.14") else "full_mesh_strategy_filter"
 PATCH.relies_on(
     "torch.distributed.tensor._ops.utils:expand_to_full_mesh_op_strategy",
     "(mesh, op_schema, single_mesh_dim_strategies, *, output_tensor_meta=..., input_index=..., "
     "inplace_op=..., allow_unbacked_sharding=..., allow_uneven_sharding=..., "
-    "is_valid_strategy_cb=..., different_mesh_args=...)",
+    f"{_FILTER}=..., different_mesh_args=...)",
 )
 
 _BATCH, _HEADS = 0, 1  # dimensions of query, key and value, and of a mask of four dimensions
@@ -90,9 +93,8 @@ def _strategy(schema: "OpSchema", inputs: int, outputs: int, query: int) -> "OpS
         return mask_fits and _heads_stay_together(specs[query], specs[query + 1])
 
     mesh = schema.get_mesh_from_args()
-    strategy = expand_to_full_mesh_op_strategy(
-        mesh, schema, choices, input_index=outputs, is_valid_strategy_cb=is_valid
-    )
+    filtered: dict[str, Any] = {_FILTER: is_valid}
+    strategy = expand_to_full_mesh_op_strategy(mesh, schema, choices, input_index=outputs, **filtered)
     if not strategy.strategies:
         raise NotImplementedError(
             "scaled_dot_product_attention of DTensors cannot use an attn_mask of shape "

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 ATTRIBUTE = "torch.distributed.distributed_c10d:_new_process_group_helper"
-PARAMETERS = (
-    "(group_size, group_rank, global_ranks_in_group, backend, store, group_name, backend_options=..., "
-    "timeout=..., pg_tag=..., device_id=..., group_desc=...)"
+_FIRST = (
+    "group_size, group_rank, global_ranks_in_group, backend, store, group_name, backend_options=..., "
+    "timeout=..., pg_tag=..., device_id=..., group_desc=..."
 )
+PARAMETERS = {"<2.14": f"({_FIRST})", ">=2.14": f"({_FIRST}, enable_reconfigure=...)"}
 
 
 def backend_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

@@ -23,10 +23,20 @@ PATCH = Patch(
 )
 
 
-@PATCH.replaces("torch.distributed.distributed_c10d:_tensor_to_object", "(tensor, tensor_size, group)")
+@PATCH.replaces(
+    "torch.distributed.distributed_c10d:_tensor_to_object",
+    {"<2.14": "(tensor, tensor_size, group)", ">=2.14": "(tensor, tensor_size, group, weights_only=...)"},
+)
 def _tensor_to_object(
-    original: Callable[..., object], tensor: torch.Tensor, tensor_size: int, group: Any
+    original: Callable[..., object],
+    tensor: torch.Tensor,
+    tensor_size: int,
+    group: Any,
+    *weights_only: bool,  # one, or none, as versions before 2.14 have no such parameter
+    **named: bool,
 ) -> object:
     kept = tensor.cpu().contiguous()
     pickled = ctypes.string_at(kept.data_ptr(), min(int(tensor_size), kept.numel()))
+    if any(weights_only) or named.get("weights_only"):
+        return torch.load(io.BytesIO(pickled), weights_only=True)
     return distributed_c10d._unpickler(io.BytesIO(pickled)).load()

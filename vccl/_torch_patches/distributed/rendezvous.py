@@ -32,14 +32,18 @@ PATCH = Patch(
 )
 PATCH.relies_on("torch.distributed.rendezvous:_torchelastic_use_agent_store", "()")
 
+_FIRST = (
+    "backend=..., init_method=..., timeout=..., world_size=..., rank=..., store=..., group_name=..., "
+    "pg_options=..., device_id=..., _ranks=..."
+)
+
 # `making.vccl` is true while this thread makes a default group that has the backend vccl.
 _making = threading.local()
 
 
 @PATCH.replaces(
     "torch.distributed.distributed_c10d:init_process_group",
-    "(backend=..., init_method=..., timeout=..., world_size=..., rank=..., store=..., group_name=..., "
-    "pg_options=..., device_id=..., _ranks=...)",
+    {"<2.14": f"({_FIRST})", ">=2.14": f"({_FIRST}, enable_reconfigure=...)"},
     aliases=["torch.distributed:init_process_group"],
 )
 def _init_process_group(

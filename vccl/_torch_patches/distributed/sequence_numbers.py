@@ -1,7 +1,8 @@
-"""Lets a group of vccl tell how many collectives it has run.
+"""Lets a group of vccl tell how many collectives it has run, before torch 2.14.
 
-``ProcessGroup`` passes the question on to its backend for four built-in backend types, and raises for every
-other type. With TORCH_DISTRIBUTED_DEBUG=DETAIL torch asks the backend itself, which needs no patch.
+``ProcessGroup`` of those versions passes the question on to its backend for four built-in backend types, and
+raises for every other type. With TORCH_DISTRIBUTED_DEBUG=DETAIL torch asks the backend itself, which needs no
+patch.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,8 @@ from vccl._torch_patches.registry import Patch
 PATCH = Patch(
     __name__,
     without="`ProcessGroup._get_sequence_number_for_group` raises for all but four built-in backend types",
-    until="`ProcessGroup` asks the backend",
+    until="2.14 is the oldest torch: there `ProcessGroup` asks the backend",
+    versions="<2.14",
     upstream=("pytorch/pytorch#190162", "pytorch/pytorch#124138"),
 )
 

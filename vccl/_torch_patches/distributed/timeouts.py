@@ -1,7 +1,7 @@
 """Lets ``_set_pg_timeout`` reach vccl, and gives further groups the timeout of the default group.
 
-DDP and users of TorchElastic call ``_set_pg_timeout``, which knows ProcessGroupNCCL and ProcessGroupGloo by
-class, and warns for every other backend that it has changed nothing.
+DDP and users of TorchElastic call ``_set_pg_timeout``, which before torch 2.14 knows ProcessGroupNCCL and
+ProcessGroupGloo by class, and warns for every other backend that it has changed nothing.
 
 ``new_group`` and the others call ``_get_default_timeout`` where they are given no timeout, and torch
 returns a constant of 30 minutes whatever timeout the default group has.
@@ -21,8 +21,8 @@ PATCH = Patch(
     __name__,
     without="`_set_pg_timeout` warns and changes nothing, and groups for which no timeout is given get 30 "
     "minutes instead of the default group's timeout",
-    until="`_set_pg_timeout` calls `ProcessGroup.set_timeout`, and the default group's timeout "
-    "counts for other groups",
+    until="the default group's timeout counts for other groups, and 2.14 is the oldest torch, whose "
+    "`_set_pg_timeout` calls `ProcessGroup.set_timeout`",
     upstream=("pytorch/pytorch#158128",),
 )
 
@@ -34,7 +34,9 @@ def _get_default_timeout(original: Callable[..., datetime.timedelta], backend: s
     return backends[0].options._timeout if backends else original(backend)
 
 
-@PATCH.replaces("torch.distributed.distributed_c10d:_set_pg_timeout", "(timeout, group=...)")
+@PATCH.replaces(
+    "torch.distributed.distributed_c10d:_set_pg_timeout", "(timeout, group=...)", versions="<2.14"
+)
 def _set_pg_timeout(
     original: Callable[..., None], timeout: datetime.timedelta, group: ProcessGroup | None = None
 ) -> None:

@@ -1,0 +1,49 @@
+// What is particular to torch 2.12: it has no limits for pinned memory, no figures of private pools, lists of
+// autocast with named dimensions, and NCCL's name for the factor of PREMUL_SUM. Its c10d::Backend is that of
+// 2.13.
+#pragma once
+
+#include <cstddef>
+#include <limits>
+
+#include <ATen/NamedTensorUtils.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+namespace vdev::torch_version {
+
+/// Tells up to which size pinned memory is rounded to powers of two, and kept when it is freed. This torch
+/// has no settings for it, so there is no limit.
+struct PinnedLimits {
+  static std::size_t rounded() { return std::numeric_limits<std::size_t>::max(); }
+  static std::size_t cached() { return std::numeric_limits<std::size_t>::max(); }
+};
+
+/// Puts what a private pool has reserved into the figures of a card. This torch has no such figures.
+inline void set_private_pool(c10::CachingDeviceAllocator::DeviceStats&, c10::MempoolId_t,
+                             const c10::CachingAllocator::StatArray&) {}
+
+/// Holds types that the lists of autocast_mode.h write without their namespace, beside those that all
+/// versions have in their lists.
+namespace autocast_names {
+using at::DimnameList;
+}
+
+/// Holds the factor of PREMUL_SUM.
+using PreMulSumSupplement = c10d::NCCLPreMulSumSupplement;
+
+/// Declares the virtuals that newer versions of c10d::Backend::Options have. This torch calls none of them.
+struct BackendOptions : c10d::Backend::Options {
+  using c10d::Backend::Options::Options;
+  virtual c10::intrusive_ptr<c10d::Backend::Options> clone() const = 0;
+};
+
+/// Declares the virtuals that newer versions of c10d::Backend have. This torch calls none of them.
+class Backend : public c10d::Backend {
+ public:
+  using c10d::Backend::Backend;
+  virtual c10::intrusive_ptr<c10d::Work> gather_single(at::Tensor& output, at::Tensor& input,
+                                                       const c10d::GatherOptions& options) = 0;
+};
+
+}  // namespace vdev::torch_version

@@ -1,0 +1,39 @@
+// What is particular to torch 2.15. As far as the project uses them, its interfaces are those of 2.14.
+#pragma once
+
+#include <cstddef>
+
+#include <c10/core/AllocatorConfig.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+namespace vdev::torch_version {
+
+/// Tells up to which size pinned memory is rounded to powers of two, and kept when it is freed, by the
+/// program's settings (pinned_max_round_threshold_mb and pinned_max_cached_size_mb).
+struct PinnedLimits {
+  using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
+  static std::size_t rounded() { return Config::pinned_max_round_threshold(); }
+  static std::size_t cached() { return Config::pinned_max_cached_size(); }
+};
+
+/// Puts what a private pool has reserved into the figures of a card.
+inline void set_private_pool(c10::CachingDeviceAllocator::DeviceStats& figures, c10::MempoolId_t pool,
+                             const c10::CachingAllocator::StatArray& reserved) {
+  figures.reserved_bytes_by_private_pools[pool] = reserved;
+}
+
+/// Holds types that the lists of autocast_mode.h write without their namespace, beside those that all
+/// versions have in their lists. This version has none.
+namespace autocast_names {}
+
+/// Holds the factor of PREMUL_SUM.
+using PreMulSumSupplement = c10d::PreMulSumSupplement;
+
+/// Has all virtuals that the project overrides.
+using BackendOptions = c10d::Backend::Options;
+
+/// Has all virtuals that the project overrides.
+using Backend = c10d::Backend;
+
+}  // namespace vdev::torch_version

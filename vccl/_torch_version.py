@@ -7,12 +7,14 @@ name it.
 import operator
 import os
 import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
-import vccl
+# An import of the package would make a circle: it imports this module.
+_PACKAGE_PATH = sys.modules[__name__.rpartition(".")[0]].__path__
 
 # The version that this package is developed with.
 TESTED = "2.13.0"
@@ -62,8 +64,8 @@ def check() -> None:
     major, minor = _minor(torch.__version__)
     compiled = compiled_for()
     if folder := compiled.get(f"{major}.{minor}"):
-        if str(folder) not in vccl.__path__:
-            vccl.__path__.append(str(folder))
+        if str(folder) not in _PACKAGE_PATH:
+            _PACKAGE_PATH.append(str(folder))
         return
     raise ImportError(
         f"vccl works with torch {_listed(compiled)} here, and found torch {torch.__version__}. Install a "
@@ -77,7 +79,7 @@ def check() -> None:
 def compiled_for() -> dict[str, Path]:
     """Returns the minor versions of torch that this installation was compiled for, with their folders."""
     found = {}
-    for path in vccl.__path__:
+    for path in _PACKAGE_PATH:
         for folder in Path(path).glob("_torch_[0-9]*"):
             if (folder / "libvccl.so").exists():
                 found[folder.name.removeprefix("_torch_").replace("_", ".")] = folder

@@ -18,6 +18,7 @@
 #                   docs/inside/measurements.md, and the figure
 #   make bench-check  whether the ratios of docs/bench/baseline.json are still reached
 #   make tune       measures every algorithm, and writes the table that the selector chooses by (some minutes)
+#   make docs       the site of the documentation, in build/site, with its links checked
 #   make lint       formatting, style, types, and that includes point downwards
 #   make sanitize   the torch-free tests under the thread and address sanitizers (SHORT=1: the short form; CHANGED=1: of
 #                   the rooms that changes of a day concern; SANITIZERS=thread: one of the two)
@@ -43,7 +44,7 @@ COMPILE := cmake --build $(BUILD) $(if $(MAKE_TERMOUT),,| sed -u '/^\[[0-9]*[1-9
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
-.PHONY: install build wheel wheels test test-all test-cuda test-cuda-build test-blocking conformance frameworks train bench bench-check tune lint format sanitize clean
+.PHONY: install build wheel wheels docs test test-all test-cuda test-cuda-build test-blocking conformance frameworks train bench bench-check tune lint format sanitize clean
 
 install: $(VENV)/.vccl
 
@@ -113,6 +114,9 @@ conformance: build
 
 frameworks: build
 	python tests/frameworks/run.py $(FRAMEWORKS)
+
+docs: install
+	mkdocs build --strict
 
 train: build
 	vrun --cards $(RANKS) examples/train_gpt.py

@@ -60,6 +60,12 @@ def test_version_and_requirements():
     assert any(text.startswith("torch") for text in about.get_all("Requires-Dist"))
 
 
+def test_the_citation_and_the_changes_have_the_version():
+    assert f"\nversion: {vccl.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    versions = re.findall(r"^## (\d\S*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert versions[0] == vccl.__version__
+
+
 def test_programs_in_cpp_find_the_same_version():
     """The macros of <vccl/version.hpp> have it when a program is compiled, and the library when it runs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -97,7 +97,9 @@ def test_another_torch_is_refused(run_python, version):
     )
     assert result.returncode != 0
     last = result.stderr.strip().splitlines()[-1]
-    assert "ImportError" in last and "works with torch 2." in last and version in last and "pip install" in last
+    assert (
+        "ImportError" in last and "works with torch 2." in last and version in last and "pip install" in last
+    )
 
 
 def test_exit_is_silent(run_python):

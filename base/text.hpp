@@ -1,8 +1,9 @@
-// Putting the texts of errors and logs together. (std::format comes with GCC 13.)
+// Putting the texts of errors and logs together, and cutting them. (std::format comes with GCC 13.)
 #pragma once
 
 #include <charconv>
 #include <concepts>
+#include <cstddef>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -43,5 +44,12 @@ template <class... Pieces>
 std::string text(const Pieces&... pieces) {
   return joined({TextPiece(pieces)...});
 }
+
+/// Returns the first bytes of a text, at most `most`, cut between two characters.
+std::string_view cut_text(std::string_view text, std::size_t most) noexcept;
+
+/// Returns the text with each byte that is not part of valid UTF-8 replaced by U+FFFD. Python refuses to make
+/// a str of other bytes, so an error would become a UnicodeDecodeError.
+std::string valid_text(std::string_view text);
 
 }  // namespace base

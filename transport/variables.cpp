@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "base/text.hpp"
 #include "transport/error.hpp"
@@ -15,6 +16,7 @@ namespace vccl {
 namespace {
 
 constexpr unsigned kMostLinkTimeout = 86'400;
+constexpr unsigned kMostRecorderEntries = 1'000'000;
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -116,11 +118,43 @@ Variables read_variables() {
   return variables;
 }
 
-bool read_share_cpu() {
-  const std::string value = variable("VCCL_SHARE_CPU");
+namespace {
+
+bool read_switch(const char* name) {
+  const std::string value = variable(name);
   if (value.empty() || value == "0") return false;
   if (value == "1") return true;
-  throw Error(ErrorCode::invalid, base::text("VCCL_SHARE_CPU is \"", value, "\"; allowed are 0 and 1"));
+  throw Error(ErrorCode::invalid, base::text(name, " is \"", value, "\"; allowed are 0 and 1"));
+}
+
+// Returns the name and the value of the first variable that is set. Torch's NCCL names count in pose.
+std::pair<const char*, std::string> first_set(const char* ours, const char* torchs, const char* nccls) {
+  for (const char* name : {ours, torchs}) {
+    if (auto value = variable(name); !value.empty()) return {name, std::move(value)};
+  }
+  return {nccls, reads_nccl.load(std::memory_order_relaxed) ? variable(nccls) : ""};
+}
+
+}  // namespace
+
+bool read_share_cpu() {
+  return read_switch("VCCL_SHARE_CPU");
+}
+
+RecorderVariables read_recorder_variables() {
+  RecorderVariables variables;
+  const auto [name, size] =
+      first_set("VCCL_RECORDER_SIZE", "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE");
+  if (!size.empty()) {
+    const auto entries = number(size);
+    if (!entries || *entries > kMostRecorderEntries) {
+      throw Error(ErrorCode::invalid, base::text(name, " is \"", size, "\"; allowed are 0 to ",
+                                                 kMostRecorderEntries, " operations, where 0 records none"));
+    }
+    variables.entries = *entries;
+  }
+  variables.stacks = read_switch("VCCL_RECORD_STACKS");
+  return variables;
 }
 
 }  // namespace vccl

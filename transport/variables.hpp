@@ -8,6 +8,7 @@
 // function of its own, as VCCL_SHARE_CPU has.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -55,5 +56,15 @@ Variables read_variables();
 /// Returns VCCL_SHARE_CPU: whether large CPU tensors are allocated in shared memory. This is a function of
 /// its own because it is needed before a group exists. Throws what read_variables() throws.
 bool read_share_cpu();
+
+/// What the flight recorder is to do. Torch's variables count where the one with VCCL_ is unset.
+struct RecorderVariables {
+  std::size_t entries = 2000;  // VCCL_RECORDER_SIZE, TORCH_FR_BUFFER_SIZE: how many operations it keeps
+  bool stacks = false;         // VCCL_RECORD_STACKS: whether it notes the Python stack of each call
+};
+
+/// Reads the variables of the flight recorder, which a process needs when it makes its first group. Throws
+/// what read_variables() throws.
+RecorderVariables read_recorder_variables();
 
 }  // namespace vccl

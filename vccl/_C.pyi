@@ -558,6 +558,25 @@ def _waits() -> list[str]:
     A wait that has just begun is left out, and so is one for another host.
     """
 
+def _dump_flight_recorder(operations: bool, stacks: bool, only_active: bool) -> bytes:
+    """Returns the dump of this process's flight recorder as a pickle, in the form of torch 2.13's dumps.
+
+    Args:
+        operations: whether the dump has the operations, too.
+        stacks: whether each operation has the frames of its call, if they were recorded.
+        only_active: whether operations that have completed are left out.
+    """
+
+def _dump_flight_recorder_json(operations: bool, only_active: bool) -> bytes:
+    """Returns the same as JSON, without stacks."""
+
+def _flight_recorders() -> list[dict[str, Any]]:
+    """Returns what the flight recorders of all processes of this user say, each as a dict.
+
+    ``dump`` is JSON, and empty where ``problem`` says why a recorder cannot be read. ``holder`` is a process
+    that has the recorder open: not ``pid`` if that is no longer ``alive``.
+    """
+
 def _groups_that_stage_cpu_tensors() -> int:
     """Returns how many groups of this process were made before it shared CPU memory, and are still there."""
 

@@ -8,6 +8,7 @@ namespace vccl {
 
 void Outcome::started() noexcept {
   started_ns_ = base::monotonic_ns();
+  if (recorder_) recorder_->started(recorded_, started_ns_);
 }
 
 void Outcome::finish(std::exception_ptr error, std::optional<ErrorCode> code) noexcept {
@@ -18,6 +19,8 @@ void Outcome::finish(std::exception_ptr error, std::optional<ErrorCode> code) no
     error_ = error;
     code_ = code;
     finished_ns_ = base::monotonic_ns();
+    // Before anybody can see the end, so that whoever has seen it finds it in the recorder.
+    if (recorder_) recorder_->ended(recorded_, !error, finished_ns_, source_.load(std::memory_order_relaxed));
     finished_.store(true, std::memory_order_release);
     callbacks = std::move(callbacks_);
   }

@@ -11,6 +11,7 @@
 
 #include "base/clock.hpp"
 #include "transport/error.hpp"
+#include "recorder/flight_recorder.hpp"
 
 namespace vccl {
 
@@ -21,6 +22,11 @@ class Outcome {
  public:
   using Callback = std::function<void(std::exception_ptr)>;
 
+  /// Makes the flight recorder note the start and the end. Call this before another thread sees the object.
+  void record_in(FlightRecorder& recorder, const RecordedOperation& operation) noexcept {
+    recorder_ = &recorder;
+    recorded_ = operation;
+  }
   void started() noexcept;
   /// Ends the operation; only the first call counts. `code` is that of the transport's error behind `error`,
   /// if there is one. Runs the callbacks on the calling thread, with no lock held.
@@ -51,6 +57,8 @@ class Outcome {
   std::exception_ptr error_;
   std::optional<ErrorCode> code_;
   std::vector<Callback> callbacks_;
+  FlightRecorder* recorder_ = nullptr;  // lives as long as the process
+  RecordedOperation recorded_;
   const std::int64_t created_ns_ = base::monotonic_ns();
   std::int64_t started_ns_ = 0, finished_ns_ = 0;
   std::atomic<int> source_{-1};

@@ -25,6 +25,7 @@ struct Request {
   bool blocks_host = false;
   std::vector<std::int64_t> input_splits = {}, output_splits = {};  // all_to_all
   int peer = -1;  // for a message, the rank at its other end; -1 for any rank
+  int tag = 0;    // of a message
 
   bool is_message() const {
     return type == c10d::OpType::SEND || type == c10d::OpType::RECV || type == c10d::OpType::RECVANYSOURCE;

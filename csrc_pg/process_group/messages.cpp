@@ -69,6 +69,7 @@ WorkPtr ProcessGroupVccl::send(Tensors& tensors, int to, int tag) {
   auto call = message_call(tensor, true, to, tag, size_, "send");
   Request request{c10d::OpType::SEND, "send", tensor.device(), tensors, {}, c10d::kUnsetTimeout, true};
   request.peer = to;
+  request.tag = tag;
   return launch_message(std::move(request), std::move(call));
 }
 
@@ -79,6 +80,7 @@ WorkPtr ProcessGroupVccl::recv(Tensors& tensors, int from, int tag) {
   auto call = message_call(tensor, false, from, tag, size_, "recv");
   Request request{c10d::OpType::RECV, "recv", tensor.device(), {}, tensors, c10d::kUnsetTimeout, true};
   request.peer = from;
+  request.tag = tag;
   return launch_message(std::move(request), std::move(call));
 }
 
@@ -89,6 +91,7 @@ WorkPtr ProcessGroupVccl::recvAnysource(Tensors& tensors, int tag) {
   Request request{c10d::OpType::RECVANYSOURCE, "recv", tensor.device(), {}, tensors,
                   c10d::kUnsetTimeout,         true};
   request.blocks_host = true;  // the caller goes on to ask for the source
+  request.tag = tag;
   return launch_message(std::move(request), std::move(call));
 }
 
@@ -182,11 +185,11 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
                   all_of(batch.requests, [](const Request& request) { return request.outputs; }),
                   timeout,
                   true};
-      return capture(std::move(all), *where, std::move(batch.plans));
+      return capture(std::move(all), *where, std::move(batch.plans), entries_of(batch.requests, true));
     }
     // The batch counts as one collective if it has any collective.
-    const auto [sequence, outcome, record] = begin_operation(c10d::OpType::COALESCED, batch.requests,
-                                                             has_collectives ? sequence_ : message_sequence_);
+    const auto [sequence, outcome, record] = begin_operation(
+        c10d::OpType::COALESCED, batch.requests, has_collectives ? sequence_ : message_sequence_, true);
     std::vector<vdev::Event> after;
     for (const auto& request : batch.requests)
       after.insert(after.end(), request.after.begin(), request.after.end());

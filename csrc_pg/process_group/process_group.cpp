@@ -21,6 +21,7 @@
 #include "csrc_pg/tasks/captured_collective.hpp"
 #include "csrc_pg/tasks/collective_task.hpp"
 #include "transport/deadlock_watch.hpp"
+#include "transport/variables.hpp"
 
 namespace vccl {
 
@@ -70,11 +71,38 @@ ProcessGroupVccl::ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int ra
                      communicators_of(relatives)) {
   init();
   WithoutGil without_gil;
+  with_torch_errors([&] { begin_recording(); });
   // Messages need this communicator between any two ranks, while the other ranks may do something else for
   // long.
   with_torch_errors([&] { communicators_.get(c10::kCPU, timeout_.load()); });
+  record_process();
   std::lock_guard lock(living().mutex);
   living().groups.insert(this);
+}
+
+// The group is in the recorder while it is made, so that a reader sees a rank that waits for the others.
+void ProcessGroupVccl::begin_recording() {
+  FlightGroup group;
+  put_text(group.name, options_->group_name);
+  put_text(group.description, options_->group_desc);
+  group.rank = static_cast<std::uint32_t>(rank_);
+  group.set_ranks(ranks_from(*options_, size_));
+  recording_ = std::make_shared<Recording>(group);
+  record_process();
+}
+
+// The process has its rank from the job's first group. `id` is known once that group is made.
+void ProcessGroupVccl::record_process() {
+  auto& recorder = recording_->recorder();
+  auto process = recorder.process();
+  if (options_->call != "init_process_group" && process.rank >= 0 && get_text(process.job) != "") return;
+  const auto ranks = ranks_from(*options_, size_);
+  process.rank = static_cast<std::int32_t>(ranks[static_cast<std::size_t>(rank_)]);
+  process.size = size_;
+  put_text(process.job, id());
+  put_text(process.host, read_variables().host_id);
+  put_text(process.backend, getBackendName());
+  recorder.set_process(process);
 }
 
 std::vector<Relative> ProcessGroupVccl::communicators_of(
@@ -107,6 +135,7 @@ void ProcessGroupVccl::close(milliseconds patience) noexcept {
   // This comes first, because the program does not know yet of failures while the group closes.
   failures_->close();
   communicators_.close(patience);
+  recording_->close();
   // Everything has ended, so the hook is called for every operation.
   if (auto* hook = watching_.load(std::memory_order_acquire)) hook->close(patience);
 }
@@ -193,8 +222,14 @@ void ProcessGroupVccl::check_bound_card(const Request& request) const {
 
 ProcessGroupVccl::BegunOperation ProcessGroupVccl::begin_operation(c10d::OpType type,
                                                                    std::span<const Request> requests,
-                                                                   std::atomic<std::uint64_t>& count) {
+                                                                   std::atomic<std::uint64_t>& count,
+                                                                   bool batch) {
   BegunOperation begun{++count, std::make_shared<Outcome>(), 0};
+  const bool message = &count == &message_sequence_;
+  const auto& other = message ? sequence_ : message_sequence_;
+  const auto recorded = recording_->begin(requests, batch, message, begun.sequence,
+                                          other.load(std::memory_order_relaxed), begun.outcome->created_ns());
+  begun.outcome->record_in(recording_->recorder(), recorded);
   for (const auto& request : requests) begun.record = record_for_profiler(request, begun.sequence);
   watch_completion(begun.outcome, type, begun.sequence);
   return begun;
@@ -210,7 +245,8 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
     if (is_captured(request.device)) {
       std::vector<CollectivePlan> plans;
       plans.push_back(std::move(plan));
-      return capture(std::move(request), *where, std::move(plans));
+      auto entries = entries_of({&request, 1}, false);
+      return capture(std::move(request), *where, std::move(plans), std::move(entries));
     }
     const auto [sequence, outcome, record] = begin_operation(request.type, {&request, 1}, sequence_);
     const vdev::ActivityScope activity([&, number = sequence, correlation = record] {
@@ -258,13 +294,15 @@ bool ProcessGroupVccl::is_captured(c10::Device device) {
 // The operation is the group's at each replay, and not now. So the completion hook does not see it, and the
 // handle is that of an operation that has ended well; waiting for it only orders the captured streams.
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::capture(Request request, DeviceCommunicator& where,
-                                                    std::vector<CollectivePlan> plans) {
+                                                    std::vector<CollectivePlan> plans,
+                                                    std::vector<FlightEntry> entries) {
   const auto sequence = ++sequence_;
   auto memory = request.async ? std::make_shared<HeldMemory>() : nullptr;
   // Only the Work holds the memory: the graph outlives it, and must not keep the memory.
   for (auto& plan : plans) plan.leave_memory_to_stream(memory.get());
-  auto task = std::make_shared<CapturedCollective>(where.communicator(), request.name, std::move(plans),
-                                                   request.timeout, failures_on(request.device));
+  auto task = std::make_shared<CapturedCollective>(
+      where.communicator(), request.name, std::move(plans), request.timeout, failures_on(request.device),
+      CapturedCollective::Record{recording_, std::move(entries)});
   const vdev::ActivityScope activity(
       [&] { return label_of({&request, 1}, request.name, labelled(sequence)); });
   vdev::Task body(std::move(task));

@@ -17,6 +17,7 @@
 #include "csrc_pg/communicators/communicators.hpp"
 #include "csrc_pg/handles/completion_hook.hpp"
 #include "csrc_pg/handles/work.hpp"
+#include "csrc_pg/operations/recording.hpp"
 #include "csrc_pg/operations/request.hpp"
 #include "csrc_pg/process_group/options.hpp"
 #include "csrc_pg/tasks/activity_label.hpp"
@@ -201,7 +202,8 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   static bool is_captured(c10::Device device);
   /// Puts the plans of a checked request into the graph. Takes the place of launch() while the current stream
   /// is captured.
-  WorkPtr capture(Request request, DeviceCommunicator& where, std::vector<CollectivePlan> plans);
+  WorkPtr capture(Request request, DeviceCommunicator& where, std::vector<CollectivePlan> plans,
+                  std::vector<FlightEntry> entries);
   /// Begins the messages `calls`. Returns an end that is reached when these messages and `more` other parts
   /// have ended.
   std::shared_ptr<JointEnd> begin_messages(MessageLane& lane, const char* name,
@@ -220,9 +222,12 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   };
   /// Begins an operation; every operation of the group calls this, on the calling thread and in the order of
   /// the calls. Takes the operation's number from `count`, shows its calls to the profiler, and makes its
-  /// outcome, which the completion hook watches. `requests` are several calls if they were coalesced.
+  /// outcome, which the completion hook watches and the flight recorder notes. `requests` are the calls of a
+  /// batch, or one call.
   BegunOperation begin_operation(c10d::OpType type, std::span<const Request> requests,
-                                 std::atomic<std::uint64_t>& count);
+                                 std::atomic<std::uint64_t>& count, bool batch = false);
+  void begin_recording();
+  void record_process();
   /// Returns the profiler's number for the record, or 0.
   std::uint64_t record_for_profiler(const Request& request, std::uint64_t sequence) const;
   /// Returns the description of the group in the label of an operation.
@@ -250,6 +255,7 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   const std::string name_;
   // The failures on cards. Tasks keep this object, because they may outlive the group.
   const std::shared_ptr<vdev::FailureOwner> failures_ = std::make_shared<vdev::FailureOwner>();
+  std::shared_ptr<Recording> recording_;  // never null once the constructor has begun to meet other ranks
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<std::uint64_t> message_sequence_{0};  // the ranks' numbers need not agree

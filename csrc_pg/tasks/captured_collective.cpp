@@ -1,5 +1,6 @@
 #include "csrc_pg/tasks/captured_collective.hpp"
 
+#include "base/clock.hpp"
 #include "base/text.hpp"
 #include "csrc_pg/collectives/collective.hpp"
 #include "csrc_pg/operations/errors.hpp"
@@ -9,7 +10,12 @@ namespace vccl {
 
 void CapturedCollective::run() {
   if (const auto communicator = communicator_.lock()) {
-    run_plans(*communicator, name_, plans_, timeout_, failures_);
+    auto& recorder = record_.in->recorder();
+    const auto now = base::monotonic_ns();
+    const auto recorded = record_.in->begin_replay(record_.entries, now);
+    recorder.started(recorded, now);
+    const auto result = run_plans(*communicator, name_, plans_, timeout_, failures_);
+    recorder.ended(recorded, !result.error, base::monotonic_ns());
   } else {
     fail_as_destroyed();
   }

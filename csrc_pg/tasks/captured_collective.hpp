@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "csrc_device/runtime/task.hpp"
+#include "csrc_pg/operations/recording.hpp"
 #include "csrc_pg/tasks/collective_plan.hpp"
 
 namespace vccl {
@@ -16,14 +17,21 @@ namespace vccl {
 /// nor, as with operators, memory of the card: once the group is destroyed, a replay fails.
 class CapturedCollective final : public vdev::TaskBody {
  public:
+  /// What the flight recorder notes of each replay.
+  struct Record {
+    std::shared_ptr<Recording> in;
+    std::vector<FlightEntry> entries;
+  };
+
   CapturedCollective(const std::shared_ptr<Communicator>& communicator, std::string name,
                      std::vector<CollectivePlan> plans, Milliseconds timeout,
-                     std::shared_ptr<vdev::FailureOwner> failures)
+                     std::shared_ptr<vdev::FailureOwner> failures, Record record)
       : communicator_(communicator),
         name_(std::move(name)),
         plans_(std::move(plans)),
         timeout_(timeout),
-        failures_(std::move(failures)) {}
+        failures_(std::move(failures)),
+        record_(std::move(record)) {}
 
   void run() override;
   /// Spoils the outputs, and fails the communicator, so that no peer waits.
@@ -37,6 +45,7 @@ class CapturedCollective final : public vdev::TaskBody {
   const std::vector<CollectivePlan> plans_;
   const Milliseconds timeout_;
   const std::shared_ptr<vdev::FailureOwner> failures_;
+  const Record record_;
 };
 
 }  // namespace vccl

@@ -17,6 +17,7 @@ LINE = 16  # from one line of text to the next
 # What a room is for, by its name or the last part of it. A room without a caption is drawn without.
 CAPTIONS = {
     "base": "what the other rooms need of the system",
+    "recorder": "the last operations, for readers from outside",
     "transport": "bytes and signals between ranks",
     "runtime": "the card: memory, streams, events, failures",
     "collectives": "the algorithms, and the choice of one for a call",

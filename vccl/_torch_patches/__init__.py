@@ -29,6 +29,7 @@ DISTRIBUTED_PATCHES = (
     "group_names",
     "group_descriptions",
     "sequence_numbers",
+    "flight_recorder",
     "capabilities",
     "timeouts",
     "shrink_group",

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C import _distributed_c10d
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed import run as torchrun
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
@@ -119,6 +120,15 @@ def test_hole_of_sequence_numbers(ranks):
 
 
 @pytest.mark.ranks(1, group=False)
+def test_hole_of_flight_recorder(ranks):
+    init(ranks.rank, ranks.size, ranks.store)
+    dist.all_reduce(torch.ones(1))
+    with unpatched("flight_recorder"):
+        assert b"all_reduce" not in _distributed_c10d._dump_fr_trace_json()
+    assert b"all_reduce" in _distributed_c10d._dump_fr_trace_json()
+
+
+@pytest.mark.ranks(2, group=False)
 def test_hole_of_capabilities(ranks):
     init(ranks.rank, ranks.size, ranks.store, device_id=torch.device("vdev", ranks.rank))
     with unpatched("capabilities"):

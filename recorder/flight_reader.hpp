@@ -1,0 +1,84 @@
+// Reads flight recorders: this process's own, and those of other processes of the user.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/peer_file.hpp"
+#include "recorder/flight_entry.hpp"
+
+namespace vccl {
+
+/// Says why a memory is not read as a flight recorder, as the rest of a sentence that begins "because".
+struct FlightRefused : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Is what a reader has found in a recorder. Whatever the memory said, all counts, places and texts in it may
+/// be used as they are.
+struct FlightSnapshot {
+  /// The last collective ([0]) and the last message ([1]) of a group that was called, has started and has
+  /// completed.
+  struct Progress {
+    std::array<std::uint64_t, 2> enqueued{}, started{}, completed{};
+  };
+  struct Group {
+    FlightGroup group;
+    Progress progress;
+  };
+
+  FlightProcess process;
+  std::vector<Group> groups;         // by their serial numbers
+  std::vector<FlightEntry> entries;  // by their numbers; each one's group is in `groups`
+  std::vector<std::string> stacks;   // of the entries; empty if no stacks are recorded
+  std::uint64_t recorded = 0;        // how many entries the process has made, most of which the ring lost
+  std::uint64_t unrecorded = 0;      // operations of groups that the table had no room for
+  std::uint64_t torn = 0;            // entries that were changing, or whose process died in a change
+  std::uint64_t damaged = 0;         // entries and groups that contradict themselves or the rest
+
+  /// Returns the group of an entry of this snapshot.
+  const Group& group_of(const FlightEntry& entry) const;
+};
+
+/// Reads one recorder, whose process may run, be stopped or be gone. It takes no lock and writes nothing, so
+/// the process does not notice. Every call ends, whatever happens to the memory meanwhile.
+class FlightReader {
+ public:
+  /// Reads memory that stays mapped for as long as this object lives. Throws FlightRefused unless it has the
+  /// form of a recorder.
+  explicit FlightReader(std::span<const std::byte> memory);
+  /// Maps the file for reading. Throws FlightRefused, or base::SystemError.
+  static std::unique_ptr<FlightReader> map(int file);
+  ~FlightReader();
+  FlightReader(const FlightReader&) = delete;
+  FlightReader& operator=(const FlightReader&) = delete;
+
+  FlightSnapshot read() const;
+
+ private:
+  std::span<const std::byte> memory_;
+  bool mapped_ = false;
+};
+
+/// A recorder of a process of this user.
+struct FoundRecorder {
+  std::int32_t holder = 0;  // a process that has the memory open; not the writer itself if that is gone
+  std::int32_t pid = 0;     // the writer, as its memory names it; 0 if nothing is known
+  bool alive = false;       // whether the writer still runs
+  base::FileIdentity file;
+  std::uint64_t version = 0;  // of the memory's layout
+  std::string problem;        // why it cannot be read; empty if `reader` is there
+  std::unique_ptr<FlightReader> reader;
+};
+
+/// Returns the recorders that processes of this user have open, each once. They are found by the names of
+/// open files in /proc, so nothing has to be registered and nothing is left when a process dies. Processes of
+/// other users are not looked at.
+std::vector<FoundRecorder> find_flight_recorders();
+
+}  // namespace vccl

@@ -1,0 +1,98 @@
+// Finds the flight recorders of the user's processes.
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/process.hpp"
+#include "base/text.hpp"
+#include "recorder/flight_reader.hpp"
+#include "recorder/memory/layout.hpp"
+
+namespace vccl {
+namespace {
+
+using base::FileDescriptor;
+using records::Header;
+
+/// Calls `take` with the name of each entry of a folder. Does nothing if the folder cannot be read: the
+/// process may have ended.
+template <class Take>
+void for_each_entry(const char* folder, const Take& take) {
+  DIR* opened = ::opendir(folder);
+  if (!opened) return;
+  while (const dirent* entry = ::readdir(opened)) take(::dirfd(opened), entry->d_name);
+  ::closedir(opened);
+}
+
+std::optional<pid_t> process_number(const char* name) {
+  pid_t number = 0;
+  const char* end = name + std::strlen(name);
+  const auto [stopped, wrong] = std::from_chars(name, end, number);
+  return wrong == std::errc() && stopped == end ? std::optional(number) : std::nullopt;
+}
+
+bool leads_to_recorder(int folder, const char* name) {
+  constexpr std::string_view kBegin = "/memfd:";
+  char target[128];
+  const auto length = ::readlinkat(folder, name, target, sizeof target);
+  if (length < 0) return false;
+  const std::string_view text(target, static_cast<std::size_t>(length));
+  return text.starts_with(kBegin) && text.substr(kBegin.size()).starts_with(records::kMemoryName);
+}
+
+/// Reads those words of the header that every version of the layout has.
+void read_header(int file, FoundRecorder& found) {
+  std::uint64_t words[4]{};
+  if (::pread(file, words, sizeof words, 0) != sizeof words || words[0] != records::kMagic) return;
+  found.version = words[1];
+  found.pid = static_cast<std::int32_t>(words[2]);
+  found.alive = words[3] != 0 && base::birth_of(found.pid) == words[3];
+}
+
+void open_recorder(int folder, const char* name, pid_t holder, std::vector<FoundRecorder>& all) {
+  FoundRecorder found;
+  found.holder = holder;
+  try {
+    // The file is examined through O_PATH first, because opening another kind of file may block.
+    const FileDescriptor path(::openat(folder, name, O_PATH | O_CLOEXEC));
+    if (!path) return;
+    found.file = base::identify_file(path.get());
+    const auto same = [&](const FoundRecorder& other) { return other.file == found.file; };
+    if (std::ranges::any_of(all, same)) return;
+    base::check_memory_kind(path.get());
+    const FileDescriptor file(
+        ::open(base::text("/proc/self/fd/", path.get()).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    if (!file) return;
+    read_header(file.get(), found);
+    found.reader = FlightReader::map(file.get());
+  } catch (const std::runtime_error& error) {  // FlightRefused, FileRefused, SystemError
+    found.problem = error.what();
+  }
+  all.push_back(std::move(found));
+}
+
+}  // namespace
+
+std::vector<FoundRecorder> find_flight_recorders() {
+  std::vector<FoundRecorder> all;
+  for_each_entry("/proc", [&](int proc, const char* name) {
+    const auto pid = process_number(name);
+    struct stat status;
+    if (!pid || ::fstatat(proc, name, &status, 0) != 0 || status.st_uid != ::geteuid()) return;
+    for_each_entry(base::text("/proc/", *pid, "/fd").c_str(), [&](int folder, const char* descriptor) {
+      if (leads_to_recorder(folder, descriptor)) open_recorder(folder, descriptor, *pid, all);
+    });
+  });
+  return all;
+}
+
+}  // namespace vccl

@@ -1,0 +1,71 @@
+// How the flight recorder's memory is laid out: a header, the table of groups, the ring of entries, and the
+// stacks of the entries' calls if they are recorded.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "recorder/flight_entry.hpp"
+#include "recorder/memory/versioned.hpp"
+
+namespace vccl::records {
+
+/// The name of the memfd, by which a reader finds it in /proc.
+inline constexpr char kMemoryName[] = "vccl-flight-recorder";
+inline constexpr std::uint64_t kMagic = 0x00636572'6c636376;  // "vcclrec", with the lowest byte first
+inline constexpr std::uint64_t kLayoutVersion = 1;
+inline constexpr std::size_t kMostEntries = 1'000'000;
+inline constexpr std::size_t kMostGroups = 1024;
+
+/// The stack of an entry's call as a text: a line for each frame, the innermost first, as
+/// "function\tfile\tline".
+struct StackText {
+  std::uint64_t number = 0;  // of the entry
+  std::uint64_t length = 0;
+  std::array<char, 2016> text{};
+};
+
+/// How far a group has come with its collectives ([0]) and its messages ([1]).
+struct Progress {
+  std::array<std::atomic<std::uint64_t>, 2> enqueued, started, completed;
+};
+
+struct GroupSlot {
+  Progress progress;
+  Versioned<FlightGroup> group;
+};
+
+using EntrySlot = Versioned<FlightEntry>;
+using StackSlot = Versioned<StackText>;
+static_assert(sizeof(EntrySlot) == 384, "an entry fills whole cache lines");
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "processes share the memory");
+
+/// The first four words have their place and meaning in every version of the layout. All words but the last
+/// two are constant once the release store of `magic` has published them.
+struct Header {
+  std::atomic<std::uint64_t> magic, version, pid, birth;
+  std::atomic<std::uint64_t> bytes;       // of the whole memory
+  std::atomic<std::uint64_t> entries;     // the length of the ring
+  std::atomic<std::uint64_t> stacks;      // the number of stack slots: 0, or as many as there are entries
+  std::atomic<std::uint64_t> next;        // the number of the next entry
+  std::atomic<std::uint64_t> unrecorded;  // operations of groups that the table had no room for
+  alignas(64) Versioned<FlightProcess> process;
+};
+
+/// Says where the parts of a memory lie.
+struct Layout {
+  std::size_t entries, stacks;
+
+  static constexpr std::size_t kPage = 4096;
+  static constexpr std::size_t up_to_page(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+  static constexpr std::size_t groups_at() { return up_to_page(sizeof(Header)); }
+  static constexpr std::size_t entries_at() {
+    return groups_at() + up_to_page(kMostGroups * sizeof(GroupSlot));
+  }
+  constexpr std::size_t stacks_at() const { return entries_at() + up_to_page(entries * sizeof(EntrySlot)); }
+  constexpr std::size_t bytes() const { return stacks_at() + up_to_page(stacks * sizeof(StackSlot)); }
+};
+
+}  // namespace vccl::records

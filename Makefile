@@ -11,6 +11,8 @@
 #   make build      rebuild the compiled module after a change in C++ (seconds, for one file)
 #   make wheel      a wheel and a source distribution, in dist/
 #   make wheels     the wheel of a release, in dist/: for every supported torch, stripped, and an archive of the debug symbols
+#   make matrix VERSIONS="2.12.1 2.13.0+cpu"  the suites with each of these versions of torch, in an environment of its
+#                   own that is removed afterwards, and a table of the counts (MATRIX="--suites device --keep")
 #   make conformance  PyTorch's own suite of torch.distributed against vccl (about twenty minutes)
 #   make frameworks  accelerate, transformers, Lightning, DeepSpeed and others on cards, most of them in pose, against
 #                   gloo on the CPU (FRAMEWORKS="lightning": some of them; the first time installs them)
@@ -44,7 +46,7 @@ COMPILE := cmake --build $(BUILD) $(if $(MAKE_TERMOUT),,| sed -u '/^\[[0-9]*[1-9
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
-.PHONY: install build wheel wheels docs test test-all test-cuda test-cuda-build test-blocking conformance frameworks train bench bench-check tune lint format sanitize clean
+.PHONY: install build wheel wheels docs test test-all test-cuda test-cuda-build test-blocking matrix conformance frameworks train bench bench-check tune lint format sanitize clean
 
 install: $(VENV)/.vccl
 
@@ -107,6 +109,11 @@ test-cuda-build:
 	$(WITH_CUDA) build
 	.venv-cuda/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
 		$(or $(TESTS),tests/device tests/distributed tests/project/test_torch_backend.py)
+
+# No VERSIONS: the last release of each minor version that is supported.
+VERSIONS ?= 2.12.1 2.13.0 2.14.1 2.15.0
+matrix:
+	$(PYTHON) tests/tools/matrix.py --python $(PYTHON) --workers $(WORKERS) $(MATRIX) $(VERSIONS)
 
 # Ends with an error if the outcome is not the one in tests/conformance/expected.toml.
 conformance: build

@@ -43,8 +43,15 @@ def _create(
 
     Raises:
         TypeError: ``pg_options`` is not a ``vccl.Options``.
+        NotImplementedError: the group is to be made without ranks, which join it later.
     """
     from vccl._C import ProcessGroupVccl
+
+    if getattr(options, "enable_reconfigure", False):  # which torch has had since 2.14
+        raise NotImplementedError(
+            "backend vccl makes a group with all of its ranks: it does not support enable_reconfigure. "
+            "split_group and shrink_group make groups of fewer ranks."
+        )
 
     if pg_options is None:
         pg_options = ProcessGroupVccl.Options()

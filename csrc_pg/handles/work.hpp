@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "csrc_device/runtime/failure.hpp"
+#include "csrc_device/torch/torch_version.hpp"
 #include "csrc_pg/communicators/communicators.hpp"
 #include "csrc_pg/operations/held_memory.hpp"
 #include "csrc_pg/operations/outcome.hpp"
@@ -32,7 +33,7 @@ namespace vccl {
 /// For CPU tensors and barriers, every wait but blockCurrentStream() blocks the host, and the future
 /// completes with the operation. On a card, wait() blocks the host and the future completes with the
 /// operation if Description::blocks_host is set, as it is for sparse tensors and for receives from any rank.
-class WorkVccl final : public c10d::Work {
+class WorkVccl final : public vdev::torch_version::Work {
  public:
   /// Says what the profiler shows of the group.
   struct Group {
@@ -93,6 +94,8 @@ class WorkVccl final : public c10d::Work {
   /// operation.
   float getDuration() const override;
   std::uint64_t getSequencenumber() const override;
+  /// Returns the number by which hooks know the operation (SuccessHooks).
+  std::uint64_t getCompletionKey() const override { return outcome_->key(); }
 
  private:
   bool on_card() const { return !place_.device.is_cpu(); }

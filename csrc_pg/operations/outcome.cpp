@@ -6,6 +6,11 @@
 
 namespace vccl {
 
+std::uint64_t Outcome::next_key() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 void Outcome::started() noexcept {
   started_ns_ = base::monotonic_ns();
   if (recorder_) recorder_->started(recorded_, started_ns_);

@@ -43,6 +43,8 @@ class Outcome {
   /// Returns the milliseconds between start and finish; 0 while unfinished, and for an operation that never
   /// ran.
   float duration_ms() const noexcept;
+  /// Returns a number that no other operation of the process has.
+  std::uint64_t key() const noexcept { return key_; }
   std::int64_t created_ns() const noexcept { return created_ns_; }
   std::int64_t finished_ns() const noexcept;
   /// Returns the rank from which a finished receive got its message; -1 before, and for other operations. The
@@ -53,6 +55,9 @@ class Outcome {
   void when_finished(Callback callback);
 
  private:
+  static std::uint64_t next_key() noexcept;
+
+  const std::uint64_t key_ = next_key();
   mutable std::mutex mutex_;
   std::exception_ptr error_;
   std::optional<ErrorCode> code_;

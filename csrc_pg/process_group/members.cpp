@@ -214,6 +214,22 @@ void ProcessGroupVccl::waitForPendingWorks() {
                    group_name(), " did not return within the group's timeout of ", timeout.count(), " ms");
 }
 
+void ProcessGroupVccl::registerAbortHook(std::int64_t id, AbortHooks::Hook hook) {
+  abort_hooks_->set(id, std::move(hook));
+}
+
+void ProcessGroupVccl::unregisterAbortHook(std::int64_t id) {
+  abort_hooks_->forget(id);
+}
+
+void ProcessGroupVccl::registerCompletionHook(std::int64_t id, SuccessHooks::Hook hook) {
+  success_hooks_->set(id, std::move(hook));
+}
+
+void ProcessGroupVccl::unregisterCompletionHook(std::int64_t id) {
+  success_hooks_->forget(id);
+}
+
 bool ProcessGroupVccl::supportsTensorAlloc(c10::DeviceIndex index) {
   return index >= 0 && index < vdev::card_count();
 }

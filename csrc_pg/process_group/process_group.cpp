@@ -158,6 +158,7 @@ void ProcessGroupVccl::shutdown_all(milliseconds patience) {
 
 void ProcessGroupVccl::abort() {
   WithoutGil without_gil;
+  abort_hooks_->call();
   failures_->settle();
   communicators_.abort(base::text(names().rank(rank_), " aborted the group ", group_name()));
 }
@@ -174,7 +175,7 @@ std::map<int, std::string> ProcessGroupVccl::ended_ranks() const {
 }
 
 milliseconds ProcessGroupVccl::effective(milliseconds timeout) const {
-  return timeout == c10d::kUnsetTimeout ? timeout_.load() : timeout;
+  return (timeout == c10d::kUnsetTimeout ? timeout_.load() : timeout) + extra_time_->now();
 }
 
 std::shared_ptr<const WorkVccl::Group> ProcessGroupVccl::group_for_profiler() const {
@@ -231,6 +232,9 @@ ProcessGroupVccl::BegunOperation ProcessGroupVccl::begin_operation(c10d::OpType 
                                           other.load(std::memory_order_relaxed), begun.outcome->created_ns());
   begun.outcome->record_in(recording_->recorder(), recorded);
   for (const auto& request : requests) begun.record = record_for_profiler(request, begun.sequence);
+  ExtraTime::begin(extra_time_, *begun.outcome);
+  SuccessHooks::watch(success_hooks_, begun.outcome);
+  AbortHooks::watch(abort_hooks_, *begun.outcome);
   watch_completion(begun.outcome, type, begun.sequence);
   return begun;
 }
@@ -342,6 +346,10 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::barrier(const c10d::BarrierOptions& 
   CollectivePlan plan;
   plan.add(Call{.collective = Collective::barrier});
   return launch(std::move(request), std::move(plan));
+}
+
+void ProcessGroupVccl::addEphemeralTimeout(const milliseconds& time) {
+  extra_time_->add(time);
 }
 
 void ProcessGroupVccl::setTimeout(milliseconds timeout) {

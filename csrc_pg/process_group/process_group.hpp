@@ -15,8 +15,11 @@
 #include "csrc_device/runtime/failure.hpp"
 #include "csrc_device/torch/torch_version.hpp"
 #include "csrc_pg/communicators/communicators.hpp"
+#include "csrc_pg/handles/abort_hooks.hpp"
 #include "csrc_pg/handles/completion_hook.hpp"
+#include "csrc_pg/handles/success_hooks.hpp"
 #include "csrc_pg/handles/work.hpp"
+#include "csrc_pg/operations/extra_time.hpp"
 #include "csrc_pg/operations/recording.hpp"
 #include "csrc_pg/operations/request.hpp"
 #include "csrc_pg/process_group/options.hpp"
@@ -172,11 +175,22 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   /// the hook does not return within the group's timeout.
   void waitForPendingWorks() override;
 
+  /// Sets a hook that is called when the first operation of the group fails, and by abort(); see AbortHooks.
+  void registerAbortHook(std::int64_t id, AbortHooks::Hook hook) override;
+  void unregisterAbortHook(std::int64_t id) override;
+  bool supportsAbortHooks() const override { return true; }
+  /// Sets a hook that is called for each operation that succeeds; see SuccessHooks.
+  void registerCompletionHook(std::int64_t id, SuccessHooks::Hook hook) override;
+  void unregisterCompletionHook(std::int64_t id) override;
+  bool supportsCompletionHooks() const override { return true; }
+
   bool supportsTensorAlloc(c10::DeviceIndex index) override;
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   std::shared_ptr<c10::Allocator> getMemAllocator() override;
 
   void setTimeout(std::chrono::milliseconds timeout) override;
+  /// Makes the timeouts of operations longer until the next one has ended; see ExtraTime.
+  void addEphemeralTimeout(const std::chrono::milliseconds& time) override;
   void setSequenceNumberForGroup() override;
   std::uint64_t getSequenceNumberForGroup() override;
   void enableCollectivesTiming() override;
@@ -256,6 +270,10 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   // The failures on cards. Tasks keep this object, because they may outlive the group.
   const std::shared_ptr<vdev::FailureOwner> failures_ = std::make_shared<vdev::FailureOwner>();
   std::shared_ptr<Recording> recording_;  // never null once the constructor has begun to meet other ranks
+  // Outcomes keep these, too.
+  const std::shared_ptr<SuccessHooks> success_hooks_ = std::make_shared<SuccessHooks>();
+  const std::shared_ptr<AbortHooks> abort_hooks_ = std::make_shared<AbortHooks>();
+  const std::shared_ptr<ExtraTime> extra_time_ = std::make_shared<ExtraTime>();
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<std::uint64_t> message_sequence_{0};  // the ranks' numbers need not agree

@@ -218,6 +218,9 @@ def test_a_patch_can_wait_for_an_import(monkeypatch, tmp_path):
 def test_parameters_of_bound_functions_come_from_their_docstring():
     assert parameters_of(_C.ProcessGroupVccl.Options.__deepcopy__) == "(self, memo)"
     assert parameters_of(_C._HostBarrier.wait) == "(self, look, timeout)"
+    assert parameters_of(registry.original("torch.distributed.distributed_c10d:_register_process_group")) == (
+        "(group_name, group)"
+    )
     with pytest.raises(ValueError, match="does not tell its parameters"):
         parameters_of(dict.update)
 

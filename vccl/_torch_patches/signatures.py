@@ -65,8 +65,11 @@ def parameters_of(function: Callable[..., Any]) -> str:
 
 
 def _signature_in_docstring(function: Callable[..., Any]) -> inspect.Signature:
-    """Reads the first line of the docstring, in which pybind11 writes ``name(parameters) -> type``."""
-    line = (inspect.getdoc(function) or "").partition("\n")[0]
+    """Reads the first line of the docstring, in which pybind11 writes ``name(parameters) -> type``.
+
+    A type that pybind11 did not know yet has its name of C++ there: ``c10d::ProcessGroup``.
+    """
+    line = (inspect.getdoc(function) or "").partition("\n")[0].replace("::", ".")
     try:
         (definition,) = ast.parse(f"def {line}: ...").body
     except SyntaxError:

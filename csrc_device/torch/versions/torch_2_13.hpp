@@ -1,7 +1,12 @@
-// What is particular to torch 2.13: its c10d::Backend has no gather_single(), and its options no clone().
+// What is particular to torch 2.13: its c10d::Backend has no gather_single(), hooks of aborts and additions
+// to timeouts, and its options have no clone().
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
 
 #include <c10/core/AllocatorConfig.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -36,12 +41,33 @@ struct BackendOptions : c10d::Backend::Options {
   virtual c10::intrusive_ptr<c10d::Backend::Options> clone() const = 0;
 };
 
+/// Is what a hook for the operations that succeed is told. This torch sets no such hooks.
+struct CompletionHookArgs {
+  std::uint64_t completionKey = 0;
+  std::optional<float> duration_ms;
+};
+using CompletionHook = std::function<void(const CompletionHookArgs&)>;
+
+/// Declares the virtual that newer versions of c10d::Work have. This torch does not call it.
+class Work : public c10d::Work {
+ public:
+  using c10d::Work::Work;
+  virtual std::uint64_t getCompletionKey() const = 0;
+};
+
 /// Declares the virtuals that newer versions of c10d::Backend have. This torch calls none of them.
 class Backend : public c10d::Backend {
  public:
   using c10d::Backend::Backend;
   virtual c10::intrusive_ptr<c10d::Work> gather_single(at::Tensor& output, at::Tensor& input,
                                                        const c10d::GatherOptions& options) = 0;
+  virtual void addEphemeralTimeout(const std::chrono::milliseconds& time) = 0;
+  virtual bool supportsAbortHooks() const = 0;
+  virtual bool supportsCompletionHooks() const = 0;
+  virtual void registerCompletionHook(std::int64_t id, CompletionHook hook) = 0;
+  virtual void unregisterCompletionHook(std::int64_t id) = 0;
+  virtual void registerAbortHook(std::int64_t id, std::function<void()> hook) = 0;
+  virtual void unregisterAbortHook(std::int64_t id) = 0;
 };
 
 }  // namespace vdev::torch_version

@@ -1,7 +1,11 @@
-// What is particular to torch 2.14: its c10d::Backend has gather_single(), and its options clone().
+// What is particular to torch 2.14: its c10d::Backend has no hooks for operations that succeed, and no
+// question whether it has hooks of aborts.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
 
 #include <c10/core/AllocatorConfig.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -33,7 +37,28 @@ using PreMulSumSupplement = c10d::PreMulSumSupplement;
 /// Has all virtuals that the project overrides.
 using BackendOptions = c10d::Backend::Options;
 
-/// Has all virtuals that the project overrides.
-using Backend = c10d::Backend;
+/// Is what a hook for the operations that succeed is told. This torch sets no such hooks.
+struct CompletionHookArgs {
+  std::uint64_t completionKey = 0;
+  std::optional<float> duration_ms;
+};
+using CompletionHook = std::function<void(const CompletionHookArgs&)>;
+
+/// Declares the virtual that newer versions of c10d::Work have. This torch does not call it.
+class Work : public c10d::Work {
+ public:
+  using c10d::Work::Work;
+  virtual std::uint64_t getCompletionKey() const = 0;
+};
+
+/// Declares the virtuals that newer versions of c10d::Backend have. This torch calls none of them.
+class Backend : public c10d::Backend {
+ public:
+  using c10d::Backend::Backend;
+  virtual bool supportsAbortHooks() const = 0;
+  virtual bool supportsCompletionHooks() const = 0;
+  virtual void registerCompletionHook(std::int64_t id, CompletionHook hook) = 0;
+  virtual void unregisterCompletionHook(std::int64_t id) = 0;
+};
 
 }  // namespace vdev::torch_version

@@ -1,4 +1,4 @@
-// What is particular to torch 2.15. As far as the project uses them, its interfaces are those of 2.14.
+// What is particular to torch 2.15: its c10d::Backend has all virtuals that the project overrides.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +32,13 @@ using PreMulSumSupplement = c10d::PreMulSumSupplement;
 
 /// Has all virtuals that the project overrides.
 using BackendOptions = c10d::Backend::Options;
+
+/// Is what a hook for the operations that succeed is told.
+using c10d::CompletionHook;
+using c10d::CompletionHookArgs;
+
+/// Has all virtuals that the project overrides.
+using Work = c10d::Work;
 
 /// Has all virtuals that the project overrides.
 using Backend = c10d::Backend;

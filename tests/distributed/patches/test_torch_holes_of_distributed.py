@@ -25,6 +25,7 @@ from vccl.testing.ports import reserved_port
 
 TESTS = pathlib.Path(__file__).resolve().parents[2]
 MINUTE = datetime.timedelta(minutes=1)
+CLOSED = "later versions have no such hole"
 
 
 def init(rank, size, store, backend="vccl", **options):
@@ -32,6 +33,7 @@ def init(rank, size, store, backend="vccl", **options):
     return dist.group.WORLD
 
 
+@pytest.mark.torch("<2.14", CLOSED)
 @pytest.mark.ranks(1, group=False)
 def test_hole_of_default_backend(ranks):
     with unpatched("default_backend"):
@@ -91,6 +93,7 @@ with unpatched("gloo_beside_vccl"):
 """
 
 
+@pytest.mark.torch("<2.14", CLOSED)
 def test_hole_of_gloo_beside_vccl(start):
     program = start([sys.executable, "-c", SPLIT_AGAIN], env={"PYTHONPATH": str(TESTS)})
     assert "life 1" in program.output(600)
@@ -100,7 +103,8 @@ def test_hole_of_gloo_beside_vccl(start):
 @pytest.mark.ranks(2, group=False)
 def test_hole_of_group_names(ranks):
     init(ranks.rank, ranks.size, ranks.store)
-    dist.new_group([0])
+    if ranks.rank == 0:
+        dist.new_group([0], use_local_synchronization=True)
     names = [None] * ranks.size
     dist.all_gather_object(names, original("torch.distributed.distributed_c10d:_hash_ranks_to_str")([0, 1]))
     assert names[0] != names[1]
@@ -110,6 +114,7 @@ def test_hole_of_group_descriptions():
     assert not [name for name in dir(torch._C._distributed_c10d._DistributedBackendOptions) if "desc" in name]
 
 
+@pytest.mark.torch("<2.14", CLOSED)
 @pytest.mark.ranks(1, group=False)
 def test_hole_of_sequence_numbers(ranks):
     group = init(ranks.rank, ranks.size, ranks.store)
@@ -139,11 +144,17 @@ def test_hole_of_capabilities(ranks):
 
 @pytest.mark.ranks(1, group=False)
 def test_hole_of_timeouts(ranks):
-    group = init(ranks.rank, ranks.size, ranks.store, timeout=MINUTE)
+    init(ranks.rank, ranks.size, ranks.store, timeout=MINUTE)
     with unpatched("timeouts"):
         assert dist.new_group()._get_backend(torch.device("vdev")).options._timeout > MINUTE
-        with pytest.warns(UserWarning, match="only supported for either nccl or gloo"):
-            c10d._set_pg_timeout(2 * MINUTE, group)
+
+
+@pytest.mark.torch("<2.14", CLOSED)
+@pytest.mark.ranks(1, group=False)
+def test_set_pg_timeout_without_its_patch(ranks):
+    group = init(ranks.rank, ranks.size, ranks.store, timeout=MINUTE)
+    with unpatched("timeouts"), pytest.warns(UserWarning, match="only supported for either nccl or gloo"):
+        c10d._set_pg_timeout(2 * MINUTE, group)
     assert group._get_backend(torch.device("vdev")).options._timeout == MINUTE
 
 

@@ -65,10 +65,21 @@ def test_default_backend(ranks, backend):
 @every_backend
 def test_sequence_numbers(ranks, backend):
     group = init(ranks.rank, ranks.size, ranks.store, backend)
-    group._set_sequence_number_for_group()
     for number in range(3):
         assert group._get_sequence_number_for_group() == number
         dist.all_reduce(torch.ones(3, device="vdev"))
+    gloo = dist.new_group(backend="gloo")
+    dist.all_reduce(torch.ones(3), group=gloo)
+    assert gloo._get_sequence_number_for_group() == 1
+
+
+@pytest.mark.torch("<2.14", "later versions ask the backend, and set no numbers")
+@pytest.mark.ranks(2, group=False)
+@every_backend
+def test_sequence_numbers_that_torch_sets(ranks, backend):
+    group = init(ranks.rank, ranks.size, ranks.store, backend)
+    group._set_sequence_number_for_group()
+    assert group._get_sequence_number_for_group() == 0
     with pytest.raises(RuntimeError, match="does not yet support sequence numbers"):
         c10d.ProcessGroup._get_sequence_number_for_group.__wrapped__(group)
     with pytest.raises(RuntimeError, match="does not yet support sequence numbers"):
@@ -86,6 +97,8 @@ def test_group_names(ranks):
     world = init(rank, size, ranks.store, "cpu:gloo,vdev:vccl", device_id=torch.device("vdev", rank))
     dist.new_group([0])
     dist.new_group([0, 2])
+    if rank == 0:
+        dist.new_group([0], use_local_synchronization=True)
     for _ in range(2):
         child = dist.split_group(world, [[0, 1], [2]])
         assert_serves(child, ["cpu", "vdev"])
@@ -136,6 +149,7 @@ def test_capabilities(ranks):
         dist.all_reduce(x, group=gloo)
 
 
+@pytest.mark.torch("<2.14", "later versions have dist.set_timeout, which test_newer_torch.py tests")
 @pytest.mark.ranks(2, group=False)
 @every_backend
 def test_set_pg_timeout(ranks, backend):

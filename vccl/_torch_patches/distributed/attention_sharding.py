@@ -94,15 +94,24 @@ def _strategy(schema: "OpSchema", inputs: int, outputs: int, query: int) -> "OpS
 
     mesh = schema.get_mesh_from_args()
     filtered: dict[str, Any] = {_FILTER: is_valid}
-    strategy = expand_to_full_mesh_op_strategy(mesh, schema, choices, input_index=outputs, **filtered)
+    try:
+        strategy = expand_to_full_mesh_op_strategy(mesh, schema, choices, input_index=outputs, **filtered)
+    except RuntimeError as error:  # which torch raises since 2.14 where no strategy is left
+        if "no valid sharding strategy" not in str(error):
+            raise
+        raise _refusal(masks[0]) from None
     if not strategy.strategies:
-        raise NotImplementedError(
-            "scaled_dot_product_attention of DTensors cannot use an attn_mask of shape "
-            f"{tuple(masks[0].shape)} with placements {masks[0].placements}. Redistribute the mask: it must "
-            "have the placement of query, key and value where that is Shard(0) or Shard(1) and the mask has "
-            "more than one batch or head, and Replicate() otherwise."
-        )
+        raise _refusal(masks[0])
     return strategy
+
+
+def _refusal(mask: "DTensorSpec") -> NotImplementedError:
+    return NotImplementedError(
+        f"scaled_dot_product_attention of DTensors cannot use an attn_mask of shape {tuple(mask.shape)} with "
+        f"placements {mask.placements}. Redistribute the mask: it must have the placement of query, key and "
+        "value where that is Shard(0) or Shard(1) and the mask has more than one batch or head, and "
+        "Replicate() otherwise."
+    )
 
 
 def _placement_of_mask(mask: "DTensorSpec", placement: "Placement") -> "Placement":

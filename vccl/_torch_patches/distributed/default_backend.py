@@ -19,7 +19,8 @@ PATCH = Patch(
     __name__,
     without='`init_process_group()` without arguments and "cpu:gloo,vdev:vccl" leave the group without a '
     "default backend: hooks warn, and DDP's constructor raises",
-    until="torch picks the default among the backends that it has made",
+    until="2.14 is the oldest torch, which picks the default among the backends of the group",
+    versions="<2.14",
     upstream=("pytorch/pytorch#189193", "pytorch/pytorch#179901"),
 )
 

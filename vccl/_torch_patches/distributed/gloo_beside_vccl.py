@@ -17,7 +17,8 @@ PATCH = Patch(
     __name__,
     without='splitting "cpu:gloo,vdev:vccl" ends in a segmentation fault unless it is the first group with '
     "gloo in the process",
-    until="`ProcessGroupGloo::groupRanks` does not ask which group was first",
+    until="2.14 is the oldest torch, which always gives gloo its ranks",
+    versions="<2.14",
 )
 
 

@@ -25,15 +25,11 @@ PATCH = Patch(
 
 
 # A barrier has to tell groups of one name apart that follow each other at one store.
-@PATCH.replaces(
-    "torch.distributed.distributed_c10d:_register_pg_in_world",
-    "(pg, backend_name, store, group_name, backend_config, rank_mapping=..., pg_tag=..., user_tag=..., "
-    "add_to_default_tag=...)",
-)
-def _register_pg_in_world(original: Callable[..., None], pg: ProcessGroup, *args: Any, **kwargs: Any) -> None:
-    original(pg, *args, **kwargs)
-    if vccl_backends(pg):
-        monitored_barrier.prepare(pg)
+@PATCH.replaces("torch.distributed.distributed_c10d:_register_process_group", "(group_name, group)")
+def _register_process_group(original: Callable[..., None], group_name: str, group: ProcessGroup) -> None:
+    original(group_name, group)
+    if vccl_backends(group):
+        monitored_barrier.prepare(group)
 
 
 @PATCH.replaces(

@@ -19,9 +19,12 @@ PATCH = Patch(
 )
 
 
+_FIRST = "parent_pg=..., split_ranks=..., timeout=..., pg_options=..., group_desc=..."
+
+
 @PATCH.replaces(
     "torch.distributed.distributed_c10d:split_group",
-    "(parent_pg=..., split_ranks=..., timeout=..., pg_options=..., group_desc=..., backend=...)",
+    {"<2.13": f"({_FIRST})", ">=2.13": f"({_FIRST}, backend=...)"},
     aliases=["torch.distributed:split_group"],
 )
 def _split_group(

@@ -3,10 +3,8 @@
 #include <ATen/Parallel.h>
 #include <c10/core/DispatchKeySet.h>
 
+#include "base/denormals.hpp"
 #include "csrc_device/runtime/queue.hpp"
-#ifdef __SSE__
-#include <xmmintrin.h>
-#endif
 
 namespace vdev {
 namespace {
@@ -14,29 +12,11 @@ namespace {
 constexpr c10::DispatchKeySet excluded_keys =
     c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
 
-#ifdef __SSE__
-constexpr unsigned denormal_bits = 0x8040;  // flush to zero, and denormals are zero
-
-unsigned denormals_of_thread() {
-  return _mm_getcsr() & denormal_bits;
-}
-
-void set_denormals(unsigned bits) {
-  if (denormals_of_thread() != bits) _mm_setcsr((_mm_getcsr() & ~denormal_bits) | bits);
-}
-#else
-unsigned denormals_of_thread() {
-  return 0;
-}
-
-void set_denormals(unsigned) {}
-#endif
-
 void set_state(const LaunchState& state) {
   auto& flags = c10::AutogradState::get_tls_state();
   flags.set_grad_mode(state.grad_mode);
   flags.set_inference_mode(state.inference_mode);
-  set_denormals(state.denormals);
+  base::set_denormal_mode(state.denormals);
 }
 
 // The number is the process's and the thread's at once, so it is set only where it differs.
@@ -50,7 +30,7 @@ LaunchState::LaunchState()
     : grad_mode(c10::AutogradState::get_tls_state().get_grad_mode()),
       inference_mode(c10::AutogradState::get_tls_state().get_inference_mode()),
       threads(at::get_num_threads()),
-      denormals(denormals_of_thread()) {}
+      denormals(base::denormal_mode()) {}
 
 KernelScope::KernelScope() : exclude_(excluded_keys) {}
 

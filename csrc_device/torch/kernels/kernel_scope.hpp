@@ -6,6 +6,7 @@
 
 #include <ATen/record_function.h>
 
+#include <cstdint>
 #include <optional>
 
 namespace vdev {
@@ -15,8 +16,8 @@ struct LaunchState {
   /// Takes the state of the calling thread.
   LaunchState();
   bool grad_mode, inference_mode;
-  int threads;         // that a kernel may use
-  unsigned denormals;  // the bits of torch.set_flush_denormal(), where the processor has them
+  int threads;              // that a kernel may use
+  std::uint64_t denormals;  // base::denormal_mode(), which torch.set_flush_denormal() sets
 };
 
 /// Lets kernels call further operators on the CPU tensors that they are shown: autograd does not record these

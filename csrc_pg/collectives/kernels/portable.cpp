@@ -1,4 +1,5 @@
 // The reduction loops for what the compiler takes as the plain architecture: SSE2 on x86-64, NEON on arm64.
+// They use no instruction that converts floats, so other instruction sets are tested against them.
 #if defined(__x86_64__)
 #include <emmintrin.h>
 #endif

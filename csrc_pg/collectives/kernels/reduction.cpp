@@ -1,12 +1,19 @@
 // Chooses which of the compiled loops run.
 #include "csrc_pg/collectives/kernels/reduction.hpp"
 
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
 namespace vccl {
 
 const Reduction* find_portable_reduction(Dtype dtype, ReduceOp op) noexcept;  // portable.cpp
 #if defined(__x86_64__)
 const Reduction* find_avx2_reduction(Dtype dtype, ReduceOp op) noexcept;    // avx2.cpp
 const Reduction* find_avx512_reduction(Dtype dtype, ReduceOp op) noexcept;  // avx512.cpp
+#elif defined(__aarch64__)
+const Reduction* find_neon_reduction(Dtype dtype, ReduceOp op) noexcept;           // neon.cpp
+const Reduction* find_neon_bfloat16_reduction(Dtype dtype, ReduceOp op) noexcept;  // neon_bfloat16.cpp
 #endif
 
 namespace {
@@ -25,6 +32,10 @@ struct Found {
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
       sets[size++] = {"avx512", find_avx512_reduction};
     if (avx2) sets[size++] = {"avx2", find_avx2_reduction};
+#elif defined(__aarch64__)
+    constexpr unsigned long kBfloat16 = 1UL << 14;  // HWCAP2_BF16, which older headers of the system lack
+    if (::getauxval(AT_HWCAP2) & kBfloat16) sets[size++] = {"neon_bfloat16", find_neon_bfloat16_reduction};
+    sets[size++] = {"neon", find_neon_reduction};
 #endif
     sets[size++] = {"portable", find_portable_reduction};
   }

@@ -7,6 +7,8 @@
 //   void store_float16(std::byte* to, Floats)
 //   Halves pack_float16(const Floats*): narrows two vectors
 //   Halves pack(Words low, Words high): packs numbers of less than 16 bits
+//   void store_bfloat16(std::byte* to, Floats)
+//   Halves pack_bfloat16(const Floats*): narrows two vectors
 //   Words load_some(const std::byte* from, std::size_t bytes),
 //   void store_some(std::byte* to, const std::byte* vector, std::size_t bytes):
 //     move the first `bytes` of a vector, or all of it if `bytes` is more, and touch nothing beyond
@@ -49,7 +51,7 @@ VCCL_INLINE V load(const std::byte* from) {
 
 template <Stores kStores = Stores::plain, class M = Machine, class V>
 VCCL_INLINE void store(std::byte* to, V value) {
-  if constexpr (kStores == Stores::past_caches)
+  if constexpr (kStores == Stores::past_caches && requires { M::store_past_caches(to, value); })
     M::store_past_caches(to, value);
   else
     __builtin_memcpy(to, &value, sizeof value);
@@ -158,14 +160,17 @@ template <class N, class M = Machine>
 struct Ordered : Narrow<N> {
   using Narrow<N>::kElement, Narrow<N>::kVectors;
   using Elements = Part<typename N::Bits>;
-  static constexpr bool kConverts = std::is_same_v<N, Float16> && requires { &M::widen_float16; };
+  // Whether the machine has instructions that convert N. Widening a bfloat16 is a shift in any case.
+  static constexpr bool kConvertsFloat16 = std::is_same_v<N, Float16> && requires { &M::widen_float16; };
+  static constexpr bool kConvertsBfloat16 = std::is_same_v<N, Bfloat16> && requires { &M::store_bfloat16; };
+  static constexpr bool kConverts = kConvertsFloat16 || kConvertsBfloat16;
   static constexpr bool kPassesCaches = false;
 
   static VCCL_INLINE void load_all(const std::byte* from, Floats* to) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
       const auto elements = load<Elements>(from + v * sizeof(Elements));
-      if constexpr (kConverts)
+      if constexpr (kConvertsFloat16)
         to[v] = M::widen_float16(elements);
       else if constexpr (ThroughFloat16<N, M>)
         to[v] = widen_through_float16<N, M>(
@@ -178,8 +183,10 @@ struct Ordered : Narrow<N> {
   static VCCL_INLINE void store_all(std::byte* to, const Floats* from) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v)
-      if constexpr (kConverts)
+      if constexpr (kConvertsFloat16)
         M::store_float16(to + v * sizeof(Elements), from[v]);
+      else if constexpr (kConvertsBfloat16)
+        M::store_bfloat16(to + v * sizeof(Elements), from[v]);
       else
         store(to + v * sizeof(Elements), __builtin_convertvector(N::narrow(from[v]), Elements));
   }
@@ -214,8 +221,10 @@ struct Shuffled : Narrow<N> {
       const Halves even = M::pack(N::narrow(from[0]), N::narrow(from[1]));
       const Halves odd = M::pack(N::narrow(from[2]), N::narrow(from[3]));
       store<kStores>(to, even | odd << 8);
-    } else if constexpr (Ordered<N>::kConverts && kStores == Stores::past_caches) {
+    } else if constexpr (Ordered<N>::kConvertsFloat16 && kStores == Stores::past_caches) {
       store<kStores>(to, M::pack_float16(from));
+    } else if constexpr (Ordered<N>::kConvertsBfloat16) {
+      store<kStores>(to, M::pack_bfloat16(from));
     } else if constexpr (Ordered<N>::kConverts) {
       Ordered<N>::template store_all<kStores>(to, from);
     } else {

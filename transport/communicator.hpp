@@ -113,7 +113,7 @@ class Peers {
   static constexpr std::size_t kPayloadBytes = 64 * 1024;
   static constexpr std::size_t kScratchBytes = 1024 * 1024;
   /// The last phase of every operation that shows memory. The phases of an operation are counted from 1.
-  static constexpr std::uint32_t kDone = (1u << 20) - 2;
+  static constexpr std::uint32_t kDone = (1u << 20) - 3;
   /// Takes the place of all other phases in an operation whose memory this rank will not touch.
   static constexpr std::uint32_t kDeclined = kDone + 1;
 

@@ -332,6 +332,7 @@ void GroupCommunicator::begin(const Announcement& announcement, const Deadline& 
 void GroupCommunicator::finish() {
   right_->drain();
   if (across_) across_->drain();
+  peers_->check_withdrawn();
   peers_->finish();
   if (across_) across_->match();
   operation_.end();

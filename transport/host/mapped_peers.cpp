@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/spinning.hpp"
+#include "transport/shared/taken_back.hpp"
 
 namespace vccl {
 namespace {
@@ -157,14 +158,24 @@ bool MappedPeers::has_ended(int peer) const noexcept {
 
 void MappedPeers::withdraw() noexcept {
   // This is announced even if this rank showed no memory: the other ranks may have shown memory in an
-  // operation that this rank did not call. A rank may have come to a later phase (kDeclined).
-  if (group_.own_line().phase.load(std::memory_order_relaxed) < number(kDone)) arrive(kDone);
-  if (!shows_) return;
+  // operation that this rank did not call, and the right neighbour may be reading the window.
+  arrive(RankLine::kWithdrawn);
   const Deadline deadline = Deadline::in(kWithdrawal);
-  for (int peer = 0; peer < count(); ++peer) {
+  for (int peer = 0; shows_ && peer < count(); ++peer) {
     while (peer != group_.host.index && !has_ended(peer) && !deadline.passed()) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
+  }
+  announce_before_writes();
+}
+
+void MappedPeers::check_withdrawn() const {
+  finish_reads();
+  // A failure that a rank records behind the operation is no reason to fail this one, so the phases say whose
+  // memory was taken back. They are other ranks' cache lines, and are read after a failure only.
+  if (!failures_.happened()) return;
+  for (int peer = 0; peer < count(); ++peer) {
+    if (read(group_.host.line(peer).phase) == number(RankLine::kWithdrawn)) failures_.check();
   }
 }
 

@@ -38,6 +38,9 @@ class MappedPeers final : public Peers {
   void begin(const Announcement& announcement);
   /// Call this when the operation has succeeded and this rank will not touch the peers' memory any more.
   void finish();
+  /// Call this before finish(), when this rank has read all that it reads. Throws the failure if a rank of
+  /// this host has given the operation up: what was read in that rank's memory may not be what it sent.
+  void check_withdrawn() const;
   /// Call this when the operation, and with it the communicator, has failed. Blocks until no peer writes to
   /// this rank's memory any more, or for a few seconds if a rank is stopped in the middle of the operation.
   void withdraw() noexcept;

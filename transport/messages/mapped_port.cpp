@@ -6,22 +6,13 @@
 
 #include "base/periods.hpp"
 #include "base/text.hpp"
+#include "transport/shared/taken_back.hpp"
 #include "transport/slot_copy.hpp"
 
 namespace vccl {
 namespace {
 
 constexpr int kPacketsAtOnce = 64;  // of one peer, so that the other peers get their turn
-
-// Orders the reads before it before the reads after it. The thread sanitizer does not know fences, and
-// nothing that it should see depends on this one.
-void finish_reads() {
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wpragmas"
-#pragma GCC diagnostic ignored "-Wtsan"
-  std::atomic_thread_fence(std::memory_order_acquire);
-#pragma GCC diagnostic pop
-}
 
 }  // namespace
 
@@ -252,10 +243,8 @@ bool MappedPort::copy(std::size_t index, MessageSink& sink) {
     if (transfer.moved < transfer.bytes) break;
     const std::uint64_t id = transfer.id;
     peer.copies.pop_front();
-    // A sender that gives up first announces that (it fails the group, or leaves), and then writes to its
-    // memory again. This rank's reads of the message come before this fence, and its reads of the
-    // announcements after it. If a read of the message had seen a later write, the reads of the announcements
-    // would see what was announced.
+    // The sender may have taken its memory back meanwhile, after it has failed the group or left it
+    // (MessageEngine::stop).
     finish_reads();
     const bool left = group_.host.line(static_cast<int>(index)).state.load() == RankState::left;
     if (left || failures_.happened()) continue;

@@ -12,6 +12,7 @@
 #include "base/spinning.hpp"
 #include "base/text.hpp"
 #include "transport/deadlock_watch.hpp"
+#include "transport/shared/taken_back.hpp"
 #include "transport/support/error_text.hpp"
 
 namespace vccl {
@@ -418,6 +419,8 @@ void MessageEngine::look_at_deadlines() {
 
 void MessageEngine::stop(const Error& error) {
   stopped_ = std::make_shared<Error>(error);
+  // The callbacks give the memory of messages back, in which peers may be reading (MappedPort::copy).
+  announce_before_writes();
   mapped_.stop();
   if (remote_) remote_->stop();
   for (auto& [number, send] : sends_) finished_.push_back({std::move(send.done), -1, stopped_});

@@ -75,6 +75,8 @@ struct LeaveReason {
 /// One rank's flags.
 struct alignas(128) RankLine {
   static constexpr int kPhaseBits = 20;
+  /// The last phase of an operation that the rank has given up. Its memory is its own again.
+  static constexpr std::uint32_t kWithdrawn = Peers::kDeclined + 1;
 
   // Only the rank itself writes these. The counters go on for as long as the communicator lives.
   std::atomic<std::uint64_t> posted;    // blocks that are ready for the right neighbour
@@ -101,7 +103,7 @@ struct alignas(128) RankLine {
   LeaveReason leave_reason;
 };
 static_assert(offsetof(RankLine, process) == 640);
-static_assert(Peers::kDeclined >> RankLine::kPhaseBits == 0);
+static_assert(RankLine::kWithdrawn >> RankLine::kPhaseBits == 0);
 
 /// The first failure on this host. A rank that records a failure claims the record (none -> writing), fills
 /// it in and publishes it with the store of `set`. That store pairs with the acquire load of every rank that
@@ -125,7 +127,7 @@ struct LostRecord {
 };
 
 struct ControlHeader {
-  static constexpr std::uint64_t kMagic = 0x7663636c00000008;  // "vccl", layout 8
+  static constexpr std::uint64_t kMagic = 0x7663636c00000009;  // "vccl", layout 9
   static constexpr std::size_t kNonceBytes = 32;
 
   std::uint64_t magic;

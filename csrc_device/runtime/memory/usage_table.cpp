@@ -171,7 +171,10 @@ bool UsageTable::enter() {
   const std::string name = command_line();
   std::memcpy(entry.name, name.data(), std::min(name.size(), sizeof entry.name - 1));
   for (std::size_t card = 0; card < mine_.size(); ++card) entry.bytes[card].store(mine_[card]);
-  if (content_->used.load() <= slot_) content_->used.store(slot_ + 1);
+  // Not a plain store: without the lock of the table, another process may raise the number further meanwhile.
+  std::uint64_t used = content_->used.load();
+  while (used <= slot_ && !content_->used.compare_exchange_weak(used, slot_ + 1)) {
+  }
   own_ = &entry;
   return true;
 }
@@ -198,8 +201,10 @@ std::size_t UsageTable::sum(int card) const {
   const auto used = std::min<std::size_t>(content_->used.load(), kSlots);
   for (std::size_t slot = 0; slot < used; ++slot) {
     const Entry& entry = content_->entries[slot];
-    if (entry.host == cards_.host && entry.capacity == cards_.capacity)
-      all += entry.bytes[static_cast<std::size_t>(card)].load();
+    // The bytes are loaded first. The load pairs with the stores of enter() and reserve(), which come after
+    // those of the other members: what is counted is compared with the cards that it was written for.
+    const std::size_t bytes = entry.bytes[static_cast<std::size_t>(card)].load();
+    if (entry.host == cards_.host && entry.capacity == cards_.capacity) all += bytes;
   }
   return all;
 }

@@ -150,6 +150,38 @@ TEST(an_operation_cut_short_releases_the_others) {
            "rank 0 gave up test_4(0 elements) (operation 1 of group test) before its end");
 }
 
+// A block lies in the sender's window. A sender that gives up may write there again, and the receiver must
+// not take what it reads then for a result.
+TEST(a_block_that_its_sender_has_taken_back_is_no_result) {
+  MemoryStore store;
+  std::atomic<bool> is_taken{false}, is_overwritten{false};
+  const TestRegion regions[2];  // a rank that is a thread reads in the mapping of its peer
+  run_threads(2, [&](int rank) {
+    const TestRegion& region = regions[rank];
+    auto config = test_config(rank, 2);
+    config.regions = {region.region()};
+    const auto c = Communicator::create(store, config);
+    const auto window = region.span(0, 1000);
+    const Error error = error_of([&] {
+      Operation operation(*c, {.collective = 1, .count = 1000}, window,
+                          Deadline::in(rank == 0 ? Milliseconds(300) : kLong));
+      c->right().post(0, 1000);
+      const std::byte* block = c->left().take(0, 1000);
+      if (rank == 1) {
+        is_taken = true;
+        while (!is_overwritten) std::this_thread::sleep_for(Milliseconds(1));
+        CHECK(block[999] == std::byte{0xff});
+      }
+      c->left().release();
+      operation.finish();
+    });
+    CHECK(error.code() == ErrorCode::timeout);
+    CHECK(is_taken);
+    std::ranges::fill(window, std::byte{0xff});
+    is_overwritten = true;
+  });
+}
+
 TEST(a_rank_that_leaves_is_not_waited_for) {
   MemoryStore store;
   run_threads(3, [&](int rank) {

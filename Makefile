@@ -62,7 +62,7 @@ $(VENV)/.torch:
 $(VENV)/.vccl: $(VENV)/.torch pyproject.toml
 	python -m pip install --quiet "scikit-build-core>=0.10" "cmake>=3.24" ninja
 	@echo "compiling vccl: some minutes the first time"
-	cmake -S . -B $(BUILD) -DPython_EXECUTABLE=$(CURDIR)/$(VENV)/bin/python >/dev/null
+	cmake -S . -B $(BUILD) -DPython_EXECUTABLE=$(CURDIR)/$(VENV)/bin/python $(CMAKE_OPTIONS) >/dev/null
 	$(COMPILE)
 	python -m pip install --quiet --no-build-isolation --config-settings=build-dir=$(BUILD) \
 		--editable ".[test,lint,examples,convert]"

@@ -94,6 +94,8 @@
 #include "csrc_device/torch/versions/torch_2_14.hpp"
 #elif TORCH_VERSION_MINOR == 15
 #include "csrc_device/torch/versions/torch_2_15.hpp"
+#elif defined(VCCL_ANY_TORCH)  // a nightly build of torch is nearest to the newest release
+#include "csrc_device/torch/versions/torch_2_15.hpp"
 #else
 #error "vccl is written for torch 2.12 to 2.15: build it against one of these."
 #endif

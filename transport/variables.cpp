@@ -154,6 +154,9 @@ RecorderVariables read_recorder_variables() {
     variables.entries = *entries;
   }
   variables.stacks = read_switch("VCCL_RECORD_STACKS");
+  variables.file =
+      first_set("VCCL_RECORDER_FILE", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE").second;
+  variables.trigger = variable("VCCL_RECORDER_TRIGGER");
   return variables;
 }
 

@@ -61,6 +61,10 @@ bool read_share_cpu();
 struct RecorderVariables {
   std::size_t entries = 2000;  // VCCL_RECORDER_SIZE, TORCH_FR_BUFFER_SIZE: how many operations it keeps
   bool stacks = false;         // VCCL_RECORD_STACKS: whether it notes the Python stack of each call
+  // VCCL_RECORDER_FILE, TORCH_FR_DUMP_TEMP_FILE: where dumps go, without the rank's number at the end. Empty
+  // if nobody has named a place.
+  std::string file;
+  std::string trigger;  // VCCL_RECORDER_TRIGGER: the path of a file that asks for a dump when it appears
 };
 
 /// Reads the variables of the flight recorder, which a process needs when it makes its first group. Throws

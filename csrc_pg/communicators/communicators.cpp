@@ -155,6 +155,7 @@ std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, Mill
   // This runs while the ranks meet, so that all ranks learn at once of a rank that cannot do its part.
   config.prepare = [&](CommunicatorConfig& prepared) {
     check_algorithm_choice(read_variables().algorithms);
+    if (device.is_cpu() && identity_.prepare) identity_.prepare();
     if (!device.is_cpu()) {
       prepared.regions.push_back(region_of(device));
     } else if (const auto* shared = vdev::host_memory()) {

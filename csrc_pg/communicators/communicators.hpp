@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -35,6 +36,8 @@ class Communicators {
     bool high_priority = false;
     std::vector<std::uint64_t> global_ranks;  // of the group's ranks
     std::string call, origin;                 // see Options
+    // Called while the ranks meet for the first time. An Error that it throws is told to all ranks.
+    std::function<void()> prepare = {};
   };
   /// `relatives` are communicators of other groups. When a communicator is made here, it uses what they know
   /// about the ranks.

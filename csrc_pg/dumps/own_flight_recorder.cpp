@@ -5,16 +5,15 @@
 
 #include "base/fork.hpp"
 #include "base/sealed_memory.hpp"
-#include "transport/variables.hpp"
 
 namespace vccl {
 namespace {
 
 struct OwnRecorder {
+  const RecorderVariables variables = read_recorder_variables();
   std::unique_ptr<FlightRecorder> recorder;
 
   OwnRecorder() {
-    const auto variables = read_recorder_variables();
     try {
       recorder = std::make_unique<FlightRecorder>(
           FlightRecorder::Settings{.entries = variables.entries, .stacks = variables.stacks});
@@ -25,11 +24,19 @@ struct OwnRecorder {
   }
 };
 
+OwnRecorder& own() {
+  static base::OnePerProcess<OwnRecorder> one;
+  return one.get();
+}
+
 }  // namespace
 
 FlightRecorder& own_flight_recorder() {
-  static base::OnePerProcess<OwnRecorder> one;
-  return *one.get().recorder;
+  return *own().recorder;
+}
+
+const RecorderVariables& own_recorder_variables() {
+  return own().variables;
 }
 
 }  // namespace vccl

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "recorder/flight_recorder.hpp"
+#include "transport/variables.hpp"
 
 namespace vccl {
 
@@ -9,5 +10,7 @@ namespace vccl {
 /// variables, and throws Error(invalid) for a value that is not allowed. If the system gives no memory, the
 /// recorder records nothing.
 FlightRecorder& own_flight_recorder();
+/// Returns the variables that the call has read.
+const RecorderVariables& own_recorder_variables();
 
 }  // namespace vccl

@@ -15,6 +15,7 @@
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_pg/arguments/checks.hpp"
 #include "csrc_pg/arguments/torch_types.hpp"
+#include "csrc_pg/dumps/dump_requests.hpp"
 #include "csrc_pg/handles/callback_pool.hpp"
 #include "csrc_pg/operations/errors.hpp"
 #include "csrc_pg/operations/profiler_names.hpp"
@@ -67,11 +68,10 @@ ProcessGroupVccl::ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int ra
       timeout_(options_->timeout),
       communicators_(store_,
                      {name_, rank, size, options_->is_high_priority_stream, ranks_from(*options_, size),
-                      options_->call, options_->origin},
+                      options_->call, options_->origin, [this] { begin_recording(); }},
                      communicators_of(relatives)) {
   init();
   WithoutGil without_gil;
-  with_torch_errors([&] { begin_recording(); });
   // Messages need this communicator between any two ranks, while the other ranks may do something else for
   // long.
   with_torch_errors([&] { communicators_.get(c10::kCPU, timeout_.load()); });
@@ -80,14 +80,19 @@ ProcessGroupVccl::ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int ra
   living().groups.insert(this);
 }
 
-// The group is in the recorder while it is made, so that a reader sees a rank that waits for the others.
+// The group is in the recorder while it is made, so that a reader sees a rank that waits for the others. The
+// recorder has been there since the first group; a value that has become wrong since is an error all the
+// same.
 void ProcessGroupVccl::begin_recording() {
+  if (recording_) return;
+  read_recorder_variables();
   FlightGroup group;
   put_text(group.name, options_->group_name);
   put_text(group.description, options_->group_desc);
   group.rank = static_cast<std::uint32_t>(rank_);
   group.set_ranks(ranks_from(*options_, size_));
   recording_ = std::make_shared<Recording>(group);
+  serve_dump_requests();
   record_process();
 }
 
@@ -135,7 +140,7 @@ void ProcessGroupVccl::close(milliseconds patience) noexcept {
   // This comes first, because the program does not know yet of failures while the group closes.
   failures_->close();
   communicators_.close(patience);
-  recording_->close();
+  if (recording_) recording_->close();
   // Everything has ended, so the hook is called for every operation.
   if (auto* hook = watching_.load(std::memory_order_acquire)) hook->close(patience);
 }
@@ -154,6 +159,7 @@ void ProcessGroupVccl::shutdown_all(milliseconds patience) {
   living().groups.clear();
   wait_for_callbacks(patience);
   DeadlockWatch::of_this_process().stop(patience);
+  end_dump_requests(patience);
 }
 
 void ProcessGroupVccl::abort() {

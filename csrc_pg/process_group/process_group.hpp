@@ -269,7 +269,7 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   const std::string name_;
   // The failures on cards. Tasks keep this object, because they may outlive the group.
   const std::shared_ptr<vdev::FailureOwner> failures_ = std::make_shared<vdev::FailureOwner>();
-  std::shared_ptr<Recording> recording_;  // never null once the constructor has begun to meet other ranks
+  std::shared_ptr<Recording> recording_;  // made in the constructor, while the ranks meet
   // Outcomes keep these, too.
   const std::shared_ptr<SuccessHooks> success_hooks_ = std::make_shared<SuccessHooks>();
   const std::shared_ptr<AbortHooks> abort_hooks_ = std::make_shared<AbortHooks>();

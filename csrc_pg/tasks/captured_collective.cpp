@@ -3,6 +3,7 @@
 #include "base/clock.hpp"
 #include "base/text.hpp"
 #include "csrc_pg/collectives/collective.hpp"
+#include "csrc_pg/dumps/dump_files.hpp"
 #include "csrc_pg/operations/errors.hpp"
 #include "csrc_pg/tasks/collective_task.hpp"
 
@@ -16,6 +17,7 @@ void CapturedCollective::run() {
     recorder.started(recorded, now);
     const auto result = run_plans(*communicator, name_, plans_, timeout_, failures_);
     recorder.ended(recorded, !result.error, base::monotonic_ns());
+    if (result.error && result.code != ErrorCode::aborted) dump_after_failure();
   } else {
     fail_as_destroyed();
   }

@@ -1,0 +1,129 @@
+#include "csrc_pg/dumps/dump_files.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <system_error>
+
+#include "base/clock.hpp"
+#include "base/text.hpp"
+#include "csrc_pg/dumps/dumps.hpp"
+#include "csrc_pg/dumps/own_flight_recorder.hpp"
+#include "csrc_pg/dumps/registered_writer.hpp"
+#include "recorder/flight_reader.hpp"
+
+namespace vccl {
+namespace {
+
+namespace files = std::filesystem;
+
+/// Returns the beginning of the name of dumps where nobody has named one, which is torch's.
+std::string default_prefix() {
+  const char* home = std::getenv("HOME");
+  const auto folder = files::path(home && *home ? home : "/tmp") / ".cache" / "torch";
+  std::error_code ignored;  // writing the file fails then, and says why
+  files::create_directories(folder, ignored);
+  return (folder / "comm_lib_trace_rank_").string();
+}
+
+/// Writes the file at once: a reader finds the old one, or all of the new one. A name that torch's analyzer
+/// would take for a dump is never half written.
+void write_file(const std::string& path, const std::string& content) {
+  static std::atomic<unsigned> count{0};
+  const auto folder = files::path(path).parent_path();
+  const auto draft = (folder / base::text(".vccl-dump-", ::getpid(), "-", ++count)).string();
+  const auto refuse = [&](int code) {
+    std::remove(draft.c_str());
+    throw std::system_error(code, std::generic_category());
+  };
+  std::FILE* file = std::fopen(draft.c_str(), "wbe");
+  if (!file) throw std::system_error(errno, std::generic_category());
+  const bool written = std::fwrite(content.data(), 1, content.size(), file) == content.size();
+  const int code = errno;
+  if (std::fclose(file) != 0 || !written) refuse(written ? errno : code);
+  if (std::rename(draft.c_str(), path.c_str()) != 0) refuse(errno);
+}
+
+/// Writes the dump of a rank to its file, and says where it is, or why it is not there.
+void write_dump_of(int rank, const std::string& prefix, const std::string& dump, const std::string& reason) {
+  const auto path = base::text(prefix, rank);
+  try {
+    write_file(path, dump);
+    std::fprintf(stderr, "[vccl] The flight recorder of rank %d was written to %s (%s).\n", rank,
+                 path.c_str(), reason.c_str());
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr, "[vccl] The flight recorder of rank %d could not be written to %s: %s\n", rank,
+                 path.c_str(), std::strerror(error.code().value()));
+  }
+}
+
+void write_own(const std::string& prefix, const std::string& reason) {
+  const int rank = own_flight_recorder().process().rank;
+  auto dump = dump_pickle(true, true, false);
+  if (!prefix.empty()) write_dump_of(rank, prefix, dump, reason);
+  call_registered_writer(rank, std::move(dump));
+}
+
+bool is_fresh(const std::string& path) {
+  constexpr std::time_t kSeconds = 5;
+  struct stat status;
+  return ::stat(path.c_str(), &status) == 0 && std::time(nullptr) - status.st_mtime < kSeconds;
+}
+
+/// Writes the dumps of the job's other processes on this host. One that stands cannot do that itself.
+void write_others(const std::string& prefix) {
+  const auto own = own_flight_recorder().process();
+  const auto job = get_text(own.job);
+  if (job.empty()) return;
+  for (const auto& found : find_flight_recorders()) {
+    if (!found.reader || found.pid == own.pid) continue;
+    try {
+      const auto snapshot = found.reader->read();
+      const int rank = snapshot.process.rank;
+      if (get_text(snapshot.process.job) != job || rank < 0 || is_fresh(base::text(prefix, rank))) continue;
+      const auto dump = pickle_of(snapshot, dump_options(get_text(snapshot.process.backend)));
+      write_dump_of(rank, prefix, dump, base::text("by rank ", own.rank, ", after a failure"));
+    } catch (const FlightRefused&) {
+      // Its memory was damaged meanwhile. The other dumps are worth as much without it.
+    }
+  }
+}
+
+}  // namespace
+
+void write_dump(const char* reason) noexcept {
+  try {
+    if (!own_flight_recorder().enabled()) return;
+    const auto& named = own_recorder_variables().file;
+    write_own(named.empty() && !has_registered_writer() ? default_prefix() : named, reason);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "[vccl] The flight recorder could not be written: %s\n", error.what());
+  }
+}
+
+void dump_after_failure() noexcept {
+  constexpr std::int64_t kBetween = 1'000'000'000;  // ns
+  static std::atomic<std::int64_t> next{0};
+  try {
+    const auto& prefix = own_recorder_variables().file;
+    if (!own_flight_recorder().enabled() || (prefix.empty() && !has_registered_writer())) return;
+    const auto now = base::monotonic_ns();
+    auto expected = next.load();
+    if (now < expected || !next.compare_exchange_strong(expected, now + kBetween)) return;
+    write_own(prefix, "after a failure");
+    if (!prefix.empty()) write_others(prefix);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "[vccl] The flight recorder could not be written: %s\n", error.what());
+  }
+}
+
+}  // namespace vccl

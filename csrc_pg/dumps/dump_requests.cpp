@@ -1,0 +1,164 @@
+#include "csrc_pg/dumps/dump_requests.hpp"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <future>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/descriptor.hpp"
+#include "base/fork.hpp"
+#include "base/sealed_memory.hpp"
+#include "base/signals.hpp"
+#include "base/text.hpp"
+#include "csrc_pg/dumps/dump_files.hpp"
+#include "csrc_pg/dumps/own_flight_recorder.hpp"
+#include "transport/error.hpp"
+
+namespace vccl {
+namespace {
+
+using base::FileDescriptor;
+
+// A signal handler reads these. They are set before the handler is installed.
+std::atomic<int> signal_event{-1};
+std::atomic<pid_t> signal_owner{0};
+
+void ask_for_dump(int number) {
+  const int before = errno;
+  if (::getpid() == signal_owner.load(std::memory_order_relaxed)) {
+    const std::uint64_t one = 1;
+    (void)!::write(signal_event.load(std::memory_order_relaxed), &one, sizeof one);
+  } else {
+    // A forked child has the handler and not the thread. The signal does there what it does without vccl.
+    ::signal(number, SIG_DFL);
+    ::raise(number);
+  }
+  errno = before;
+}
+
+/// Takes the signal if nobody else has.
+void take_signal(int event) {
+  struct sigaction action{};
+  if (::sigaction(SIGUSR1, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
+  signal_event.store(event, std::memory_order_relaxed);
+  signal_owner.store(::getpid(), std::memory_order_relaxed);
+  action = {};
+  action.sa_handler = &ask_for_dump;
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGUSR1, &action, nullptr);
+}
+
+void give_signal_back() {
+  struct sigaction action{};
+  if (::sigaction(SIGUSR1, nullptr, &action) != 0 || action.sa_handler != &ask_for_dump) return;
+  ::signal(SIGUSR1, SIG_DFL);
+}
+
+/// Watches a folder for the file. Throws Error(invalid).
+FileDescriptor watch(const std::filesystem::path& trigger) {
+  FileDescriptor watched(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  const auto folder = trigger.parent_path();
+  const char* where = folder.empty() ? "." : folder.c_str();
+  if (!watched || ::inotify_add_watch(watched.get(), where, IN_CREATE | IN_MOVED_TO | IN_ATTRIB) < 0) {
+    throw Error(ErrorCode::invalid,
+                base::text("VCCL_RECORDER_TRIGGER is \"", trigger.string(), "\"; the folder ", where,
+                           " cannot be watched: ", std::strerror(errno)));
+  }
+  return watched;
+}
+
+/// Returns whether the file has appeared or was touched. Reads all events that are there.
+bool has_appeared(int watched, const std::string& name) {
+  bool found = false;
+  alignas(inotify_event) std::array<char, 4096> events;
+  for (ssize_t length; (length = ::read(watched, events.data(), events.size())) > 0;) {
+    for (ssize_t at = 0; at < length;) {
+      const auto* event = reinterpret_cast<const inotify_event*>(events.data() + at);
+      found = found || (event->len > 0 && name == event->name);
+      at += static_cast<ssize_t>(sizeof *event + event->len);
+    }
+  }
+  return found;
+}
+
+class Requests {
+ public:
+  void serve() {
+    std::lock_guard lock(mutex_);
+    if (thread_.joinable() || stopping_ || !own_flight_recorder().enabled()) return;
+    const std::filesystem::path trigger = own_recorder_variables().trigger;
+    if (!trigger.empty()) watched_ = watch(trigger);
+    name_ = trigger.filename().string();
+    event_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!event_) return;  // the process has no descriptors left, and the group's errors say so
+    const base::SignalsBlocked blocked;
+    std::packaged_task<void()> task([this] { run(); });
+    ended_ = task.get_future();
+    thread_ = std::thread(std::move(task));
+    take_signal(event_.get());
+  }
+
+  void end(std::chrono::milliseconds patience) noexcept {
+    std::lock_guard lock(mutex_);
+    if (!thread_.joinable()) return;
+    give_signal_back();
+    stopping_ = true;
+    const std::uint64_t one = 1;
+    (void)!::write(event_.get(), &one, sizeof one);
+    if (ended_.wait_for(patience) == std::future_status::ready)
+      thread_.join();
+    else
+      thread_.detach();
+  }
+
+ private:
+  void run() {
+    ::pthread_setname_np(::pthread_self(), "vccl dumps");
+    for (;;) {
+      pollfd waited[] = {{event_.get(), POLLIN, 0}, {watched_.get(), POLLIN, 0}};
+      if (::poll(waited, watched_ ? 2 : 1, -1) < 0 && errno != EINTR) return;
+      if (stopping_) return;
+      std::uint64_t signals = 0;
+      if (::read(event_.get(), &signals, sizeof signals) > 0) write_dump("SIGUSR1");
+      if (watched_ && has_appeared(watched_.get(), name_)) write_dump("VCCL_RECORDER_TRIGGER");
+    }
+  }
+
+  std::mutex mutex_;
+  FileDescriptor event_, watched_;
+  std::string name_;
+  std::atomic<bool> stopping_{false};
+  std::future<void> ended_;
+  std::thread thread_;
+};
+
+// Never destroyed: the thread may be left behind. A forked child has none, and gets its own with its first
+// group.
+Requests& requests() {
+  static base::OnePerProcess<Requests> one;
+  return one.get();
+}
+
+}  // namespace
+
+void serve_dump_requests() {
+  requests().serve();
+}
+
+void end_dump_requests(std::chrono::milliseconds patience) noexcept {
+  requests().end(patience);
+}
+
+}  // namespace vccl

@@ -108,6 +108,13 @@ std::unique_ptr<FlightReader> FlightReader::map(int file) {
   }
 }
 
+FlightProcess FlightReader::read_process() const {
+  layout_of(memory_);
+  FlightProcess process;
+  header_of(memory_).process.read(process);
+  return process;
+}
+
 FlightSnapshot FlightReader::read() const {
   const Layout layout = layout_of(memory_);
   const Header& header = header_of(memory_);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/descriptor.hpp"
 #include "base/peer_file.hpp"
 #include "recorder/flight_entry.hpp"
 
@@ -59,6 +60,8 @@ class FlightReader {
   FlightReader& operator=(const FlightReader&) = delete;
 
   FlightSnapshot read() const;
+  /// Returns only what the recorder says of its process.
+  FlightProcess read_process() const;
 
  private:
   std::span<const std::byte> memory_;
@@ -74,6 +77,7 @@ struct FoundRecorder {
   std::uint64_t version = 0;  // of the memory's layout
   std::string problem;        // why it cannot be read; empty if `reader` is there
   std::unique_ptr<FlightReader> reader;
+  base::FileDescriptor descriptor;  // keeps the memory, and lets other readers find it, while it is open
 };
 
 /// Returns the recorders that processes of this user have open, each once. They are found by the names of

@@ -156,6 +156,8 @@ RecorderVariables read_recorder_variables() {
   variables.stacks = read_switch("VCCL_RECORD_STACKS");
   variables.file =
       first_set("VCCL_RECORDER_FILE", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE").second;
+  const std::string home = variable("HOME");
+  variables.default_file = base::text(home.empty() ? "/tmp" : home, "/.cache/torch/comm_lib_trace_rank_");
   variables.trigger = variable("VCCL_RECORDER_TRIGGER");
   return variables;
 }

@@ -6,13 +6,14 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/text.hpp"
@@ -26,13 +27,13 @@ namespace {
 
 namespace files = std::filesystem;
 
-/// Returns the beginning of the name of dumps where nobody has named one, which is torch's.
+/// Returns the beginning of the names of dumps where nobody has named a place. It is torch's, and its folder is
+/// made.
 std::string default_prefix() {
-  const char* home = std::getenv("HOME");
-  const auto folder = files::path(home && *home ? home : "/tmp") / ".cache" / "torch";
+  const auto& prefix = own_recorder_variables().default_file;
   std::error_code ignored;  // writing the file fails then, and says why
-  files::create_directories(folder, ignored);
-  return (folder / "comm_lib_trace_rank_").string();
+  files::create_directories(files::path(prefix).parent_path(), ignored);
+  return prefix;
 }
 
 /// Writes the file at once: a reader finds the old one, or all of the new one. A name that torch's analyzer
@@ -79,26 +80,48 @@ bool is_fresh(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 && std::time(nullptr) - status.st_mtime < kSeconds;
 }
 
-/// Writes the dumps of the job's other processes on this host. One that stands cannot do that itself.
-void write_others(const std::string& prefix) {
+/// Calls `take` with the recorder and the rank of each other process of the job on this host.
+template <class Take>
+void for_each_other(const Take& take) {
   const auto own = own_flight_recorder().process();
   const auto job = get_text(own.job);
   if (job.empty()) return;
-  for (const auto& found : find_flight_recorders()) {
+  for (auto& found : find_flight_recorders()) {
     if (!found.reader || found.pid == own.pid) continue;
     try {
-      const auto snapshot = found.reader->read();
-      const int rank = snapshot.process.rank;
-      if (get_text(snapshot.process.job) != job || rank < 0 || is_fresh(base::text(prefix, rank))) continue;
-      const auto dump = pickle_of(snapshot, dump_options(get_text(snapshot.process.backend)));
-      write_dump_of(rank, prefix, dump, base::text("by rank ", own.rank, ", after a failure"));
+      const auto process = found.reader->read_process();
+      if (get_text(process.job) == job && process.rank >= 0) take(found, process.rank);
     } catch (const FlightRefused&) {
-      // Its memory was damaged meanwhile. The other dumps are worth as much without it.
+      // Its memory was damaged meanwhile. The others are worth as much without it.
     }
   }
 }
 
+/// Writes the dumps of the job's other processes on this host. One that stands cannot do that itself.
+void write_others(const std::string& prefix) {
+  const int own = own_flight_recorder().process().rank;
+  for_each_other([&](const FoundRecorder& found, int rank) {
+    if (is_fresh(base::text(prefix, rank))) return;
+    const auto snapshot = found.reader->read();
+    const auto dump = pickle_of(snapshot, dump_options(get_text(snapshot.process.backend)));
+    write_dump_of(rank, prefix, dump, base::text("by rank ", own, ", after a failure"));
+  });
+}
+
 }  // namespace
+
+std::vector<base::FileDescriptor> open_recorders_of_job() noexcept {
+  constexpr std::size_t kMost = 64;  // a job of more ranks on a host needs its descriptors for other things
+  std::vector<base::FileDescriptor> opened;
+  try {
+    for_each_other([&](FoundRecorder& found, int) {
+      if (opened.size() < kMost) opened.push_back(std::move(found.descriptor));
+    });
+  } catch (const std::exception&) {
+    // Nobody has asked for it: a rank that dies then takes its record along.
+  }
+  return opened;
+}
 
 void write_dump(const char* reason) noexcept {
   try {

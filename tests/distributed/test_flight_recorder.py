@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import signal
 import sys
 import time
@@ -13,7 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d
-from torch.distributed import flight_recorder  # noqa: F401  torchfrtrace is in the wheel
+from torch.utils import cpp_extension
 
 from vccl import _C
 
@@ -193,6 +194,32 @@ os._exit(0)
     assert "missing ranks: {3}" in said
 
 
+def test_others_write_the_dump_of_a_dead_rank(start, tmp_path):
+    process, folder = in_ranks(
+        start,
+        tmp_path,
+        """
+dist.all_reduce(torch.ones(2))
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # vrun ends the others as soon as it sees the dead rank
+time.sleep(3)
+if rank == 1:
+    os.kill(os.getpid(), 9)
+try:
+    dist.all_reduce(torch.ones(2))
+except dist.DistBackendError:
+    pass
+time.sleep(1)
+os._exit(0)
+""",
+        size=2,
+    )
+    process.output(SECONDS)
+    dead, waiting = (pickle.loads((folder / f"rank_{rank}").read_bytes())["entries"] for rank in (1, 0))
+    assert [entry["state"] for entry in dead] == ["completed"]
+    assert [entry["state"] for entry in waiting] == ["completed", "started"]
+
+
 def test_torchfrtrace_names_a_mismatch(start, run, tmp_path):
     process, folder = in_ranks(
         start,
@@ -299,6 +326,43 @@ time.sleep(0.5)
     process, folder = in_ranks(start, tmp_path, body, size=1)
     assert "mine" in process.output(SECONDS)
     assert list(folder.iterdir()) == []
+
+
+WRITER = """
+#include <fstream>
+#include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
+
+struct Writer : c10d::DebugInfoWriter {
+  explicit Writer(std::string name) : DebugInfoWriter(name, 0) {}
+  void write(const std::string& trace) override { std::ofstream(filename_, std::ios::binary) << trace; }
+};
+
+extern "C" void register_writer(const char* name) {
+  c10d::DebugInfoWriter::registerWriter(std::make_unique<Writer>(name));
+}
+"""
+
+
+@pytest.mark.skipif(not shutil.which("c++"), reason="needs a compiler")
+def test_a_registered_writer_gets_the_dump(start, run, tmp_path):
+    library, source = tmp_path / "writer.so", tmp_path / "writer.cpp"
+    source.write_text(WRITER)
+    includes = [f"-I{path}" for path in cpp_extension.include_paths()]
+    libraries = [f"-L{path}" for path in cpp_extension.library_paths()]
+    flags = ["-std=c++20", "-O0", "-shared", "-fPIC", "-DUSE_DISTRIBUTED"]
+    run(["c++", *flags, *includes, source, "-o", library, *libraries, "-ltorch_cpu", "-lc10"])
+    written = tmp_path / "written_"
+    body = f"""
+import ctypes
+ctypes.CDLL({str(library)!r}).register_writer({str(written)!r}.encode())
+dist.all_reduce(torch.ones(2))
+os.kill(os.getpid(), 10)
+time.sleep(1)
+"""
+    process, _ = in_ranks(start, tmp_path, body, size=1, VCCL_RECORDER_FILE=None)
+    process.output(SECONDS)
+    found = pickle.loads(Path(f"{written}0").read_bytes())
+    assert found["entries"][-1]["profiling_name"] == "nccl:all_reduce"
 
 
 def test_torchs_variables_count_where_vccls_are_unset(start, tmp_path):

@@ -74,7 +74,7 @@ def run(job: Job) -> NoReturn:
     named = ["-m", job.module] if job.module else [job.script]
     sys.orig_argv = [sys.executable, "-u", *map(str, named), *job.arguments]
     # vrun's own is there now.
-    if not sys.flags.safe_path:
+    if not getattr(sys.flags, "safe_path", False):  # Python 3.10 has no such flag
         sys.path[0] = folder_of(job.script)
     _end(_status_of(job))
 

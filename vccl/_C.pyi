@@ -6,11 +6,11 @@ RuntimeError. A card is named by its index among those that the process sees.
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch._C._distributed_c10d import Backend, ErrorType, Store
-from typing_extensions import Buffer
+from typing_extensions import Buffer, Self
 
 torch_version: str
 """The version of torch that the module was compiled against, such as "2.13.0"."""

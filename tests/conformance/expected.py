@@ -2,8 +2,13 @@
 
 import dataclasses
 import pathlib
-import tomllib
+import sys
 from collections.abc import Iterable
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 FILE = pathlib.Path(__file__).with_name("expected.toml")
 

@@ -4,11 +4,11 @@ import ctypes
 import re
 import subprocess
 import sys
-import tomllib
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from toml_files import read_toml
 
 import vccl
 from vccl import _C, launch
@@ -68,7 +68,7 @@ def test_the_citation_and_the_changes_have_the_version():
 
 def test_programs_in_cpp_find_the_same_version():
     """The macros of <vccl/version.hpp> have it when a program is compiled, and the library when it runs."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = read_toml((ROOT / "pyproject.toml").read_text())["project"]
     header = (ROOT / "include" / "vccl" / "version.hpp").read_text()
     numbers = re.findall(r"^#define VCCL_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)$", header, re.MULTILINE)
     assert ".".join(numbers) == project["version"] == vccl.__version__

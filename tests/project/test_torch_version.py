@@ -2,11 +2,11 @@
 
 import re
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
 import torch
+from toml_files import read_toml
 
 from vccl import _torch_version
 
@@ -27,7 +27,7 @@ def test_pyproject_requires_the_supported_ones():
     major, first = SUPPORTED[0].split(".")
     minors = [int(version.removeprefix(f"{major}.")) for version in SUPPORTED]
     assert minors == list(range(int(first), int(first) + len(minors)))
-    requirements = tomllib.loads(read("pyproject.toml"))["project"]["dependencies"]
+    requirements = read_toml(read("pyproject.toml"))["project"]["dependencies"]
     assert f"torch>={major}.{first},<{major}.{minors[-1] + 1}" in requirements
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-import tomllib
 import zipfile
 from collections.abc import Callable
 from email import message_from_bytes
@@ -20,6 +19,7 @@ import filelock
 import native_build
 import pytest
 import torch
+from toml_files import read_toml
 
 import vccl
 from vccl import _torch_version
@@ -289,7 +289,7 @@ def test_the_wheel_has_what_the_package_needs(distributions):
         names = archive.namelist()
         about = f"vccl-{vccl.__version__}.dist-info"
         metadata = message_from_bytes(archive.read(f"{about}/METADATA"))
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    settings = read_toml((ROOT / "pyproject.toml").read_text())
     sources = {
         Path(folder, file).relative_to(ROOT).as_posix()
         for package in settings["tool"]["scikit-build"]["wheel"]["packages"]

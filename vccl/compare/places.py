@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -141,8 +142,12 @@ def calling_line() -> str:
                 break
         elif file.startswith(_TORCH):
             if not in_torch and f"{os.sep}nn{os.sep}modules{os.sep}" in file and code.co_name == "forward":
-                in_torch = f"{file}:{frame.f_lineno} in {code.co_qualname}"
+                in_torch = f"{file}:{frame.f_lineno} in {_name_of(code)}"
         elif not file.startswith("<frozen"):
-            return f"{file}:{frame.f_lineno} in {code.co_qualname}"
+            return f"{file}:{frame.f_lineno} in {_name_of(code)}"
         frame = frame.f_back  # type: ignore[assignment]
     return in_torch
+
+
+def _name_of(code: types.CodeType) -> str:
+    return getattr(code, "co_qualname", code.co_name)  # Python 3.10 keeps no qualified name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -141,9 +142,18 @@ def run_on_side(prepared: Prepared, observer: AbstractContextManager) -> Any:
             if program.backward:
                 run_backward(output, program.loss)
     except Exception as error:
-        error.add_note(f"vccl.compare: raised by the run on {prepared.side}")
+        _add_note(error, f"vccl.compare: raised by the run on {prepared.side}")
         raise
     return output
+
+
+def _add_note(error: Exception, note: str) -> None:
+    """Adds a note that tracebacks show. Python 3.10 shows none, so the note goes to stderr as well there."""
+    if sys.version_info >= (3, 11):
+        error.add_note(note)
+    else:
+        vars(error).setdefault("__notes__", []).append(note)
+        print(note, file=sys.stderr)
 
 
 def run_backward(output: Any, loss: Callable[[Any], torch.Tensor] | None) -> None:

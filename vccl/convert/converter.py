@@ -56,14 +56,16 @@ def _is_python(text: str, like: str) -> bool:
     """Returns whether LibCST can read a text, and this Python too if it can read the text `like`."""
     try:
         cst.parse_module(text)
-        with warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             ast.parse(like)
     except cst.ParserSyntaxError:
         return False
     except (SyntaxError, ValueError):
         return True
     try:
-        with warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             ast.parse(text)
     except SyntaxError:
         return False

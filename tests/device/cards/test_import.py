@@ -1,9 +1,9 @@
 """What importing does, and what it leaves undone."""
 
 import pathlib
-import tomllib
 
 import pytest
+from toml_files import read_toml
 
 import vccl
 
@@ -40,7 +40,7 @@ def test_import_is_idempotent(run_python):
 def test_autoload_by_entry_point(run_python, tmp_path):
     # As an installed package declares it, whether or not this one is installed here.
     root = pathlib.Path(vccl.__file__).parent.parent
-    project = tomllib.loads((pathlib.Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    project = read_toml((pathlib.Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     info = tmp_path / "vccl_under_test-0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vccl-under-test\nVersion: 0\n")

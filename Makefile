@@ -24,6 +24,8 @@
 #   make lint       formatting, style, types, and that includes point downwards
 #   make sanitize   the torch-free tests under the thread and address sanitizers (SHORT=1: the short form; CHANGED=1: of
 #                   the rooms that changes of a day concern; SANITIZERS=thread: one of the two)
+#   make aarch64    the torch-free tests for that machine, cross-compiled and run under qemu-user (TESTS="-k test_ring":
+#                   some of them; says what to install if a tool is missing)
 
 PYTHON ?= python3
 RANKS ?= 2
@@ -46,7 +48,7 @@ COMPILE := cmake --build $(BUILD) $(if $(MAKE_TERMOUT),,| sed -u '/^\[[0-9]*[1-9
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
-.PHONY: install build wheel wheels docs test test-all test-cuda test-cuda-build test-blocking matrix conformance frameworks train bench bench-check tune lint format sanitize clean
+.PHONY: install build wheel wheels docs test test-all test-cuda test-cuda-build test-blocking matrix conformance frameworks train bench bench-check tune lint format sanitize aarch64 clean
 
 install: $(VENV)/.vccl
 
@@ -172,6 +174,9 @@ sanitize: install
 		VCCL_TEST_SANITIZE=$$sanitizer VCCL_TEST_SHORT=$(SHORT) VCCL_TEST_CHANGED=$(CHANGED) \
 			python -m pytest --numprocesses $(WORKERS) tests/test_native.py || exit; \
 	done
+
+aarch64: install
+	VCCL_TEST_MACHINE=aarch64 python tests/aarch64.py --numprocesses $(WORKERS) tests/test_native.py $(TESTS)
 
 clean:
 	rm -rf build dist $(VENV)/.vccl .pytest_cache .ruff_cache .mypy_cache

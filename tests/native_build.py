@@ -1,7 +1,8 @@
 """Builds the programs of tests/native with CMake.
 
-VCCL_TEST_SANITIZE=thread or address builds them under that sanitizer, in a folder of its own. Without it they
-are built beside the compiled module, from the same objects of the torch-free rooms.
+VCCL_TEST_SANITIZE=thread or address builds them under that sanitizer, in a folder of its own, and
+VCCL_TEST_MACHINE=aarch64 for that machine (aarch64.py). Without both they are built beside the compiled
+module, from the same objects of the torch-free rooms.
 """
 
 import os
@@ -15,8 +16,9 @@ import filelock
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests" / "native"
 SANITIZE = os.environ.get("VCCL_TEST_SANITIZE", "")
+MACHINE = os.environ.get("VCCL_TEST_MACHINE", "")
 MODULE_BUILD = ROOT / "build" / "RelWithDebInfo"
-TORCH_FREE_BUILD = ROOT / "build" / ("native-" + SANITIZE if SANITIZE else "native")
+TORCH_FREE_BUILD = ROOT / "build" / "-".join(filter(None, ["native", MACHINE, SANITIZE]))
 
 
 def room_folder(source: Path) -> str:
@@ -39,7 +41,8 @@ def programs(sources: Iterable[Path]) -> dict[Path, Path]:
 def build(targets: Iterable[str]) -> Path:
     """Builds CMake's `targets` and returns the build folder. Concurrent callers take turns."""
     assert SANITIZE in ("", "thread", "address"), f"VCCL_TEST_SANITIZE={SANITIZE}: thread or address"
-    beside_module = not SANITIZE and (MODULE_BUILD / "CMakeCache.txt").exists()
+    assert MACHINE in ("", "aarch64"), f"VCCL_TEST_MACHINE={MACHINE}: aarch64"
+    beside_module = not SANITIZE and not MACHINE and (MODULE_BUILD / "CMakeCache.txt").exists()
     folder = MODULE_BUILD if beside_module else TORCH_FREE_BUILD
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder / "lock"):
@@ -47,6 +50,8 @@ def build(targets: Iterable[str]) -> Path:
             call("cmake", "-DVCCL_TESTS=ON", folder)
         else:
             options = ["-DVCCL_TORCH=OFF", "-DVCCL_TESTS=ON", f"-DVCCL_SANITIZE={SANITIZE}"]
+            if MACHINE:
+                options.append(f"-DCMAKE_TOOLCHAIN_FILE={TESTS / MACHINE}.cmake")
             call("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", *options)
         call("cmake", "--build", folder, "--target", *targets)
     return folder

@@ -2,8 +2,9 @@
 
 VCCL_TEST_SANITIZE=thread or address runs them under that sanitizer, and VCCL_TEST_SHORT=1 leaves out what
 takes minutes there (`make sanitize SHORT=1`). VCCL_TEST_CHANGED=1 leaves out the rooms that no recent change
-concerns (changed_rooms.py). VCCL_TEST_SANITIZED=1 leaves out what the sanitizers have run, so that continuous
-integration runs no program three times (`make test SANITIZED=1`).
+concerns (changed_rooms.py). VCCL_TEST_MACHINE=aarch64 runs them for that machine under an emulator
+(aarch64.py), in the short form. VCCL_TEST_SANITIZED=1 leaves out what the sanitizers have run, so that
+continuous integration runs no program three times (`make test SANITIZED=1`).
 """
 
 import functools
@@ -11,10 +12,11 @@ import os
 import sys
 from pathlib import Path
 
+import aarch64
 import changed_rooms
 import native_build
 import pytest
-from native_build import ROOT
+from native_build import MACHINE, ROOT
 from rooms import read_rooms
 
 SHORT = os.environ.get("VCCL_TEST_SHORT", "") not in ("", "0")
@@ -57,6 +59,8 @@ def why_left_out(source: Path) -> str | None:
         return "no recent change concerns it; VCCL_TEST_CHANGED is set"
     if native_build.SANITIZE and SHORT and name(source) in LONG:
         return "takes minutes; VCCL_TEST_SHORT is set"
+    if MACHINE and (why := aarch64.left_out(name(source))[0]):
+        return why
     if SANITIZED and sanitized and name(source) not in LONG | SHORTENED:
         return "ran under the sanitizers; VCCL_TEST_SANITIZED is set"
     return None
@@ -74,8 +78,15 @@ def programs(request) -> dict[Path, Path]:
 def test_native(request, run, source):
     if why := why_left_out(source):
         pytest.skip(why)
-    output = run([request.getfixturevalue("programs")[source]], timeout=TIMEOUT, env=ENVIRONMENT)
-    assert " passed, 0 failed" in output, output
+    program = request.getfixturevalue("programs")[source]
+    if not MACHINE:
+        output = run([program], timeout=TIMEOUT, env=ENVIRONMENT)
+        assert " passed, 0 failed" in output, output
+        return
+    for cpu in ("max", *[aarch64.OLDER] * (name(source) in aarch64.ALSO_OLDER)):
+        environment = ENVIRONMENT | aarch64.environment() | {"VCCL_TEST_SHORT": "1"}
+        output = run(aarch64.command(program, name(source), cpu), timeout=TIMEOUT, env=environment)
+        assert " passed, 0 failed" in output, output
 
 
 def test_every_room_has_native_tests():

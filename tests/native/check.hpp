@@ -42,11 +42,34 @@ inline void that(bool ok, const char* text, const char* file, int line) {
   if (!ok) throw Failure(std::string(file) + ":" + std::to_string(line) + ": " + text);
 }
 
-/// Runs every case, or those whose name contains argv[1].
+/// Returns whether the case is to run: with no arguments all do. An argument NAME takes those whose name contains
+/// it, and an argument -NAME leaves out the case of that name.
+inline bool is_chosen(const char* name, int argc, char** argv) {
+  bool chooses = false, chosen = false;
+  for (int i = 1; i < argc; ++i) {
+    if (argv[i][0] == '-') {
+      if (std::strcmp(name, argv[i] + 1) == 0) return false;
+    } else {
+      chooses = true;
+      chosen |= std::strstr(name, argv[i]) != nullptr;
+    }
+  }
+  return chosen || !chooses;
+}
+
+/// Runs the chosen cases. An argument that leaves out a case which does not exist is an error.
 inline int run(int argc, char** argv) {
   int passed = 0, failed = 0;
+  for (int i = 1; i < argc; ++i) {
+    if (argv[i][0] != '-') continue;
+    bool known = false;
+    for (auto& c : cases()) known |= std::strcmp(c.name, argv[i] + 1) == 0;
+    if (known) continue;
+    std::printf("there is no case %s\n", argv[i] + 1);
+    return 2;
+  }
   for (auto& c : cases()) {
-    if (argc > 1 && !std::strstr(c.name, argv[1])) continue;
+    if (!is_chosen(c.name, argc, argv)) continue;
     try {
       c.body();
       ++passed;

@@ -63,12 +63,12 @@ TEST(a_killed_rank_fails_those_who_wait_for_it) {
       std::vector<std::byte> large(30'000'000);
       if (rank == 1) {
         Outcome part = send(*c, 0, 1, {large.data(), 2});
-        store.set("there", "1");
         // "midst": killed while its bytes come.
         if (what == "midst") send(*c, 0, 7, large).get();
         receive(*c, 0, 1234, large).get();
       }
       CHECK_EQ(receive(*c, 1, 1, {large.data(), 2}).get(), 1);
+      store.set("there", "1");
       const Error error = error_of([&] {
         if (what == "send") send(*c, 1, 7, large).get();
         receive(*c, what == "any" ? kAnySource : 1, 7, large).get();

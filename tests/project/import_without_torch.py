@@ -72,6 +72,7 @@ class StandIn(types.ModuleType):
         super().__init__(name)
         self.__path__ = []
         self.__file__ = "a stand-in"
+        self.__version__ = "2.13.0"
 
     def __getattr__(self, name):
         if name.startswith("__") and name.endswith("__"):

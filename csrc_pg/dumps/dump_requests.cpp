@@ -58,7 +58,9 @@ void ask_for_dump(int number) {
 /// Takes the signal if nobody else has.
 void take_signal(int event) {
   struct sigaction action{};
-  if (::sigaction(SIGUSR1, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
+  if (::sigaction(SIGUSR1, nullptr, &action) != 0) return;
+  // A forked child may have its parent's handler, which does for the child what SIG_DFL does.
+  if (action.sa_handler != SIG_DFL && action.sa_handler != &ask_for_dump) return;
   signal_event.store(event, std::memory_order_relaxed);
   signal_owner.store(::getpid(), std::memory_order_relaxed);
   action = {};

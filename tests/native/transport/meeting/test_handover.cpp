@@ -273,6 +273,47 @@ TEST(the_environment_is_checked) {
   unsetenv("VCCL_LINK_TIMEOUT");
 }
 
+TEST(variables_of_the_flight_recorder_are_checked_when_read) {
+  for (const char* name : {"TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_TRACE_BUFFER_SIZE"})
+    unsetenv(name);
+  CHECK_EQ(read_recorder_variables().entries, std::size_t{2'000});
+  CHECK_EQ(read_recorder_variables().file, std::string());
+  CHECK(!read_recorder_variables().stacks);
+  setenv("TORCH_NCCL_TRACE_BUFFER_SIZE", "5", 1);  // counts in pose alone
+  CHECK_EQ(read_recorder_variables().entries, std::size_t{2'000});
+  setenv("TORCH_FR_BUFFER_SIZE", "30", 1);
+  CHECK_EQ(read_recorder_variables().entries, std::size_t{30});
+  setenv("VCCL_RECORDER_SIZE", "0", 1);
+  CHECK_EQ(read_recorder_variables().entries, std::size_t{0});
+  for (const std::string text : {"1000001", "-1", "2k", "1.5", " 1"}) {
+    setenv("VCCL_RECORDER_SIZE", text.c_str(), 1);
+    check_contains(error_of([] { read_recorder_variables(); }).what(),
+                   "VCCL_RECORDER_SIZE is \"" + text + "\"; allowed are 0 to 1000000 operations");
+  }
+  unsetenv("VCCL_RECORDER_SIZE");
+  setenv("TORCH_FR_BUFFER_SIZE", "few", 1);
+  check_contains(error_of([] { read_recorder_variables(); }).what(), "TORCH_FR_BUFFER_SIZE is \"few\"");
+  unsetenv("TORCH_FR_BUFFER_SIZE");
+  setenv("VCCL_RECORD_STACKS", "1", 1);
+  CHECK(read_recorder_variables().stacks);
+  setenv("VCCL_RECORD_STACKS", "yes", 1);
+  check_contains(error_of([] { read_recorder_variables(); }).what(),
+                 "VCCL_RECORD_STACKS is \"yes\"; allowed are 0 and 1");
+  unsetenv("VCCL_RECORD_STACKS");
+  setenv("TORCH_FR_DUMP_TEMP_FILE", "/tmp/of_torch_", 1);
+  CHECK_EQ(read_recorder_variables().file, std::string("/tmp/of_torch_"));
+  setenv("VCCL_RECORDER_FILE", "/tmp/own_", 1);
+  CHECK_EQ(read_recorder_variables().file, std::string("/tmp/own_"));
+  unsetenv("VCCL_RECORDER_FILE");
+  unsetenv("TORCH_FR_DUMP_TEMP_FILE");
+  setenv("VCCL_RECORDER_TRIGGER", "/tmp/now", 1);
+  CHECK_EQ(read_recorder_variables().trigger, std::string("/tmp/now"));
+  unsetenv("VCCL_RECORDER_TRIGGER");
+  also_read_nccl_variables();
+  CHECK_EQ(read_recorder_variables().entries, std::size_t{5});
+  unsetenv("TORCH_NCCL_TRACE_BUFFER_SIZE");
+}
+
 }  // namespace
 }  // namespace vccl
 

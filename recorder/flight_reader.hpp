@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "base/descriptor.hpp"
 #include "base/peer_file.hpp"
 #include "recorder/flight_entry.hpp"
 
@@ -77,7 +76,6 @@ struct FoundRecorder {
   std::uint64_t version = 0;  // of the memory's layout
   std::string problem;        // why it cannot be read; empty if `reader` is there
   std::unique_ptr<FlightReader> reader;
-  base::FileDescriptor descriptor;  // keeps the memory, and lets other readers find it, while it is open
 };
 
 /// Returns the recorders that processes of this user have open, each once. They are found by the names of

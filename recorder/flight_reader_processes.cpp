@@ -69,11 +69,11 @@ void open_recorder(int folder, const char* name, pid_t holder, std::vector<Found
     const auto same = [&](const FoundRecorder& other) { return other.file == found.file; };
     if (std::ranges::any_of(all, same)) return;
     base::check_memory_kind(path.get());
-    found.descriptor = FileDescriptor(
+    const FileDescriptor file(
         ::open(base::text("/proc/self/fd/", path.get()).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-    if (!found.descriptor) return;
-    read_header(found.descriptor.get(), found);
-    found.reader = FlightReader::map(found.descriptor.get());
+    if (!file) return;
+    read_header(file.get(), found);
+    found.reader = FlightReader::map(file.get());
   } catch (const std::runtime_error& error) {  // FlightRefused, FileRefused, SystemError
     found.problem = error.what();
   }

@@ -13,7 +13,6 @@
 #include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "base/clock.hpp"
 #include "base/text.hpp"
@@ -27,8 +26,8 @@ namespace {
 
 namespace files = std::filesystem;
 
-/// Returns the beginning of the names of dumps where nobody has named a place. It is torch's, and its folder is
-/// made.
+/// Returns the beginning of the names of dumps where nobody has named a place. It is torch's, and its folder
+/// is made.
 std::string default_prefix() {
   const auto& prefix = own_recorder_variables().default_file;
   std::error_code ignored;  // writing the file fails then, and says why
@@ -109,19 +108,6 @@ void write_others(const std::string& prefix) {
 }
 
 }  // namespace
-
-std::vector<base::FileDescriptor> open_recorders_of_job() noexcept {
-  constexpr std::size_t kMost = 64;  // a job of more ranks on a host needs its descriptors for other things
-  std::vector<base::FileDescriptor> opened;
-  try {
-    for_each_other([&](FoundRecorder& found, int) {
-      if (opened.size() < kMost) opened.push_back(std::move(found.descriptor));
-    });
-  } catch (const std::exception&) {
-    // Nobody has asked for it: a rank that dies then takes its record along.
-  }
-  return opened;
-}
 
 void write_dump(const char* reason) noexcept {
   try {

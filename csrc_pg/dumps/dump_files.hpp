@@ -1,14 +1,7 @@
 // Files with dumps of flight recorders.
 #pragma once
 
-#include <vector>
-
-#include "base/descriptor.hpp"
-
 namespace vccl {
-
-/// Opens the recorders of the job's other processes on this host.
-std::vector<base::FileDescriptor> open_recorders_of_job() noexcept;
 
 /// Writes the dump of this process because somebody has asked for it, as `reason` says ("SIGUSR1"). It goes
 /// to the file that the variables name, or else to torch's default place, and to the registered

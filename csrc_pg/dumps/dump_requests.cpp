@@ -7,18 +7,15 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <deque>
 #include <filesystem>
 #include <future>
 #include <mutex>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "base/descriptor.hpp"
 #include "base/fork.hpp"
@@ -33,10 +30,6 @@ namespace vccl {
 namespace {
 
 using base::FileDescriptor;
-
-// When the other processes of a job are looked for: after most of them have learned that they belong to it,
-// and after the last ones have.
-constexpr std::chrono::milliseconds kSoon{500}, kLater{10'000};
 
 // A signal handler reads these. They are set before the handler is installed.
 std::atomic<int> signal_event{-1};
@@ -119,17 +112,13 @@ class Requests {
     take_signal(event_.get());
   }
 
-  void keep_soon() noexcept {
-    std::lock_guard lock(mutex_);
-    if (thread_.joinable()) wake(kKeep);
-  }
-
   void end(std::chrono::milliseconds patience) noexcept {
     std::lock_guard lock(mutex_);
     if (!thread_.joinable()) return;
     give_signal_back();
     stopping_ = true;
-    wake(kKeep);
+    const std::uint64_t one = 1;
+    (void)!::write(event_.get(), &one, sizeof one);
     if (ended_.wait_for(patience) == std::future_status::ready)
       thread_.join();
     else
@@ -137,36 +126,14 @@ class Requests {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  // The event counts signals in its lower half, and calls of keep_soon() in its upper one.
-  static constexpr std::uint64_t kKeep = std::uint64_t{1} << 32;
-
-  void wake(std::uint64_t what) noexcept { (void)!::write(event_.get(), &what, sizeof what); }
-
-  /// Returns the milliseconds for poll() until the next time in `keep_at_`.
-  int patience() const {
-    if (keep_at_.empty()) return -1;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(keep_at_.front() - Clock::now());
-    return std::max(0, static_cast<int>(left.count()));
-  }
-
-  void keep() {
-    keep_at_.pop_front();
-    kept_ = open_recorders_of_job();
-  }
-
   void run() {
     ::pthread_setname_np(::pthread_self(), "vccl dumps");
     for (;;) {
       pollfd waited[] = {{event_.get(), POLLIN, 0}, {watched_.get(), POLLIN, 0}};
-      if (::poll(waited, watched_ ? 2 : 1, patience()) < 0 && errno != EINTR) return;
+      if (::poll(waited, watched_ ? 2 : 1, -1) < 0 && errno != EINTR) return;
       if (stopping_) return;
-      std::uint64_t events = 0;
-      if (::read(event_.get(), &events, sizeof events) > 0) {
-        if (events % kKeep != 0) write_dump("SIGUSR1");
-        if (events >= kKeep) keep_at_ = {Clock::now() + kSoon, Clock::now() + kLater};
-      }
-      if (!keep_at_.empty() && Clock::now() >= keep_at_.front()) keep();
+      std::uint64_t signals = 0;
+      if (::read(event_.get(), &signals, sizeof signals) > 0) write_dump("SIGUSR1");
       if (watched_ && has_appeared(watched_.get(), name_)) write_dump("VCCL_RECORDER_TRIGGER");
     }
   }
@@ -174,8 +141,6 @@ class Requests {
   std::mutex mutex_;
   FileDescriptor event_, watched_;
   std::string name_;
-  std::deque<Clock::time_point> keep_at_;   // of the thread
-  std::vector<base::FileDescriptor> kept_;  // of the thread
   std::atomic<bool> stopping_{false};
   std::future<void> ended_;
   std::thread thread_;
@@ -192,10 +157,6 @@ Requests& requests() {
 
 void serve_dump_requests() {
   requests().serve();
-}
-
-void keep_recorders_of_job() noexcept {
-  requests().keep_soon();
 }
 
 void end_dump_requests(std::chrono::milliseconds patience) noexcept {

@@ -10,11 +10,6 @@ namespace vccl {
 /// between. Throws Error(invalid) if the file's folder cannot be watched. Further calls do nothing.
 void serve_dump_requests();
 
-/// Makes the thread open the recorders of the job's other processes on this host, soon and once more later,
-/// when all of them are there. While this process lives, their memory can then be read although they are
-/// dead. Call this when the process has learned which job it belongs to.
-void keep_recorders_of_job() noexcept;
-
 /// Ends that. Call this when the process is about to end.
 void end_dump_requests(std::chrono::milliseconds patience) noexcept;
 

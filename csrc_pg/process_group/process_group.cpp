@@ -108,7 +108,6 @@ void ProcessGroupVccl::record_process() {
   put_text(process.host, read_variables().host_id);
   put_text(process.backend, getBackendName());
   recorder.set_process(process);
-  if (!id().empty() && size_ > 1) keep_recorders_of_job();
 }
 
 std::vector<Relative> ProcessGroupVccl::communicators_of(

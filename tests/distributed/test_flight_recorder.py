@@ -194,32 +194,6 @@ os._exit(0)
     assert "missing ranks: {3}" in said
 
 
-def test_others_write_the_dump_of_a_dead_rank(start, tmp_path):
-    process, folder = in_ranks(
-        start,
-        tmp_path,
-        """
-dist.all_reduce(torch.ones(2))
-import signal
-signal.signal(signal.SIGTERM, signal.SIG_IGN)  # vrun ends the others as soon as it sees the dead rank
-time.sleep(3)
-if rank == 1:
-    os.kill(os.getpid(), 9)
-try:
-    dist.all_reduce(torch.ones(2))
-except dist.DistBackendError:
-    pass
-time.sleep(1)
-os._exit(0)
-""",
-        size=2,
-    )
-    process.output(SECONDS)
-    dead, waiting = (pickle.loads((folder / f"rank_{rank}").read_bytes())["entries"] for rank in (1, 0))
-    assert [entry["state"] for entry in dead] == ["completed"]
-    assert [entry["state"] for entry in waiting] == ["completed", "started"]
-
-
 def test_torchfrtrace_names_a_mismatch(start, run, tmp_path):
     process, folder = in_ranks(
         start,

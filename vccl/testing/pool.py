@@ -23,6 +23,17 @@ _SECONDS_TO_IMPORT = 600.0
 # Seconds in which a rank that is not needed any more writes its coverage and ends.
 _SECONDS_TO_END = 5.0
 
+# How Python is told to run the template. What lies in the current folder must not take the place of a module,
+# such as torch. Python 3.10 has no -P for that.
+if sys.version_info >= (3, 11):
+    _TEMPLATE = ["-P", "-m", "vccl.testing.template"]
+else:
+    _TEMPLATE = [
+        "-c",
+        "import sys; sys.path[:] = filter(None, sys.path); import runpy; "
+        "runpy.run_module('vccl.testing.template', run_name='__main__', alter_sys=True)",
+    ]
+
 
 class RanksError(Exception):
     """Ranks cannot be started. The text says why."""
@@ -92,9 +103,7 @@ class Starter:
             alone: it does not fork ranks, but will be one.
         """
         pipe, theirs = Pipe()
-        # -P: what lies in the current folder must not take the place of a module, such as torch.
-        module = ["-P", "-m", "vccl.testing.template"]
-        command = [sys.executable, *module, str(os.getpid()), str(theirs.fileno())]
+        command = [sys.executable, *_TEMPLATE, str(os.getpid()), str(theirs.fileno())]
         environment = {"OMP_NUM_THREADS": "1", **os.environ}
         output = Output("template")
         process = subprocess.Popen(

@@ -1,5 +1,7 @@
 """vccl.compare of one process: it finds planted faults in ten models, and nothing in ten sound ones."""
 
+import sys
+
 import compare_models
 import pytest
 import torch
@@ -168,7 +170,10 @@ def test_a_function_with_its_own_backward_pass():
     model, inputs = compare_models.make("autoencoder")
     report = compare.compare(step, (model, *inputs))
     assert report.operator == "aten::mul.Tensor" and not report.backward and report.module == ""
-    assert report.line.startswith(__file__) and "in test_a_function_with" in report.line
+    name = (
+        "test_a_function_with" if sys.version_info >= (3, 11) else "step"
+    )  # Python 3.10 has no qualified name
+    assert report.line.startswith(__file__) and f"in {name}" in report.line
     assert report.culprit is None  # the operator itself is sound
     assert "No operator up to the next one differs with the same arguments" in str(report)
     assert report.differences.result.name == "parameter encoder.0.weight"

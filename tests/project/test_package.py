@@ -26,6 +26,7 @@ FOLDERS = {
     "include",
     "launch",
     "tests",
+    "recorder",
     "transport",
     "vccl",
 }

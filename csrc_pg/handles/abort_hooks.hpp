@@ -18,8 +18,10 @@ class AbortHooks {
   void set(std::int64_t id, Hook hook) { hooks_.set(id, std::move(hook)); }
   void forget(std::int64_t id) { hooks_.forget(id); }
 
-  /// Calls the hooks, one after the other and on a thread of their own, if `outcome` is the first of the
-  /// group that ends with an error. The failure does not wait for them.
+  /// Calls the hooks, one after the other and on a thread of their own, if the group has not failed before.
+  /// The caller does not wait for them.
+  static void failed(const std::shared_ptr<AbortHooks>& hooks) noexcept;
+  /// Calls failed() if `outcome` ends with an error.
   static void watch(const std::shared_ptr<AbortHooks>& hooks, Outcome& outcome);
   /// Calls the hooks on the calling thread, which must not hold the GIL.
   void call() noexcept { hooks_.call("abort"); }

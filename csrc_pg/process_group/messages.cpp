@@ -117,7 +117,7 @@ WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
   refuse_message_in_graph(request.device);
   if (coalescing_.active()) return coalescing_.add(std::move(request), std::move(call));
   WithoutGil without_gil;
-  return with_torch_errors([&]() -> WorkPtr {
+  return begin([&]() -> WorkPtr {
     const auto lane = communicators_.lane(request.device, request.timeout);
     const auto [sequence, outcome, record] = begin_operation(request.type, {&request, 1}, message_sequence_);
     if (vdev::is_recording()) label_message(call, *lane, request, labelled(sequence), record);
@@ -168,7 +168,7 @@ std::vector<at::Tensor> all_of(const std::vector<Request>& requests, const Get& 
 
 WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
   WithoutGil without_gil;
-  return with_torch_errors([&]() -> WorkPtr {
+  return begin([&]() -> WorkPtr {
     const auto device = batch.requests.front().device;
     const auto by_timeout = [](const Request& a, const Request& b) { return a.timeout < b.timeout; };
     const auto timeout = std::max_element(batch.requests.begin(), batch.requests.end(), by_timeout)->timeout;

@@ -250,7 +250,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
   request.timeout = effective(request.timeout);
   if (coalescing_.active()) return coalescing_.add(std::move(request), std::move(plan));
   WithoutGil without_gil;
-  return with_torch_errors([&]() -> WorkPtr {
+  return begin([&]() -> WorkPtr {
     const auto where = communicators_.get(request.device, request.timeout, request.name);
     if (is_captured(request.device)) {
       std::vector<CollectivePlan> plans;

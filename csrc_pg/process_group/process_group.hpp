@@ -8,6 +8,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -19,6 +20,7 @@
 #include "csrc_pg/handles/completion_hook.hpp"
 #include "csrc_pg/handles/success_hooks.hpp"
 #include "csrc_pg/handles/work.hpp"
+#include "csrc_pg/operations/errors.hpp"
 #include "csrc_pg/operations/extra_time.hpp"
 #include "csrc_pg/operations/recording.hpp"
 #include "csrc_pg/operations/request.hpp"
@@ -209,6 +211,17 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   static void shutdown_all(std::chrono::milliseconds patience);
 
  private:
+  /// Runs `call`, which begins an operation, as with_torch_errors() does. If the operation cannot begin,
+  /// because the group has failed, the abort hooks are called.
+  template <typename Call>
+  WorkPtr begin(Call&& call) {
+    try {
+      return with_torch_errors(std::forward<Call>(call));
+    } catch (const c10::DistBackendError&) {
+      AbortHooks::failed(abort_hooks_);
+      throw;
+    }
+  }
   WorkPtr launch(Request request, CollectivePlan plan);
   WorkPtr launch_message(Request request, MessageCall call);
   WorkPtr launch_batch(Batch batch);

@@ -88,6 +88,15 @@ def test_set_timeout(ranks, backend):
     ranks.store.wait(["rank 0 has failed"], PATIENCE)
 
 
+@pytest.mark.ranks(3)
+@everywhere
+def test_all_ranks_make_a_group_after_some_have_made_one(ranks, device):
+    """The number that torch gives a group must not count those that only some ranks have made."""
+    if ranks.rank < 2:
+        dist.new_group([0, 1], use_local_synchronization=True)
+    assert total(dist.new_group(), device) == 6
+
+
 @pytest.mark.ranks(2)
 @everywhere
 def test_extra_time_ends_with_the_first_operation_after_it(ranks, device):

@@ -4,6 +4,10 @@
 that this rank is in into the name. That number differs from rank to rank once a group was made without some
 of them. The members then look for each other under different keys, and wait until the timeout. This patch
 counts the groups that were made of the same ranks instead.
+
+Since 2.14 that number also counts the groups that get such a name, and still is the name of other groups.
+Then a plain ``new_group`` of all ranks waits in vain, once a group was made without some of them. This patch
+leaves the number alone where a name does not need it.
 """
 
 import collections
@@ -38,3 +42,14 @@ def _hash_ranks_to_str(original: Callable[..., str], ranks: list[int]) -> str:
     key = "_".join(map(str, ranks))
     counts[key] += 1
     return hashlib.sha1(f"{key}_{counts[key]}".encode(), usedforsecurity=False).hexdigest()
+
+
+@PATCH.replaces(
+    "torch.distributed.distributed_c10d:_process_group_name", "(ranks, use_hashed_name)", versions=">=2.14"
+)
+def _process_group_name(original: Callable[..., str], ranks: list[int], use_hashed_name: bool) -> str:
+    number = c10d._world.group_count
+    name = original(ranks, use_hashed_name)
+    if use_hashed_name and vccl_backends(c10d.GroupMember.WORLD):
+        c10d._world.group_count = number
+    return name

@@ -67,6 +67,7 @@
 // The process group:
 // - <ATen/record_function.h>: ranges of the profiler.
 // - <torch/csrc/distributed/c10d/Backend.hpp>: the virtuals of a backend, and its options.
+// - <torch/csrc/distributed/c10d/FlightRecorder.hpp>: the writer of dumps that a program has registered.
 // - <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>: the record of a collective for the profiler.
 // - <torch/csrc/distributed/c10d/PrefixStore.hpp>, <torch/csrc/distributed/c10d/Store.hpp>: the rendezvous
 // store.

@@ -1,6 +1,7 @@
 """What torch.distributed of some versions has and that of others has not."""
 
 import datetime
+import json
 import threading
 import warnings
 
@@ -8,6 +9,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from common import PATIENCE, backend_of, everywhere, meet, total
+
+from vccl._device_type import backend_name
 
 pytestmark = pytest.mark.torch(">=2.14", "torch.distributed has no such functions")
 
@@ -173,3 +176,24 @@ def test_groups_that_ranks_join_later_are_refused(ranks):
             "vccl", store=ranks.store, rank=ranks.rank, world_size=ranks.size, enable_reconfigure=True
         )
     assert not dist.is_initialized()
+
+
+@pytest.mark.ranks(2, group=False)
+def test_the_check_for_nan(ranks, monkeypatch):
+    monkeypatch.setenv("TORCH_DIST_NAN_CHECK", "1")
+    dist.init_process_group("vccl", store=ranks.store, rank=ranks.rank, world_size=ranks.size)
+    dist.all_reduce(torch.ones(3, device="vdev"))
+    with pytest.raises(RuntimeError, match="NaN"):
+        dist.all_reduce(torch.full((3,), float("nan"), device="vdev"))
+        torch.accelerator.synchronize()
+
+
+@pytest.mark.torch(">=2.15", "older versions attach their flight recorder to built-in backends alone")
+@pytest.mark.ranks(2)
+@everywhere
+def test_torchs_flight_recorder_is_told_what_has_succeeded(ranks, device):
+    for _ in range(3):
+        dist.all_reduce(torch.ones(3, device=device), async_op=True).wait(PATIENCE)
+    trace = json.loads(torch._C._distributed_c10d._dump_fr_trace_json(backend=backend_name()))
+    states = [entry["state"] for entry in trace["entries"] if "all_reduce" in entry["profiling_name"]]
+    assert states[-3:] == ["completed"] * 3

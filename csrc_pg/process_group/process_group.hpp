@@ -180,7 +180,9 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   /// Sets a hook that is called when the first operation of the group fails, and by abort(); see AbortHooks.
   void registerAbortHook(std::int64_t id, AbortHooks::Hook hook) override;
   void unregisterAbortHook(std::int64_t id) override;
-  bool supportsAbortHooks() const override { return true; }
+  /// Returns false, although hooks can be set: torch's flight recorder would set one that writes a dump at
+  /// every failure. That takes seconds, and a process that ends meanwhile dies of it.
+  bool supportsAbortHooks() const override { return false; }
   /// Sets a hook that is called for each operation that succeeds; see SuccessHooks.
   void registerCompletionHook(std::int64_t id, SuccessHooks::Hook hook) override;
   void unregisterCompletionHook(std::int64_t id) override;

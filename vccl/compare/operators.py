@@ -21,6 +21,7 @@ _WITHOUT_VALUES = (
     "aten::record_stream",
     "aten::_has_compatible_shallow_copy_type",
     "profiler::",
+    "fsdp::record_grad_output_stream",
 )
 # Results that only the operator's own backward pass reads, by their positions. Of those of the LSTM and of
 # bags of embeddings, not all bytes are written. The means of a norm behind another norm would be 0 but for

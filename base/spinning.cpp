@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 Spinning spinning_for_rank(bool oversubscribed) noexcept {
   return {.looks = oversubscribed ? 0 : 30,
           .patience = microseconds(oversubscribed ? 100 : 500),
-          .longest = milliseconds(2)};
+          .longest_yielding = milliseconds(2)};
 }
 
 // A small message between two hosts of one machine takes about as long as 50 yields. Where ranks outnumber

@@ -9,11 +9,12 @@
 namespace base {
 
 /// How a thread waits for another rank of its host before it sleeps. First it looks `looks` times in a row.
-/// Then it yields and looks, until yielding has had no effect for `patience` or has lasted for `longest`.
+/// Then it yields and looks, until yielding has had no effect for `patience` or has lasted for
+/// `longest_yielding`.
 struct Spinning {
   int looks;
   std::chrono::nanoseconds patience;
-  std::chrono::nanoseconds longest;
+  std::chrono::nanoseconds longest_yielding;
 };
 
 /// Returns how a rank waits for a rank of its host. `oversubscribed` is the result of are_oversubscribed()

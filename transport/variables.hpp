@@ -64,8 +64,9 @@ struct RecorderVariables {
   // VCCL_RECORDER_FILE, TORCH_FR_DUMP_TEMP_FILE: where dumps go, without the rank's number at the end. Empty
   // if nobody has named a place.
   std::string file;
-  std::string default_file;  // where dumps go that somebody asks for where nobody has named a place: below HOME
-  std::string trigger;       // VCCL_RECORDER_TRIGGER: the path of a file that asks for a dump when it appears
+  std::string
+      default_file;     // where dumps go that somebody asks for where nobody has named a place: below HOME
+  std::string trigger;  // VCCL_RECORDER_TRIGGER: the path of a file that asks for a dump when it appears
 };
 
 /// Reads the variables of the flight recorder, which a process needs when it makes its first group. Throws

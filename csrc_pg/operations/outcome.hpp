@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "transport/error.hpp"
 #include "recorder/flight_recorder.hpp"
+#include "transport/error.hpp"
 
 namespace vccl {
 

@@ -42,8 +42,8 @@ inline void that(bool ok, const char* text, const char* file, int line) {
   if (!ok) throw Failure(std::string(file) + ":" + std::to_string(line) + ": " + text);
 }
 
-/// Returns whether the case is to run: with no arguments all do. An argument NAME takes those whose name contains
-/// it, and an argument -NAME leaves out the case of that name.
+/// Returns whether the case is to run: with no arguments all do. An argument NAME takes those whose name
+/// contains it, and an argument -NAME leaves out the case of that name.
 inline bool is_chosen(const char* name, int argc, char** argv) {
   bool chooses = false, chosen = false;
   for (int i = 1; i < argc; ++i) {

@@ -62,7 +62,7 @@ bool Waiter::yield(Ready ready, Awaited awaited, const char* what) {
   const base::Spinning spinning = base::spinning_for_rank(group_.oversubscribed);
   const auto begin = Clock::now();
   auto now = begin, last_effect = begin;
-  while (now - last_effect < spinning.patience && now - begin < spinning.longest) {
+  while (now - last_effect < spinning.patience && now - begin < spinning.longest_yielding) {
     if (is_over(ready, awaited, what, false)) return true;
     const auto before = Clock::now();
     sched_yield();

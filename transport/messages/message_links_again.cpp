@@ -37,8 +37,9 @@ bool MessageLinks::make_again(Link& link) {
   return true;
 }
 
-/// Returns whether the first connection to the peer was cut. It was not if the peer refused it. libzmq reports
-/// a refused attempt in the same way as a connection that was reset before libzmq saw that it was made.
+/// Returns whether the first connection to the peer was cut. It was not if the peer refused it. libzmq
+/// reports a refused attempt in the same way as a connection that was reset before libzmq saw that it was
+/// made.
 bool MessageLinks::was_cut(const Link& link) {
   if (link.socket->connected()) return true;
   return link.socket->refused() && !is_refused_at(link.listener.endpoint);

@@ -1,5 +1,5 @@
-// What the texts of errors and messages have in common: lists and durations. base/text.hpp puts texts together
-// and cuts them.
+// What the texts of errors and messages have in common: lists and durations. base/text.hpp puts texts
+// together and cuts them.
 #pragma once
 
 #include <span>

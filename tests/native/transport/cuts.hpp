@@ -20,9 +20,10 @@
 
 namespace vccl {
 
-/// A second descriptor of a connection, or of a listener, that belongs to libzmq. libzmq may close its own at any time, and the
-/// number may then be that of another socket, even of one that listens. The thread sanitizer does not see
-/// what libzmq does with its descriptors, and would draw wrong conclusions from what it sees here.
+/// A second descriptor of a connection, or of a listener, that belongs to libzmq. libzmq may close its own at
+/// any time, and the number may then be that of another socket, even of one that listens. The thread
+/// sanitizer does not see what libzmq does with its descriptors, and would draw wrong conclusions from what
+/// it sees here.
 class Connection {
  public:
   explicit Connection(int descriptor)
@@ -98,8 +99,8 @@ inline std::size_t reset_attempts() {
 class SilentListeners {
  public:
   SilentListeners()
-      : listeners_(sockets_of_process(
-            [](const Connection& connection) { return connection.is_in(TCP_LISTEN); })) {
+      : listeners_(
+            sockets_of_process([](const Connection& connection) { return connection.is_in(TCP_LISTEN); })) {
     for (const Connection& listener : listeners_) silence_connection(listener);
   }
   ~SilentListeners() {

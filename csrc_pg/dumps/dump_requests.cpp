@@ -7,6 +7,7 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -95,16 +96,42 @@ bool has_appeared(int watched, const std::string& name) {
   return found;
 }
 
+/// The thread, which all DumpRequests of this process share.
 class Requests {
  public:
   void serve() {
     std::lock_guard lock(mutex_);
-    if (thread_.joinable() || stopping_ || !own_flight_recorder().enabled()) return;
+    if (users_ == 0 && !left_behind_ && own_flight_recorder().enabled()) start();
+    ++users_;
+  }
+
+  void release(std::chrono::milliseconds patience) noexcept {
+    std::lock_guard lock(mutex_);
+    if (--users_ > 0 || !thread_.joinable()) return;
+    give_signal_back();
+    stopping_ = true;
+    const std::uint64_t one = 1;
+    (void)!::write(event_.get(), &one, sizeof one);
+    if (ended_.wait_for(patience) == std::future_status::ready) {
+      thread_.join();
+      return;
+    }
+    // It goes on to use this object.
+    left_behind_ = true;
+    thread_.detach();
+  }
+
+ private:
+  void start() {
     const std::filesystem::path trigger = own_recorder_variables().trigger;
-    if (!trigger.empty()) watched_ = watch(trigger);
+    watched_ = trigger.empty() ? FileDescriptor() : watch(trigger);
     name_ = trigger.filename().string();
-    event_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    // The descriptor is kept, because a signal handler may still be about to write to it.
+    if (!event_) event_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    std::uint64_t of_the_last_thread;
+    (void)!::read(event_.get(), &of_the_last_thread, sizeof of_the_last_thread);
     if (!event_) return;  // the process has no descriptors left, and the group's errors say so
+    stopping_ = false;
     const base::SignalsBlocked blocked;
     std::packaged_task<void()> task([this] { run(); });
     ended_ = task.get_future();
@@ -112,20 +139,6 @@ class Requests {
     take_signal(event_.get());
   }
 
-  void end(std::chrono::milliseconds patience) noexcept {
-    std::lock_guard lock(mutex_);
-    if (!thread_.joinable()) return;
-    give_signal_back();
-    stopping_ = true;
-    const std::uint64_t one = 1;
-    (void)!::write(event_.get(), &one, sizeof one);
-    if (ended_.wait_for(patience) == std::future_status::ready)
-      thread_.join();
-    else
-      thread_.detach();
-  }
-
- private:
   void run() {
     ::pthread_setname_np(::pthread_self(), "vccl dumps");
     for (;;) {
@@ -139,6 +152,8 @@ class Requests {
   }
 
   std::mutex mutex_;
+  int users_ = 0;
+  bool left_behind_ = false;  // the thread, which did not end in time
   FileDescriptor event_, watched_;
   std::string name_;
   std::atomic<bool> stopping_{false};
@@ -155,12 +170,13 @@ Requests& requests() {
 
 }  // namespace
 
-void serve_dump_requests() {
+DumpRequests::DumpRequests() : generation_(base::fork_generation()) {
   requests().serve();
 }
 
-void end_dump_requests(std::chrono::milliseconds patience) noexcept {
-  requests().end(patience);
+void DumpRequests::end(std::chrono::milliseconds patience) noexcept {
+  if (ended_.exchange(true) || generation_ != base::fork_generation()) return;
+  requests().release(std::min(patience, kPatience));
 }
 
 }  // namespace vccl

@@ -1,16 +1,30 @@
 // Dumps that somebody asks a running process for.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 
 namespace vccl {
 
-/// Makes this process write a dump when it gets SIGUSR1, unless the program has a handler of its own, and
-/// when the file appears that VCCL_RECORDER_TRIGGER names. A thread waits for both without waking up in
-/// between. Throws Error(invalid) if the file's folder cannot be watched. Further calls do nothing.
-void serve_dump_requests();
+/// While a process has one of these, it writes a dump when it gets SIGUSR1, unless the program has a handler
+/// of its own, and when the file appears that VCCL_RECORDER_TRIGGER names. Each group has one. A thread of
+/// the process waits for both without waking up in between, and ends with the last of these objects.
+class DumpRequests {
+ public:
+  /// Throws Error(invalid) if the file's folder cannot be watched.
+  DumpRequests();
+  ~DumpRequests() { end(kPatience); }
+  DumpRequests(const DumpRequests&) = delete;
+  DumpRequests& operator=(const DumpRequests&) = delete;
 
-/// Ends that. Call this when the process is about to end.
-void end_dump_requests(std::chrono::milliseconds patience) noexcept;
+  /// Ends that earlier, and waits at most as long for a dump that is being written. Further calls do nothing.
+  void end(std::chrono::milliseconds patience) noexcept;
+
+ private:
+  static constexpr std::chrono::milliseconds kPatience{5'000};
+
+  const int generation_;  // a forked child has the object and not the thread
+  std::atomic<bool> ended_{false};
+};
 
 }  // namespace vccl

@@ -15,7 +15,6 @@
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_pg/arguments/checks.hpp"
 #include "csrc_pg/arguments/torch_types.hpp"
-#include "csrc_pg/dumps/dump_requests.hpp"
 #include "csrc_pg/handles/callback_pool.hpp"
 #include "csrc_pg/operations/errors.hpp"
 #include "csrc_pg/operations/profiler_names.hpp"
@@ -92,7 +91,7 @@ void ProcessGroupVccl::begin_recording() {
   group.rank = static_cast<std::uint32_t>(rank_);
   group.set_ranks(ranks_from(*options_, size_));
   recording_ = std::make_shared<Recording>(group);
-  serve_dump_requests();
+  dump_requests_ = std::make_unique<DumpRequests>();
   record_process();
 }
 
@@ -141,6 +140,7 @@ void ProcessGroupVccl::close(milliseconds patience) noexcept {
   failures_->close();
   communicators_.close(patience);
   if (recording_) recording_->close();
+  if (dump_requests_) dump_requests_->end(patience);
   // Everything has ended, so the hook is called for every operation.
   if (auto* hook = watching_.load(std::memory_order_acquire)) hook->close(patience);
 }
@@ -159,7 +159,6 @@ void ProcessGroupVccl::shutdown_all(milliseconds patience) {
   living().groups.clear();
   wait_for_callbacks(patience);
   DeadlockWatch::of_this_process().stop(patience);
-  end_dump_requests(patience);
 }
 
 void ProcessGroupVccl::abort() {

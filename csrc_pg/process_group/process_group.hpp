@@ -16,6 +16,7 @@
 #include "csrc_device/runtime/failure.hpp"
 #include "csrc_device/torch/torch_version.hpp"
 #include "csrc_pg/communicators/communicators.hpp"
+#include "csrc_pg/dumps/dump_requests.hpp"
 #include "csrc_pg/handles/abort_hooks.hpp"
 #include "csrc_pg/handles/completion_hook.hpp"
 #include "csrc_pg/handles/success_hooks.hpp"
@@ -284,6 +285,7 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   const std::string name_;
   // The failures on cards. Tasks keep this object, because they may outlive the group.
   const std::shared_ptr<vdev::FailureOwner> failures_ = std::make_shared<vdev::FailureOwner>();
+  std::unique_ptr<DumpRequests> dump_requests_;
   std::shared_ptr<Recording> recording_;  // made in the constructor, while the ranks meet
   // Outcomes keep these, too.
   const std::shared_ptr<SuccessHooks> success_hooks_ = std::make_shared<SuccessHooks>();

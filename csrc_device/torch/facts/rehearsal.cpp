@@ -112,7 +112,7 @@ KnownCallPtr rehearse(const c10::OperatorHandle& op, const OperatorFacts& facts,
   const std::vector<c10::IValue> shown(stack.begin(), stack.end());
   KernelMemory memory(-1);
   memory.keep_log();
-  const TaskKernelScope scope{LaunchState()};
+  const TaskKernelScope scope{LaunchState::of_thread()};
   UseKernelMemory use(memory);
   try {
     op.redispatchBoxed(c10::DispatchKeySet(kernel), &stack);

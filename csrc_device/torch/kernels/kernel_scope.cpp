@@ -1,5 +1,10 @@
 #include "csrc_device/torch/kernels/kernel_scope.hpp"
 
+#include <pthread.h>
+
+#include <atomic>
+#include <string_view>
+
 #include <ATen/Parallel.h>
 #include <c10/core/DispatchKeySet.h>
 
@@ -24,15 +29,41 @@ void set_threads(int threads) {
   if (at::get_num_threads() != threads) at::set_num_threads(threads);
 }
 
+// torch gives this name to the threads that run the backward of a device.
+bool is_of_autograd() {
+  char name[16] = {};
+  return pthread_getname_np(pthread_self(), name, sizeof name) == 0 &&
+         std::string_view(name).starts_with("pt_autograd");
+}
+
+// Relaxed: a backward is handed to its thread behind a lock, which orders the number with it.
+void follow_program() {
+  static std::atomic<int> of_last_launch{0};
+  thread_local const bool follows = is_of_autograd();
+  if (follows) {
+    if (const int threads = of_last_launch.load(std::memory_order_relaxed); threads > 0) set_threads(threads);
+  } else if (!Queue::on_worker()) {  // a worker has the number of a launch that may be long ago
+    const int threads = at::get_num_threads();
+    if (of_last_launch.load(std::memory_order_relaxed) != threads)
+      of_last_launch.store(threads, std::memory_order_relaxed);
+  }
+}
+
 }  // namespace
 
-LaunchState::LaunchState()
-    : grad_mode(c10::AutogradState::get_tls_state().get_grad_mode()),
-      inference_mode(c10::AutogradState::get_tls_state().get_inference_mode()),
-      threads(at::get_num_threads()),
-      denormals(base::denormal_mode()) {}
+LaunchState LaunchState::of_thread() {
+  const auto& flags = c10::AutogradState::get_tls_state();
+  return {flags.get_grad_mode(), flags.get_inference_mode(), at::get_num_threads(), base::denormal_mode()};
+}
 
-KernelScope::KernelScope() : exclude_(excluded_keys) {}
+LaunchState LaunchState::of_launch() {
+  follow_program();
+  return of_thread();
+}
+
+KernelScope::KernelScope() : exclude_(excluded_keys) {
+  follow_program();
+}
 
 TaskKernelScope::TaskKernelScope(const LaunchState& state)
     : keys_(c10::default_included_set, c10::default_excluded_set | excluded_keys) {

@@ -14,14 +14,19 @@ namespace vdev {
 /// Holds those parts of the launching thread's state that a kernel must find when another thread runs it.
 struct LaunchState {
   /// Takes the state of the calling thread.
-  LaunchState();
+  static LaunchState of_thread();
+  /// Takes the state for a kernel that the calling thread launches. A thread of autograd keeps the number of
+  /// threads that it found when it was first asked, while the CPU's backward has the number of the thread
+  /// that calls it. So a thread of autograd takes over the number of the program's last launch before.
+  static LaunchState of_launch();
   bool grad_mode, inference_mode;
   int threads;              // that a kernel may use
   std::uint64_t denormals;  // base::denormal_mode(), which torch.set_flush_denormal() sets
 };
 
 /// Lets kernels call further operators on the CPU tensors that they are shown: autograd does not record these
-/// operators, and the autocast of another device type does not cast them.
+/// operators, and the autocast of another device type does not cast them. Takes over the number of threads as
+/// LaunchState::of_launch() does.
 class KernelScope {
  public:
   KernelScope();
@@ -41,7 +46,7 @@ class TaskKernelScope {
   TaskKernelScope& operator=(const TaskKernelScope&) = delete;
 
  private:
-  const LaunchState before_;
+  const LaunchState before_ = LaunchState::of_thread();
   const c10::impl::ForceDispatchKeyGuard keys_;
   std::optional<at::DisableRecordFunctionGuard> unrecorded_;  // making one takes time
 };

@@ -76,7 +76,7 @@ class CopyTask final : public TaskBody {
  private:
   const int card_;
   const at::Tensor to_, from_;
-  const LaunchState state_;
+  const LaunchState state_ = LaunchState::of_launch();
 };
 
 Task copy_task(int card, at::Tensor to, at::Tensor from) {

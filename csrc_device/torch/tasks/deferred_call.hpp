@@ -56,7 +56,7 @@ class DeferredCall final : public TaskBody {
   const KnownCallPtr known_;
   torch::jit::Stack arguments_;
   const ArgumentDraw draw_;
-  const LaunchState state_;
+  const LaunchState state_ = LaunchState::of_launch();
   const std::string line_;             // of the program that has called, with VDEV_LAUNCH_TRACE=1
   c10::SmallVector<void*, 4> places_;  // where the results lie
 };

@@ -129,7 +129,7 @@ class KernelTask final : public TaskBody {
   const int card_;
   const std::vector<Extent> reads_, writes_;
   const std::function<void()> kernel_;
-  const LaunchState state_;
+  const LaunchState state_ = LaunchState::of_launch();
 };
 
 }  // namespace

@@ -223,3 +223,41 @@ def test_a_process_may_end_right_after_backward(run_python, end):
             "    values = torch.randn(3, device=f'vdev:{card}', requires_grad=True)\n"
             "    (values * 2).sum().backward()\n" + end
         )
+
+
+THREADS = """
+import torch
+
+class AskInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+    @staticmethod
+    def backward(ctx, gradient):
+        torch.get_num_threads()  # with the first call, a thread of autograd gets its number for good
+        return gradient
+
+torch.set_num_threads({first})
+x = torch.ones(4, device="vdev", requires_grad=True)
+AskInBackward.apply(x).sum().backward()
+torch.set_num_threads({then})
+torch.manual_seed(0)
+inputs = torch.randn(6, 2, 3), torch.randn(2, 3), torch.randn(2, 3)
+gradient = torch.randn(6, 2, 3)
+
+def gradients(device):
+    x, weight, bias = (value.to(device).requires_grad_() for value in inputs)
+    result = torch.nn.functional.layer_norm(x, (2, 3), weight, bias)
+    return [value.cpu() for value in torch.autograd.grad(result, (x, weight, bias), gradient.to(device))]
+
+on_card = gradients("vdev")
+assert all(map(torch.equal, on_card, gradients("cpu")))
+torch.set_num_threads({first})
+assert not all(map(torch.equal, on_card, gradients("cpu"))), "the number of threads makes no difference here"
+"""
+
+
+@pytest.mark.parametrize(("first", "then"), [(2, 1), (1, 2)])
+def test_a_backward_has_the_programs_number_of_threads(run_python, first, then):
+    """The gradients of layer norm's parameters are added up by threads, so their bits tell the number."""
+    run_python(THREADS.format(first=first, then=then))

@@ -115,7 +115,7 @@ test-cuda-build:
 # No VERSIONS: the last release of each minor version that is supported.
 VERSIONS ?= 2.12.1 2.13.0 2.14.1 2.15.0
 matrix:
-	$(PYTHON) tests/tools/matrix.py --python $(PYTHON) --workers $(WORKERS) $(MATRIX) $(VERSIONS)
+	$(PYTHON) tests/tools/torch_matrix.py --python $(PYTHON) --workers $(WORKERS) $(MATRIX) $(VERSIONS)
 
 # Ends with an error if the outcome is not the one in tests/conformance/expected.toml.
 conformance: build

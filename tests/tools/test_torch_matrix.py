@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import matrix
 import pytest
+import torch_matrix as matrix
 
 SUITE = """
 import pytest

@@ -5,7 +5,7 @@ used, and removed before the next version's turn, because an environment with a 
 6 GB. Cards cannot pose as CUDA where torch was built with CUDA, so that suite needs a build for the CPU:
 "2.13.0+cpu".
 
-    python tests/tools/matrix.py [--python PYTHON] [--suites device,pose] [--workers 2] [--long] VERSION...
+    python tests/tools/torch_matrix.py [--python PYTHON] [--suites device,pose] [--workers 2] VERSION...
 """
 
 import argparse

@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,7 +47,7 @@ def main() -> None:
         for compiled in sorted((unpacked / "vccl").glob("_torch_[0-9]*")):
             separate_symbols(compiled, symbols / compiled.name)
         packed = pack(unpacked, Path(folder, "packed"))
-        finished = tag(packed)
+        finished = tag(packed, Path(folder, "tagged"))
         archive = DIST / f"{finished.stem}.debug.tar.xz"
         with tarfile.open(archive, "w:xz") as tar:
             tar.add(symbols, "vccl")
@@ -78,8 +79,6 @@ def compile_for(version: str, made: Path) -> None:
 
 def fetch(version: str, folder: Path) -> Path:
     """Returns the folder of torch's package, of which the headers and libraries are there."""
-    import zipfile
-
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     # A constraint or an index of the machine may forbid a version that is not installed in any case.
@@ -124,17 +123,14 @@ def pack(unpacked: Path, folder: Path) -> Path:
     return packed
 
 
-def tag(wheel: Path) -> Path:
+def tag(wheel: Path, folder: Path) -> Path:
     """Moves the wheel to dist/, under the name of the oldest platform that it runs on. torch's libraries stay
     outside of it."""
     excluded = [word for name in ("libtorch*", "libc10*") for word in ("--exclude", name)]
-    before = set(DIST.glob("*.whl"))
-    scripts = sysconfig.get_path("scripts")
-    environment = os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}"}
-    call("auditwheel", "repair", *excluded, "--wheel-dir", DIST, wheel, env=environment)
-    made = set(DIST.glob("*.whl")) - before or {max(before, key=lambda path: path.stat().st_mtime)}
-    (finished,) = made
-    return finished
+    environment = os.environ | {"PATH": f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"}
+    call("auditwheel", "repair", *excluded, "--wheel-dir", folder, wheel, env=environment)
+    (tagged,) = folder.glob("*.whl")
+    return Path(shutil.move(tagged, DIST / tagged.name))
 
 
 if __name__ == "__main__":

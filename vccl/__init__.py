@@ -14,14 +14,20 @@ from . import _version
 __version__ = _version.VERSION
 
 cmake_prefix_path: str  # which __getattr__() finds
+include_path: str
+library_path: str
+
+
+_FOLDERS_FOR_CPP = {"cmake_prefix_path": "share/cmake", "include_path": "include", "library_path": ""}
 
 
 def __getattr__(name: str) -> object:
-    """Returns ``Options``, ``monitored_barrier``, ``share_cpu_memory`` or ``cmake_prefix_path``.
+    """Returns ``Options``, ``monitored_barrier``, ``share_cpu_memory``, or a folder for programs in C++.
 
     ``init_process_group`` and ``new_group`` take Options as ``pg_options``. monitored_barrier names the
     ranks that did not come. share_cpu_memory puts large CPU tensors into memory that the peers of the host
     can map. cmake_prefix_path is the folder in which CMake's ``find_package(vccl)`` finds the package.
+    include_path has the headers ``<vccl/...>``, and library_path the ``libvccl.so`` for this torch.
     """
     # They are not imported at the top, because torch may import this package before its own import has ended.
     if name == "Options":
@@ -36,15 +42,17 @@ def __getattr__(name: str) -> object:
         from vccl._groups.cpu_memory import share_cpu_memory
 
         return share_cpu_memory
-    if name == "cmake_prefix_path":
+    if name in _FOLDERS_FOR_CPP:
         from vccl import _C
 
-        return f"{_C.__file__.rsplit('/', 2)[0]}/share/cmake"
+        compiled = _C.__file__.rpartition("/")[0]
+        package = compiled.rpartition("/")[0]
+        return compiled if name == "library_path" else f"{package}/{_FOLDERS_FOR_CPP[name]}"
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "Options", "cmake_prefix_path", "monitored_barrier", "share_cpu_memory"]
+    return [*globals(), "Options", "monitored_barrier", "share_cpu_memory", *_FOLDERS_FOR_CPP]
 
 
 # Where torch is not imported yet, its import leaves the device to the call that follows.

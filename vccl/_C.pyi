@@ -570,6 +570,24 @@ def _dump_flight_recorder(operations: bool, stacks: bool, only_active: bool) -> 
 def _dump_flight_recorder_json(operations: bool, only_active: bool) -> bytes:
     """Returns the same as JSON, without stacks."""
 
+def _diagnose(stacks_within_ms: int) -> dict[str, Any]:
+    """Returns what the ranks of all jobs of this user on this machine do, who waits for whom, and why.
+
+    The dict has the form of ``python -m vccl.top --json``.
+
+    Args:
+        stacks_within_ms: for how long to wait for the stacks of ranks that stand; 0 asks none for its stack.
+    """
+
+def _serve_stacks() -> None:
+    """Makes this process answer other processes of the user that ask for its Python stacks.
+
+    Further calls do nothing. Only a main thread that has called this can say whether it waits.
+    """
+
+def _set_library_folders(folders: list[str]) -> None:
+    """Names folders, each with a "/" at its end, whose files are not the user's own code in a diagnosis."""
+
 def _flight_recorders() -> list[dict[str, Any]]:
     """Returns what the flight recorders of all processes of this user say, each as a dict.
 

@@ -34,6 +34,9 @@ def register() -> None:
     dist.Backend.register_backend("vccl", _create, extended_api=True, devices=[device_type(), "cpu"])
     _torch_patches.apply_to_distributed()
     _C._write_addresses_as_numbers()
+    package = pathlib.Path(__file__).parent
+    beside = [package.parent / name for name in ("launch", "vccl_entry")]
+    _C._set_library_folders([f"{folder}/" for folder in (package, *beside)])
 
 
 def _create(
@@ -73,7 +76,7 @@ def make_group(
     store: "dist.Store", rank: int, size: int, options: "ProcessGroupVccl.Options"
 ) -> "ProcessGroupVccl":
     """Makes the process group of one rank, whose options name the group, its ranks and its timeout."""
-    from vccl._C import ProcessGroupVccl
+    from vccl import _C
     from vccl._torch_patches.distributed import group_descriptions
 
     options.group_desc = group_descriptions.description.get()
@@ -81,8 +84,9 @@ def make_group(
     options.global_ranks_in_group = list(options.global_ranks_in_group or range(size))
     options._origin = _origin()
     _prepare_process()
+    _C._serve_stacks()  # a forked process has its own memory for them
     cpu_memory.share_if_asked()  # a forked process shares nothing yet, whatever its parent did
-    return ProcessGroupVccl(store, rank, size, options, _groups_that_know_ranks())
+    return _C.ProcessGroupVccl(store, rank, size, options, _groups_that_know_ranks())
 
 
 def _origin() -> str:

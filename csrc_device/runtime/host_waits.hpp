@@ -6,16 +6,21 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/thread_waits.hpp"
+
 namespace vdev {
 
-/// Records, as long as it lives, that the calling thread is in a wait without a deadline. Costs two stores to
-/// memory that only this thread writes.
+/// Records, as long as it lives, that the calling thread is in a wait without a deadline. Costs four stores
+/// to memory that only this thread writes.
 class HostWait {
  public:
   HostWait() noexcept;
   ~HostWait();
   HostWait(const HostWait&) = delete;
   HostWait& operator=(const HostWait&) = delete;
+
+ private:
+  const base::ThreadWaits waits_;
 };
 
 struct WaitingThread {

@@ -8,6 +8,7 @@
 
 #include "base/periods.hpp"
 #include "base/text.hpp"
+#include "base/thread_waits.hpp"
 #include "transport/error.hpp"
 #include "transport/interruption_check.hpp"
 
@@ -46,6 +47,7 @@ void StoreAdapter::set(const std::string& key, const std::string& value) {
 }
 
 std::string StoreAdapter::get(const std::string& key, const Deadline& deadline) {
+  const base::ThreadWaits waits;
   auto next_look = Clock::now() + base::kInterruptionPeriod;
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     if (cancelled_->load(std::memory_order_relaxed))

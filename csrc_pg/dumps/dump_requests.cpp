@@ -25,6 +25,8 @@
 #include "base/text.hpp"
 #include "csrc_pg/dumps/dump_files.hpp"
 #include "csrc_pg/dumps/own_flight_recorder.hpp"
+#include "csrc_pg/dumps/stack_requests.hpp"
+#include "diagnosis/stacks.hpp"
 #include "transport/error.hpp"
 
 namespace vccl {
@@ -32,15 +34,21 @@ namespace {
 
 using base::FileDescriptor;
 
-// A signal handler reads these. They are set before the handler is installed.
+// What is added to the event's counter.
+constexpr std::uint64_t kForDump = 1, kForStacks = std::uint64_t{1} << 32;
+
+// Signal handlers read these. They are set before the handlers are installed.
 std::atomic<int> signal_event{-1};
 std::atomic<pid_t> signal_owner{0};
+
+void notify(std::uint64_t what) noexcept {
+  (void)!::write(signal_event.load(std::memory_order_relaxed), &what, sizeof what);
+}
 
 void ask_for_dump(int number) {
   const int before = errno;
   if (::getpid() == signal_owner.load(std::memory_order_relaxed)) {
-    const std::uint64_t one = 1;
-    (void)!::write(signal_event.load(std::memory_order_relaxed), &one, sizeof one);
+    notify(kForDump);
   } else {
     // A forked child has the handler and not the thread. The signal does there what it does without vccl.
     ::signal(number, SIG_DFL);
@@ -50,13 +58,11 @@ void ask_for_dump(int number) {
 }
 
 /// Takes the signal if nobody else has.
-void take_signal(int event) {
+void take_signal() {
   struct sigaction action{};
   if (::sigaction(SIGUSR1, nullptr, &action) != 0) return;
   // A forked child may have its parent's handler, which does for the child what SIG_DFL does.
   if (action.sa_handler != SIG_DFL && action.sa_handler != &ask_for_dump) return;
-  signal_event.store(event, std::memory_order_relaxed);
-  signal_owner.store(::getpid(), std::memory_order_relaxed);
   action = {};
   action.sa_handler = &ask_for_dump;
   action.sa_flags = SA_RESTART;
@@ -132,21 +138,30 @@ class Requests {
     (void)!::read(event_.get(), &of_the_last_thread, sizeof of_the_last_thread);
     if (!event_) return;  // the process has no descriptors left, and the group's errors say so
     stopping_ = false;
+    signal_event.store(event_.get(), std::memory_order_relaxed);
+    signal_owner.store(::getpid(), std::memory_order_relaxed);
     const base::SignalsBlocked blocked;
     std::packaged_task<void()> task([this] { run(); });
     ended_ = task.get_future();
     thread_ = std::thread(std::move(task));
-    take_signal(event_.get());
+    take_signal();
   }
 
   void run() {
-    ::pthread_setname_np(::pthread_self(), "vccl dumps");
+    ::pthread_setname_np(::pthread_self(), kStackThread);
+    sigset_t asks_for_stacks;
+    sigemptyset(&asks_for_stacks);
+    sigaddset(&asks_for_stacks, kStackSignal);
+    ::pthread_sigmask(SIG_UNBLOCK, &asks_for_stacks, nullptr);
     for (;;) {
       pollfd waited[] = {{event_.get(), POLLIN, 0}, {watched_.get(), POLLIN, 0}};
       if (::poll(waited, watched_ ? 2 : 1, -1) < 0 && errno != EINTR) return;
       if (stopping_) return;
-      std::uint64_t signals = 0;
-      if (::read(event_.get(), &signals, sizeof signals) > 0) write_dump("SIGUSR1");
+      std::uint64_t asked = 0;
+      if (::read(event_.get(), &asked, sizeof asked) > 0) {
+        if (asked >= kForStacks) finish_stack_answer();
+        if (asked % kForStacks != 0) write_dump("SIGUSR1");
+      }
       if (watched_ && has_appeared(watched_.get(), name_)) write_dump("VCCL_RECORDER_TRIGGER");
     }
   }
@@ -172,6 +187,10 @@ Requests& requests() {
 
 DumpRequests::DumpRequests() : generation_(base::fork_generation()) {
   requests().serve();
+}
+
+void wake_requests_for_stacks() noexcept {
+  if (::getpid() == signal_owner.load(std::memory_order_relaxed)) notify(kForStacks);
 }
 
 void DumpRequests::end(std::chrono::milliseconds patience) noexcept {

@@ -8,7 +8,9 @@ namespace vccl {
 
 /// While a process has one of these, it writes a dump when it gets SIGUSR1, unless the program has a handler
 /// of its own, and when the file appears that VCCL_RECORDER_TRIGGER names. Each group has one. A thread of
-/// the process waits for both without waking up in between, and ends with the last of these objects.
+/// the process waits for both without waking up in between, and ends with the last of these objects. The
+/// thread also gets the signals by which others ask for the stacks of this process: so these interrupt no
+/// thread of the program, for whose system calls they would be an error.
 class DumpRequests {
  public:
   /// Throws Error(invalid) if the file's folder cannot be watched.
@@ -26,5 +28,9 @@ class DumpRequests {
   const int generation_;  // a forked child has the object and not the thread
   std::atomic<bool> ended_{false};
 };
+
+/// Makes the thread write the end of an answer with the stacks of this process (stack_requests.hpp). The
+/// handler of a signal may call this. Does nothing while there is no thread.
+void wake_requests_for_stacks() noexcept;
 
 }  // namespace vccl

@@ -18,6 +18,7 @@
 #include "csrc_pg/communicators/numeric_addresses.hpp"
 #include "csrc_pg/process_group/process_group.hpp"
 #include "csrc_pg/python/blocked_threads.hpp"
+#include "csrc_pg/python/diagnosis_bindings.hpp"
 #include "csrc_pg/python/recorder_bindings.hpp"
 #include "transport/deadlock_watch.hpp"
 #include "transport/host_barrier.hpp"
@@ -154,6 +155,7 @@ void init_process_group_bindings(py::module_& module) {
            "seconds and sleeps then. TimeoutError after `timeout` seconds.");
 
   vccl::init_recorder_bindings(module);
+  vccl::init_diagnosis_bindings(module);
   module.def("_shutdown_process_groups", &ProcessGroupVccl::shutdown_all, py::arg("patience"),
              "Shuts down every group of the process, waiting at most `patience` (timedelta) for each.",
              without_gil);

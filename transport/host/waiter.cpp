@@ -7,6 +7,7 @@
 #include "base/periods.hpp"
 #include "base/spinning.hpp"
 #include "base/text.hpp"
+#include "base/thread_waits.hpp"
 #include "transport/deadlock_watch.hpp"
 #include "transport/interruption_check.hpp"
 #include "transport/support/error_text.hpp"
@@ -23,6 +24,7 @@ constexpr auto kLasting = std::chrono::milliseconds(200);
 void Waiter::wait_until(Ready ready, Awaited awaited, const char* what, bool at_start) {
   if (spin(ready)) return;
   announce_core(group_.own_line());
+  const base::ThreadWaits waits;
   if (yield(ready, awaited, what)) return;
   const auto begin = Clock::now();
   auto next_look = begin;

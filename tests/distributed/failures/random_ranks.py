@@ -38,7 +38,7 @@ OF_THREADS = ("eventpoll", "eventfd", "timerfd")
 
 def footprint() -> collections.Counter:
     """This process's descriptors and shared mappings by what they are, without the cards' memory and without
-    the flight recorder, of which a process has one from its first group on."""
+    the flight recorder and the memory for stacks, which a process has from its first group on."""
     found: collections.Counter = collections.Counter()
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -50,8 +50,12 @@ def footprint() -> collections.Counter:
     for line in Path("/proc/self/maps").read_text().splitlines():
         if "memfd:" in line and "memfd:vdev" not in line:
             found["mapping " + line.split(maxsplit=5)[5]] += 1
-    for recorder in ("descriptor /memfd:vccl-flight-recorder", "mapping /memfd:vccl-flight-recorder"):
-        found[f"{recorder} (deleted)"] -= 1
+    for kept in (
+        "descriptor /memfd:vccl-flight-recorder",
+        "mapping /memfd:vccl-flight-recorder",
+        "descriptor /memfd:vccl-stacks",
+    ):
+        found[f"{kept} (deleted)"] -= 1
     return +found
 
 

@@ -1,0 +1,216 @@
+#include "csrc_pg/python/diagnosis_bindings.hpp"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <pybind11/stl.h>
+
+#include "base/clock.hpp"
+#include "base/fork.hpp"
+#include "base/signals.hpp"
+#include "csrc_pg/dumps/diagnosis_settings.hpp"
+#include "csrc_pg/dumps/stack_requests.hpp"
+#include "diagnosis/job.hpp"
+
+namespace vccl {
+namespace {
+
+namespace py = pybind11;
+
+/// Asks for Python's lock on a thread of its own, because nobody can wait for the lock for a limited time.
+struct LockAttempt {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool under_way = false;  // at most one thread waits; it ends when it has had the lock
+
+  void start() {
+    const base::SignalsBlocked blocked;
+    std::thread([this] {
+      ::pthread_setname_np(::pthread_self(), "vccl lock probe");
+      PyGILState_Release(PyGILState_Ensure());
+      const std::lock_guard lock(mutex);
+      under_way = false;
+      changed.notify_all();
+    }).detach();
+    under_way = true;
+  }
+};
+
+bool python_lock_is_free(std::chrono::milliseconds patience) {
+  static base::OnePerProcess<LockAttempt> one;
+  LockAttempt& attempt = one.get();
+  std::unique_lock lock(attempt.mutex);
+  try {
+    if (!Py_IsInitialized()) return true;
+    if (!attempt.under_way) attempt.start();
+  } catch (const std::system_error&) {
+    return true;  // the system has no thread to give, and nothing is known
+  }
+  return attempt.changed.wait_for(lock, patience, [&] { return !attempt.under_way; });
+}
+
+/// Makes this process answer requests for its stacks. Call this with the GIL.
+void serve_stacks() {
+  const int memory = prepare_stack_answers(&python_lock_is_free);
+  if (memory < 0) return;
+  py::module_::import("faulthandler")
+      .attr("register")(kStackSignal, py::arg("file") = memory, py::arg("all_threads") = true,
+                        py::arg("chain") = true);
+}
+
+double seconds_since(std::int64_t then_ns, std::int64_t now_ns) {
+  return static_cast<double>(std::max<std::int64_t>(now_ns - then_ns, 0)) * 1e-9;
+}
+
+py::list list_of(const ThreadStack& stack) {
+  py::list frames;
+  for (const Frame& frame : stack.frames) {
+    py::dict entry;
+    entry["file"] = frame.file;
+    entry["line"] = frame.line;
+    entry["function"] = frame.function;
+    frames.append(entry);
+  }
+  return frames;
+}
+
+std::string state_of(const JobRank& rank) {
+  const auto open = [](const auto& group) { return group.group.open != 0; };
+  if (rank.activity == Activity::sleeps) {
+    if ((rank.stacks && rank.stacks->waits) || (!rank.stacks && !rank.calls.empty())) return "waits";
+    if (std::ranges::none_of(rank.snapshot.groups, open)) return "left";
+  }
+  return name_of(rank.activity);
+}
+
+py::dict dict_of(const JobRank& rank, const Job& job, std::int64_t now) {
+  py::dict dict;
+  dict["rank"] = rank.rank;
+  dict["pid"] = rank.pid;
+  dict["host"] = rank.host;
+  dict["card"] = rank.card < 0 ? py::object(py::none()) : py::int_(rank.card);
+  dict["state"] = state_of(rank);
+  dict["program"] = rank.program;
+  const PendingCall* call = rank.calls.empty() ? nullptr : &rank.calls.front();
+  dict["call"] = call ? py::object(py::str(call->text)) : py::none();
+  dict["group"] = call ? py::object(py::str(job.groups[call->group].name)) : py::none();
+  dict["since_s"] = call ? py::object(py::float_(seconds_since(call->created_ns, now))) : py::none();
+  dict["operations"] = rank.snapshot.recorded;
+  const auto* stack = rank.stacks ? telling_stack(*rank.stacks) : nullptr;
+  dict["stack"] = stack ? list_of(*stack) : py::list();
+  dict["python_lock"] = rank.stacks ? py::object(py::bool_(rank.stacks->lock_held)) : py::none();
+  return dict;
+}
+
+py::dict progress_dict(const JobGroup& group, std::size_t kind) {
+  py::dict dict;
+  for (const auto& [rank, progress] : group.progress) {
+    py::dict entry;
+    entry["called"] = progress.enqueued[kind];
+    entry["started"] = progress.started[kind];
+    entry["completed"] = progress.completed[kind];
+    dict[py::str(std::to_string(rank))] = entry;
+  }
+  return dict;
+}
+
+py::dict dict_of(const JobGroup& group) {
+  py::dict dict;
+  dict["name"] = group.name;
+  dict["description"] = group.description;
+  dict["ranks"] = group.ranks;
+  dict["sequence"] = progress_dict(group, 0);
+  dict["messages"] = progress_dict(group, 1);
+  return dict;
+}
+
+py::dict dict_of(const JobWait& wait, std::int64_t now) {
+  py::dict dict;
+  dict["rank"] = wait.rank;
+  dict["call"] = wait.call;
+  dict["group"] = wait.group;
+  dict["for"] = wait.awaited;
+  dict["since_s"] = wait.since_ns ? py::object(py::float_(seconds_since(wait.since_ns, now))) : py::none();
+  return dict;
+}
+
+py::dict dict_of(const Job& job, std::int64_t now) {
+  py::dict dict;
+  dict["id"] = job.id;
+  dict["world_size"] = job.size;
+  py::list ranks, groups, waits, findings;
+  for (const auto& [number, rank] : job.ranks) ranks.append(dict_of(rank, job, now));
+  for (const JobGroup& group : job.groups) groups.append(dict_of(group));
+  for (const JobWait& wait : job.waits) waits.append(dict_of(wait, now));
+  for (const Finding& finding : job.findings) {
+    py::dict entry;
+    entry["kind"] = finding.kind;
+    entry["culprits"] = finding.culprits;
+    entry["text"] = finding.text;
+    findings.append(entry);
+  }
+  dict["ranks"] = ranks;
+  dict["groups"] = groups;
+  dict["waits"] = waits;
+  dict["diagnosis"] = findings;
+  return dict;
+}
+
+py::dict dict_of(const Diagnosis& diagnosis) {
+  using std::chrono::system_clock;
+  const auto now = base::monotonic_ns();
+  py::list jobs, unreadable;
+  for (const Job& job : diagnosis.jobs) jobs.append(dict_of(job, now));
+  for (const auto& [pid, text] : diagnosis.unreadable) {
+    py::dict entry;
+    entry["pid"] = pid;
+    entry["text"] = text;
+    unreadable.append(entry);
+  }
+  py::dict dict;
+  dict["version"] = 1;
+  dict["time"] = std::chrono::duration<double>(system_clock::now().time_since_epoch()).count();
+  dict["host"] = py::module_::import("socket").attr("gethostname")();
+  dict["jobs"] = jobs;
+  dict["unreadable"] = unreadable;
+  return dict;
+}
+
+}  // namespace
+
+void init_diagnosis_bindings(py::module_& module) {
+  module.def("_serve_stacks", &serve_stacks,
+             "Makes this process answer other processes of the user that ask for its Python stacks.");
+  module.def("_set_library_folders", &set_library_folders, py::arg("folders"),
+             "Names the folders whose files are not the user's own code in a diagnosis.");
+  module.def(
+      "_diagnose",
+      [](std::int64_t stacks_within_ms) {
+        Diagnosis diagnosis;
+        {
+          const py::gil_scoped_release without_gil;
+          auto options = diagnosis_options();
+          options.stack_patience = std::chrono::milliseconds(stacks_within_ms);
+          diagnosis = diagnose(options);
+        }
+        return dict_of(diagnosis);
+      },
+      py::arg("stacks_within_ms"),
+      "What the ranks of all jobs of this user do, who waits for whom, and who is to blame, as a dict in the "
+      "form of `python -m vccl.top --json`. Ranks that stand are asked for their stacks, which takes up to "
+      "the given time; 0 asks nobody.");
+}
+
+}  // namespace vccl

@@ -1,0 +1,102 @@
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <set>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/files.hpp"
+#include "base/text.hpp"
+#include "diagnosis/job.hpp"
+#include "diagnosis/jobs/findings.hpp"
+#include "diagnosis/jobs/job_table.hpp"
+#include "diagnosis/jobs/job_waits.hpp"
+
+namespace vccl {
+namespace {
+
+// For how long each process is watched to see whether it computes. The clock that tells is exact to
+// nanoseconds, but a process that computes may have no processor for a while.
+constexpr auto kSample = std::chrono::milliseconds(60);
+
+pid_t parent_of(pid_t pid) {
+  const std::string line = base::first_line(base::text("/proc/", pid, "/stat"));
+  const auto end = line.rfind(')');
+  return end == std::string::npos || end + 4 >= line.size() ? 0 : std::atoi(line.c_str() + end + 4);
+}
+
+std::vector<ObservedProcess> observe(Diagnosis& diagnosis, const DiagnosisOptions& options) {
+  std::vector<ObservedProcess> processes;
+  for (auto& found : find_flight_recorders()) {
+    try {
+      if (!found.reader) throw FlightRefused(found.problem);
+      if (!found.alive) continue;  // what a dead process left to a child of its
+      const auto process = found.reader->read_process();
+      if (process.rank < 0) continue;
+      const auto job = get_text(process.job);
+      if (!options.only_job.empty() && !job.empty() && job != options.only_job) continue;
+      processes.push_back({found.pid, parent_of(found.pid), found.reader->read(), Activity::sleeps});
+    } catch (const FlightRefused& refused) {
+      diagnosis.unreadable.push_back({found.pid ? found.pid : found.holder, refused.what()});
+    }
+  }
+  std::vector<std::unique_ptr<ActivityWatch>> watches;
+  for (const auto& process : processes) watches.push_back(std::make_unique<ActivityWatch>(process.pid));
+  if (!watches.empty()) std::this_thread::sleep_for(kSample);
+  for (std::size_t i = 0; i < watches.size(); ++i) processes[i].activity = watches[i]->look();
+  return processes;
+}
+
+/// Returns when an operation of the job was last called, started or completed.
+std::int64_t last_event(const Job& job) {
+  std::int64_t last = 0;
+  for (const auto& [number, rank] : job.ranks)
+    for (const auto& entry : rank.snapshot.entries)
+      last = std::max({last, entry.created_ns, entry.started_ns, entry.completed_ns});
+  return last;
+}
+
+void ask(JobRank& rank, std::chrono::steady_clock::time_point until) {
+  if (rank.stacks || rank.activity == Activity::stopped || rank.activity == Activity::traced ||
+      rank.activity == Activity::gone)
+    return;
+  // Even when time has run out: a process that answers does so at once.
+  constexpr auto kLeast = std::chrono::milliseconds(20);
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+  rank.stacks = ask_for_stacks(rank.pid, std::max(left, kLeast));
+}
+
+void ask_for_stacks_of(Job& job, const DiagnosisOptions& options, std::int64_t now) {
+  const auto until = std::chrono::steady_clock::now() + options.stack_patience;
+  const auto lasting = options.lasting.count();
+  if (now - last_event(job) >= lasting) {
+    for (auto& [number, rank] : job.ranks) ask(rank, until);
+    find_waits_in_stacks(job);
+    return;
+  }
+  std::set<int> awaited;
+  for (const JobWait& wait : job.waits)
+    if (now - wait.since_ns >= lasting) awaited.insert(wait.awaited.begin(), wait.awaited.end());
+  for (const int number : awaited)
+    if (const auto rank = job.ranks.find(number); rank != job.ranks.end()) ask(rank->second, until);
+}
+
+}  // namespace
+
+Diagnosis diagnose(const DiagnosisOptions& options) {
+  Diagnosis diagnosis;
+  auto processes = observe(diagnosis, options);
+  diagnosis.jobs = jobs_of(std::move(processes), options);
+  for (Job& job : diagnosis.jobs) {
+    const auto now = base::monotonic_ns();
+    find_waits(job);
+    if (options.stack_patience.count() > 0) ask_for_stacks_of(job, options, now);
+    find_culprits(job, options.lasting, now);
+  }
+  return diagnosis;
+}
+
+}  // namespace vccl

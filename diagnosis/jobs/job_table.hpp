@@ -1,0 +1,26 @@
+// Puts jobs together from the recorders of their processes.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "diagnosis/job.hpp"
+
+namespace vccl {
+
+/// What was read of one process.
+struct ObservedProcess {
+  pid_t pid = 0;
+  pid_t parent = 0;
+  FlightSnapshot snapshot;
+  Activity activity = Activity::sleeps;
+};
+
+/// Returns the jobs that the processes belong to, by their ids. A process that is still making its first
+/// group knows no id yet, and belongs to the job of the processes that have the same parent.
+std::vector<Job> jobs_of(std::vector<ObservedProcess> processes, const DiagnosisOptions& options);
+
+}  // namespace vccl

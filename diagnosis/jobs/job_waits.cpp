@@ -1,0 +1,133 @@
+#include "diagnosis/jobs/job_waits.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/text.hpp"
+#include "diagnosis/jobs/frames.hpp"
+
+namespace vccl {
+namespace {
+
+std::string call_text(const Job& job, const PendingCall& call) {
+  const JobGroup& group = job.groups[call.group];
+  const std::string& name = group.description.empty() ? group.name : group.description;
+  return call.message ? base::text(call.text, ", in group ", name)
+                      : base::text(call.text, ", collective ", call.sequence, " of group ", name);
+}
+
+const FlightSnapshot::Progress* progress_of(const JobGroup& group, int rank) {
+  const auto found = group.progress.find(rank);
+  return found == group.progress.end() ? nullptr : &found->second;
+}
+
+/// Returns the members that have not called the collective, or else those that have not started it.
+std::vector<int> awaited_in_collective(const JobGroup& group, int rank, const PendingCall& call) {
+  std::vector<int> not_called, not_started;
+  for (const int member : group.ranks) {
+    if (member == rank) continue;
+    const auto* progress = progress_of(group, member);
+    if (!progress || progress->enqueued[0] < call.sequence)
+      not_called.push_back(member);
+    else if (progress->started[0] < call.sequence)
+      not_started.push_back(member);
+  }
+  if (!not_called.empty()) return not_called;
+  return call.started ? not_started : std::vector<int>();
+}
+
+bool is_of_group(const FlightSnapshot& snapshot, const FlightEntry& entry, const JobGroup& group) {
+  return get_text(snapshot.group_of(entry).group.name) == group.name;
+}
+
+/// Returns how many messages with this rank the peer has completed since `since_ns` that fit the call.
+std::size_t served(const JobRank& peer, const JobGroup& group, int rank, const PendingCall& call,
+                   std::int64_t since_ns) {
+  std::size_t count = 0;
+  for (const FlightEntry& entry : peer.snapshot.entries) {
+    if (!entry.is(FlightEntry::kMessage) || entry.is(FlightEntry::kBatch)) continue;
+    if (entry.is(FlightEntry::kSends) == call.sends || entry.tag != call.tag) continue;
+    if (entry.completed_ns < since_ns || !is_of_group(peer.snapshot, entry, group)) continue;
+    const auto& of_peer = peer.snapshot.group_of(entry).group;
+    const auto other = entry.peer < 0 ? -1 : of_peer.in_job(static_cast<std::uint32_t>(entry.peer));
+    if (other == rank || other < 0) ++count;
+  }
+  return count;
+}
+
+/// Returns whether the peer has done its part of the message. Messages of one tag are matched in their order,
+/// so the peer's part of the older ones comes before. The peer may have done its part of still older calls,
+/// which are over here, in the same time. Then it counts as done too early, and nobody is blamed.
+bool is_served(const Job& job, const JobGroup& group, const JobRank& rank, const PendingCall& call) {
+  const auto peer = job.ranks.find(call.peer);
+  if (peer == job.ranks.end()) return false;
+  std::size_t before = 0;
+  std::int64_t since = call.created_ns;
+  for (const PendingCall& other : rank.calls) {
+    if (&other == &call) break;
+    if (!other.message || other.sends != call.sends || other.peer != call.peer || other.tag != call.tag)
+      continue;
+    if (other.group != call.group) continue;
+    if (before++ == 0) since = other.created_ns;
+  }
+  return served(peer->second, group, rank.rank, call, since) > before;
+}
+
+std::vector<int> awaited_in_message(const Job& job, const JobRank& rank, const PendingCall& call) {
+  const JobGroup& group = job.groups[call.group];
+  if (call.peer == rank.rank) return {};
+  if (call.peer >= 0)
+    return is_served(job, group, rank, call) ? std::vector<int>() : std::vector<int>{call.peer};
+  std::vector<int> others = group.ranks;
+  std::erase(others, rank.rank);
+  return others;
+}
+
+}  // namespace
+
+void find_waits(Job& job) {
+  job.waits.clear();
+  for (auto& [number, rank] : job.ranks) {
+    bool first = true;  // of the collectives that have not started
+    for (const PendingCall& call : rank.calls) {
+      std::vector<int> awaited;
+      if (call.message) {
+        awaited = awaited_in_message(job, rank, call);
+      } else if (call.started || std::exchange(first, false)) {
+        awaited = awaited_in_collective(job.groups[call.group], number, call);
+      }
+      if (awaited.empty()) continue;
+      job.waits.push_back({number, call_text(job, call), job.groups[call.group].name, std::move(awaited),
+                           call.created_ns, &call});
+    }
+  }
+}
+
+std::string distributed_function(const JobRank& rank) {
+  if (!rank.stacks || rank.stacks->threads.empty() || !rank.stacks->main_known) return {};
+  std::string found;
+  for (const Frame& frame : rank.stacks->threads.front().frames) {
+    if (is_own(frame)) break;
+    const bool wraps = frame.function == "wrapper" || frame.function == "inner";
+    if (frame.file.find("/torch/distributed/") != std::string::npos && !wraps) found = frame.function;
+  }
+  return found;
+}
+
+void find_waits_in_stacks(Job& job) {
+  std::map<int, std::string> functions;
+  std::set<int> waiting;
+  for (const JobWait& wait : job.waits) waiting.insert(wait.rank);
+  for (const auto& [number, rank] : job.ranks) functions[number] = distributed_function(rank);
+  for (const auto& [number, rank] : job.ranks) {
+    const std::string& function = functions[number];
+    if (function.empty() || waiting.contains(number) || rank.activity == Activity::computes) continue;
+    std::vector<int> elsewhere;
+    for (const auto& [other, name] : functions)
+      if (name != function) elsewhere.push_back(other);
+    if (!elsewhere.empty()) job.waits.push_back({number, function, "", std::move(elsewhere), 0, nullptr});
+  }
+}
+
+}  // namespace vccl

@@ -1,0 +1,81 @@
+#include "diagnosis/processes/process_state.hpp"
+
+#include <dirent.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <string>
+
+#include "base/clock.hpp"
+#include "base/files.hpp"
+#include "base/text.hpp"
+
+namespace vccl {
+namespace {
+
+// A process that used this part of a processor computes. A thread that waits and looks now and then uses
+// about a hundredth.
+constexpr std::int64_t kComputesPercent = 10;
+
+char state_of(pid_t pid) {
+  const std::string line = base::first_line(base::text("/proc/", pid, "/stat"));
+  // The second field is the name, in parentheses. It may have spaces and parentheses itself.
+  const auto end = line.rfind(')');
+  return end == std::string::npos || end + 2 >= line.size() ? 'X' : line[end + 2];
+}
+
+}  // namespace
+
+const char* name_of(Activity activity) {
+  switch (activity) {
+    case Activity::computes:
+      return "computes";
+    case Activity::sleeps:
+      return "sleeps";
+    case Activity::stopped:
+      return "stopped";
+    case Activity::traced:
+      return "traced";
+    case Activity::gone:
+      return "dead";
+  }
+  return "unknown";
+}
+
+ActivityWatch::ActivityWatch(pid_t pid) : pid_(pid), computed_(computed()), since_ns_(base::monotonic_ns()) {}
+
+std::uint64_t ActivityWatch::computed() const {
+  const std::string folder = base::text("/proc/", pid_, "/task");
+  DIR* opened = ::opendir(folder.c_str());
+  if (!opened) return 0;
+  std::uint64_t sum = 0;
+  while (const dirent* entry = ::readdir(opened)) {
+    if (entry->d_name[0] == '.') continue;
+    const std::string thread = base::text(folder, '/', std::string_view(entry->d_name));
+    if (base::first_line(thread + "/comm").starts_with("vccl ")) continue;
+    sum += std::strtoull(base::first_line(thread + "/schedstat").c_str(), nullptr, 10);
+  }
+  ::closedir(opened);
+  return sum;
+}
+
+Activity ActivityWatch::look() const {
+  switch (state_of(pid_)) {
+    case 'X':
+    case 'x':
+    case 'Z':
+      return Activity::gone;
+    case 'T':
+      return Activity::stopped;
+    case 't':
+      return Activity::traced;
+    default:
+      break;
+  }
+  const std::int64_t passed = base::monotonic_ns() - since_ns_;
+  const auto now = computed();
+  const auto used = now > computed_ ? static_cast<std::int64_t>(now - computed_) : 0;
+  return used * 100 >= passed * kComputesPercent ? Activity::computes : Activity::sleeps;
+}
+
+}  // namespace vccl

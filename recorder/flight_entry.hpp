@@ -78,6 +78,7 @@ struct FlightGroup {
   std::uint32_t open = 0;    // 1 until the group is destroyed
   std::uint32_t rank = 0, size = 0;
   std::uint32_t form = kListed;
+  std::int64_t opened_ns = 0;  // of the steady clock
   std::array<char, 96> name{}, description{};
   std::array<std::uint32_t, kMostRanks> ranks{};  // the ranks' numbers in the job
 

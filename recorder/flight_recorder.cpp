@@ -153,6 +153,7 @@ RecordedGroup FlightRecorder::open_group(FlightGroup group) {
     if (slot.group.read(before) == decltype(slot.group)::Found::content && before.open != 0) continue;
     group.serial = ++groups_;
     group.open = 1;
+    group.opened_ns = base::monotonic_ns();
     for (auto* numbers : {&slot.progress.enqueued, &slot.progress.started, &slot.progress.completed})
       for (auto& number : *numbers) number.store(0, std::memory_order_relaxed);
     slot.group.write(group);

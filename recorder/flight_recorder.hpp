@@ -63,8 +63,8 @@ class FlightRecorder {
   /// Returns what set_process() was given last.
   FlightProcess process() const;
 
-  /// Puts a group into the table; its serial number is filled in. Returns an empty place if the table is full
-  /// of groups that are still open.
+  /// Puts a group into the table; its serial number and the time are filled in. Returns an empty place if the
+  /// table is full of groups that are still open.
   RecordedGroup open_group(FlightGroup group);
   /// Marks the group as destroyed. The entry of the table is reused once no other is free.
   void close_group(const RecordedGroup& group) noexcept;

@@ -21,6 +21,7 @@
 #include "transport/state/failure_channel.hpp"
 #include "transport/state/group.hpp"
 #include "transport/state/wait_circle.hpp"
+#include "transport/state/wait_description.hpp"
 #include "transport/system/machine.hpp"
 
 namespace vccl {
@@ -51,6 +52,11 @@ struct Wait {
   }
 };
 
+void add_to(WaitDescription& description, const Wait& wait) {
+  auto awaits = [&](int index) { return wait.awaits(index); };
+  description.add_call(*wait.group, wait.text, awaits);
+}
+
 Token make_token() {
   Token token = 0;
   while (token == 0) std::memcpy(&token, random_bytes(sizeof token).data(), sizeof token);
@@ -64,6 +70,11 @@ struct DeadlockWatch::State {
   struct Known {
     const Group* group;
     FailureChannel* failures;
+    WatchedMessages* messages = nullptr;  // if some have been under way for a while
+  };
+  struct PendingMessages {
+    const Group* group;
+    std::vector<WatchedMessages::Pending> messages;
   };
 
   const Token token = make_token();
@@ -79,13 +90,12 @@ struct DeadlockWatch::State {
   // The next members are what is published, and for how long it has held.
   std::uint64_t version = 0, looks = 0;
   PublishedWaits published{};
-  std::vector<std::uint64_t> ids;  // of the waits
+  std::vector<std::uint64_t> ids;  // of the waits and of the messages
   bool in_circle = false;          // whether this process was part of a circle of waits at the last look
   std::optional<std::uint64_t> blocked;
 
-  // The versions that may turn out to be a deadlock, with their looks when they were first seen together.
-  std::map<Token, std::pair<std::uint64_t, std::uint64_t>> candidate, doubtful;
-  std::uint64_t warned = 0;  // the version for which a warning was written
+  HeldVersions candidate, doubtful;  // what may turn out to be a deadlock
+  std::uint64_t warned = 0;          // the version for which a warning was written
 
   struct Verdict {
     std::string text;
@@ -99,13 +109,14 @@ struct DeadlockWatch::State {
   void start();
   void run();
   void look();
-  PublishedWaits describe() const;
+  bool has_messages() const;
+  std::optional<std::vector<PendingMessages>> pending_messages() const;
+  std::vector<std::uint64_t> ids_with(const std::vector<PendingMessages>& messages) const;
+  PublishedWaits describe(const std::vector<PendingMessages>& messages, bool& complete) const;
   void publish(const PublishedWaits& waits);
   using TokenLine = std::pair<Token, const RankLine*>;
   std::vector<TokenLine> lines_by_token() const;
   Records read_records() const;
-  bool has_held(const std::set<Token>& members, const Records& records, std::uint64_t for_looks,
-                std::map<Token, std::pair<std::uint64_t, std::uint64_t>>& first_seen) const;
   void judge();
   void warn_once(const std::set<Token>& members, const Records& records);
   bool all_members_know(const Records& records);
@@ -136,28 +147,13 @@ void DeadlockWatch::stop(Milliseconds patience) noexcept {
 void DeadlockWatch::add(const Group& group, FailureChannel& failures) {
   group.own_line().process.store(state_->token);
   std::lock_guard lock(state_->mutex);
-  state_->communicators.push_back({&group, &failures});
+  state_->communicators.push_back({&group, &failures, nullptr});
   if (state_->version > 0) group.own_line().waits.write(state_->version, state_->published);
 }
 
 void DeadlockWatch::remove(const Group& group) noexcept {
   std::lock_guard lock(state_->mutex);
   std::erase_if(state_->communicators, [&](const auto& known) { return known.group == &group; });
-}
-
-std::uint64_t DeadlockWatch::id_of(const Group& group) {
-  std::uint64_t id = 0;
-  std::memcpy(&id, ControlLayout::header(group.host.control->base())->nonce, sizeof id);
-  return id;
-}
-
-std::string DeadlockWatch::waits_text(const Group& group, int index) {
-  const auto record = group.host.line(index).waits.read();
-  const std::string rank = group.rank_text(group.host.ranks[static_cast<std::size_t>(index)]);
-  std::string text;
-  for (std::uint32_t i = 0; i < record.waits.count; ++i)
-    text += (i == 0 ? " waits in " : " and in ") + record.waits.waits[i].to_string();
-  return rank + (text.empty() ? " waits in no collective" : text);
 }
 
 std::vector<std::string> DeadlockWatch::waits() const {
@@ -205,6 +201,20 @@ void DeadlockWatch::end_wait(std::uint64_t id) noexcept {
   if (state_->waits.empty()) state_->changed.notify_all();
 }
 
+void DeadlockWatch::watch(const Group& group, WatchedMessages& messages) {
+  std::lock_guard lock(state_->mutex);
+  for (auto& known : state_->communicators)
+    if (known.group == &group) known.messages = &messages;
+  if (!state_->running && !state_->stopped) state_->start();
+}
+
+void DeadlockWatch::let_be(const Group& group) noexcept {
+  std::lock_guard lock(state_->mutex);
+  for (auto& known : state_->communicators)
+    if (known.group == &group) known.messages = nullptr;
+  state_->changed.notify_all();
+}
+
 std::uint64_t DeadlockWatch::State::begin(Wait wait) {
   std::lock_guard lock(mutex);
   wait.id = next_id++;
@@ -228,7 +238,7 @@ void DeadlockWatch::State::start() {
 void DeadlockWatch::State::run() {
   pthread_setname_np(pthread_self(), "vccl deadlocks");
   std::unique_lock lock(mutex);
-  const auto over = [this] { return waits.empty() || stopped; };
+  const auto over = [this] { return (waits.empty() && !has_messages()) || stopped; };
   while (!changed.wait_for(lock, base::kWatchPeriod, over)) {
     lock.unlock();
     look();
@@ -236,48 +246,72 @@ void DeadlockWatch::State::run() {
   }
   if (version > 0 && published.count > 0) publish(PublishedWaits{});
   ids.clear();
-  candidate.clear();
+  candidate = {};
   in_circle = false;
   verdict.reset();
   running = false;
   changed.notify_all();
 }
 
+/// The caller holds the lock.
+bool DeadlockWatch::State::has_messages() const {
+  return std::ranges::any_of(communicators, [](const Known& known) { return known.messages != nullptr; });
+}
+
+/// Returns the messages that are under way, or nothing if some are moving. The caller holds the lock.
+std::optional<std::vector<DeadlockWatch::State::PendingMessages>> DeadlockWatch::State::pending_messages()
+    const {
+  std::vector<PendingMessages> all;
+  for (const Known& known : communicators) {
+    if (!known.messages) continue;
+    auto pending = known.messages->pending();
+    if (!pending) return std::nullopt;
+    if (!pending->empty()) all.push_back({known.group, std::move(*pending)});
+  }
+  return all;
+}
+
+/// The caller holds the lock.
+std::vector<std::uint64_t> DeadlockWatch::State::ids_with(
+    const std::vector<PendingMessages>& messages) const {
+  std::vector<std::uint64_t> result;
+  for (const Wait& wait : waits) result.push_back(wait.id);
+  for (const auto& [group, pending] : messages) {
+    result.push_back(id_of_communicator(*group));
+    for (const auto& message : pending) result.push_back(message.number);
+  }
+  return result;
+}
+
 void DeadlockWatch::State::look() {
   std::vector<pthread_t> threads;
-  std::vector<std::uint64_t> now;
+  std::vector<std::uint64_t> asked_with;
   std::shared_ptr<const BlockedThreads> ask;
   bool suspicious = false;
-  const auto collect = [&] {
-    now.clear();
-    threads.clear();
-    for (const Wait& wait : waits) {
-      now.push_back(wait.id);
-      threads.push_back(wait.thread);
-    }
-  };
   {
     std::lock_guard lock(mutex);
-    collect();
+    for (const Wait& wait : waits) threads.push_back(wait.thread);
+    if (const auto messages = pending_messages()) {
+      asked_with = ids_with(*messages);
+      suspicious = in_circle;
+    }
     ask = blocked_threads;
-    suspicious = in_circle;
   }
   // The question takes Python's lock, which a process with no circle in sight is spared.
   const auto answer = suspicious && ask && *ask ? (*ask)(threads) : std::nullopt;
-  const auto asked_with = now;
 
   std::lock_guard lock(mutex);
-  collect();
-  PublishedWaits waits_now = describe();
-  const bool complete = now == asked_with && waits.size() <= PublishedWaits::kMax &&
-                        std::all_of(waits.begin(), waits.end(), [](const Wait& wait) {
-                          return Clock::now() - wait.since >= kShortMeeting;
-                        });
+  const auto messages = pending_messages();
+  const auto now = ids_with(messages.value_or(std::vector<PendingMessages>()));
+  bool complete = messages && now == asked_with && std::ranges::all_of(waits, [](const Wait& wait) {
+                    return Clock::now() - wait.since >= kShortMeeting;
+                  });
+  PublishedWaits waits_now = describe(messages.value_or(std::vector<PendingMessages>()), complete);
   const auto blocked_now = complete ? answer : std::nullopt;
   waits_now.blocked = blocked_now.has_value();
   if (version > 0 && waits_now == published && now == ids && blocked_now == blocked) {
     ++looks;
-    for (const auto& [group, failures] : communicators) group->own_line().waits.set_looks(looks);
+    for (const Known& known : communicators) known.group->own_line().waits.set_looks(looks);
   } else {
     publish(waits_now);
     ids = now;
@@ -286,25 +320,18 @@ void DeadlockWatch::State::look() {
   judge();
 }
 
-/// The caller holds the lock. Records are compared as a whole, so unused parts are zero.
-PublishedWaits DeadlockWatch::State::describe() const {
-  PublishedWaits result{};
-  result.rank = communicators.empty()
-                    ? 0
-                    : communicators.front().group->names.in_job(communicators.front().group->rank);
-  for (const Wait& wait : waits) {
-    if (result.count == PublishedWaits::kMax) break;
-    PublishedWait& entry = result.waits[result.count++];
-    entry.communicator = id_of(*wait.group);
-    entry.length = static_cast<std::uint32_t>(std::min(wait.text.size(), PublishedWait::kMaxText));
-    std::memcpy(entry.text.data(), wait.text.data(), entry.length);
-    const HostGroup& host = wait.group->host;
-    for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
-      if (i == host.index || !wait.awaits(i) || entry.awaited_count == PublishedWait::kMaxAwaited) continue;
-      entry.awaited[entry.awaited_count++] = read(host.line(i).process);
-    }
+/// Sets `complete` to false if not everything fits. The caller holds the lock.
+PublishedWaits DeadlockWatch::State::describe(const std::vector<PendingMessages>& messages,
+                                              bool& complete) const {
+  WaitDescription description;
+  if (!communicators.empty()) {
+    const Group& first = *communicators.front().group;
+    description.set_rank(first.names.in_job(first.rank));
   }
-  return result;
+  for (const Wait& wait : waits) add_to(description, wait);
+  for (const auto& [group, pending] : messages) description.add_messages(*group, pending);
+  complete = complete && description.complete();
+  return description.result();
 }
 
 /// The caller holds the lock.
@@ -312,7 +339,7 @@ void DeadlockWatch::State::publish(const PublishedWaits& waits_now) {
   version += 2;
   looks = 0;
   published = waits_now;
-  for (const auto& [group, failures] : communicators) group->own_line().waits.write(version, published);
+  for (const Known& known : communicators) known.group->own_line().waits.write(version, published);
 }
 
 /// Returns this process's record, those of the processes that it waits for, directly or not, and those of the
@@ -351,35 +378,14 @@ Records DeadlockWatch::State::read_records() const {
 /// lock.
 std::vector<DeadlockWatch::State::TokenLine> DeadlockWatch::State::lines_by_token() const {
   std::vector<TokenLine> lines;
-  for (const auto& [group, failures] : communicators) {
-    const HostGroup& host = group->host;
+  for (const Known& known : communicators) {
+    const HostGroup& host = known.group->host;
     for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i)
       lines.emplace_back(read(host.line(i).process), &host.line(i));
   }
   // A process's lines have the same record.
   std::ranges::sort(lines, {}, &TokenLine::first);
   return lines;
-}
-
-/// Returns whether the members' records have kept their versions for `for_looks` looks of each since they
-/// were first seen together. The caller holds the lock.
-bool DeadlockWatch::State::has_held(
-    const std::set<Token>& members, const Records& records, std::uint64_t for_looks,
-    std::map<Token, std::pair<std::uint64_t, std::uint64_t>>& first_seen) const {
-  const bool same =
-      first_seen.size() == members.size() && std::all_of(members.begin(), members.end(), [&](Token member) {
-        const auto found = first_seen.find(member);
-        return found != first_seen.end() && found->second.first == records.at(member).version;
-      });
-  if (!same) {
-    first_seen.clear();
-    for (const Token member : members)
-      first_seen[member] = {records.at(member).version, records.at(member).looks};
-    return false;
-  }
-  return !members.empty() && std::all_of(members.begin(), members.end(), [&](Token member) {
-    return records.at(member).looks >= first_seen.at(member).second + for_looks;
-  });
 }
 
 /// The caller holds the lock.
@@ -392,30 +398,32 @@ void DeadlockWatch::State::judge() {
     return;
   }
   const auto members = awaited_from(token, waiting_for_each_other(records, true), records);
-  if (!has_held(members, records, 2, candidate)) return warn_once(circle, records);
+  if (!candidate.have_held(members, records, 2)) return warn_once(circle, records);
   verdict.emplace();
-  verdict->text =
-      base::text("the ranks wait for each other in different calls, and none of them can go on: ",
-                 calls_text(members, records),
-                 ". Every rank must call the collectives of all its groups, on the CPU and on cards, in the "
-                 "same order.");
+  verdict->text = base::text(
+      "the ranks wait for each other in different calls, and none of them can go on: ",
+      calls_text(members, records),
+      ". Every rank must call the collectives of all its groups, on the CPU and on cards, in the "
+      "same order, and each send needs a receive with its tag that the peer comes to before it waits "
+      "for something else (batch_isend_irecv starts several at once).");
   for (const Token member : members) {
     verdict->versions[member] = records.at(member).version;
     const PublishedWaits& waits_of = records.at(member).waits;
     for (std::uint32_t i = 0; i < waits_of.count; ++i)
       verdict->communicators.insert(waits_of.waits[i].communicator);
   }
-  for (const auto& [group, failures] : communicators) group->own_line().waits.set_concluded(true);
+  for (const Known& known : communicators) known.group->own_line().waits.set_concluded(true);
 }
 
-/// Warns once about a circle that another thread of a member might still end. The caller holds the lock.
+/// Warns once about a circle that another thread of a member might still end. Messages alone are no reason:
+/// ranks may well post receives and compute. The caller holds the lock.
 void DeadlockWatch::State::warn_once(const std::set<Token>& members, const Records& records) {
-  if (!has_held(members, records, kDoubtful, doubtful) || warned == version) return;
+  if (waits.empty() || !doubtful.have_held(members, records, kDoubtful) || warned == version) return;
   warned = version;
   const std::string text =
       base::text("the ranks wait for each other in different calls: ", calls_text(members, records),
                  ". They will wait until the timeout, unless another of their threads brings an end.");
-  waits.front().group->log.warn(text);
+  communicators.front().group->log.warn(text);
 }
 
 /// Returns whether all members have concluded the deadlock, or have had enough time to. The caller holds the
@@ -432,8 +440,10 @@ bool DeadlockWatch::State::all_members_know(const Records& records) {
 
 /// The caller holds the lock.
 void DeadlockWatch::State::carry_out() {
-  for (const auto& [group, failures] : communicators)
-    if (verdict->communicators.contains(id_of(*group))) failures->fail(ErrorCode::mismatch, verdict->text);
+  for (const Known& known : communicators) {
+    if (verdict->communicators.contains(id_of_communicator(*known.group)))
+      known.failures->fail(ErrorCode::mismatch, verdict->text);
+  }
   verdict.reset();
 }
 

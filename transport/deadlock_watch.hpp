@@ -27,6 +27,20 @@ struct Group;
 /// on its own thread, so the function may take its time.
 using BlockedThreads = std::function<std::optional<std::uint64_t>(std::span<const pthread_t> waiting)>;
 
+/// The messages of a communicator, as far as the watch has to know them.
+class WatchedMessages {
+ public:
+  struct Pending {
+    std::uint64_t number = 0;  // different for each message of the communicator
+    int peer = 0;              // the rank of the group that has to act; kAnySource: any of them
+    std::string text;          // "recv from rank 1 of message(float32, 4 elements) with tag 5 in group G"
+  };
+  virtual ~WatchedMessages() = default;
+  /// Moves on what can be moved, and then returns all messages that are under way. Each of them can end only
+  /// by a call of its peer. Returns nothing if that is not certain, because something has moved or is moving.
+  virtual std::optional<std::vector<Pending>> pending() noexcept = 0;
+};
+
 /// Detects deadlocks between communicators. Each process has one watch.
 ///
 /// Two groups, or one group's communicators of the CPU and of cards, may be used in different order on
@@ -38,6 +52,11 @@ using BlockedThreads = std::function<std::optional<std::uint64_t>(std::span<cons
 ///   - each of those waits is for at least one process of the set that has not begun that operation.
 /// For the first of these waits to end, a process of the set would have to begin an operation before that,
 /// and none can.
+///
+/// Messages count as waits as well, whether a thread waits for them or not: a process is blocked if it can go
+/// on only by the end of one of its operations or messages. A receive waits for its source to send, and a
+/// send for its receiver to receive. What a peer has sent before it was blocked has arrived, because each
+/// look moves messages on and counts only if nothing has moved.
 ///
 /// The processes cannot all be read at one instant. But a version of a record stands for a span of time: what
 /// it says was true from the first look at which its process published it to the last look that confirmed it.
@@ -69,12 +88,12 @@ class DeadlockWatch {
   /// `group`. `what` says what they do. Returns the wait's id.
   std::uint64_t begin_meeting(const Group& group, const std::string& what);
   void end_wait(std::uint64_t id) noexcept;
+  /// Call watch() when messages of the group have been under way for a while without moving, and let_be()
+  /// when none is under way any more. No lock that pending() needs may be held. The watch does not call
+  /// pending() after let_be().
+  void watch(const Group& group, WatchedMessages& messages);
+  void let_be(const Group& group) noexcept;
 
-  /// Returns a number for the communicator that is the same on every rank of the host.
-  static std::uint64_t id_of(const Group& group);
-  /// Returns "rank 1 waits in all_reduce(...) on cpu, operation 3 of group a", for a rank of the group's
-  /// host.
-  static std::string waits_text(const Group& group, int index);
   /// Returns what threads of this process wait for, each as "all_reduce(...) on cpu, operation 3 of group a,
   /// for rank 1, 2". A wait that has not lasted is left out, and so is a wait for another host.
   std::vector<std::string> waits() const;

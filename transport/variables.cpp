@@ -16,6 +16,7 @@ namespace vccl {
 namespace {
 
 constexpr unsigned kMostLinkTimeout = 86'400;
+constexpr unsigned kMostWarnAfter = 86'400;
 constexpr unsigned kMostRecorderEntries = 1'000'000;
 
 std::string variable(const char* name) {
@@ -87,6 +88,14 @@ Milliseconds link_timeout_from(const std::string& value) {
                                              kMostLinkTimeout, " seconds"));
 }
 
+Milliseconds warn_after_from(const std::string& value) {
+  if (value.empty()) return Variables().warn_after;
+  const auto seconds = number(value);
+  if (seconds && *seconds <= kMostWarnAfter) return std::chrono::seconds(*seconds);
+  throw Error(ErrorCode::invalid, base::text("VCCL_WARN_AFTER is \"", value, "\"; allowed are 0 to ",
+                                             kMostWarnAfter, " seconds, where 0 warns never"));
+}
+
 }  // namespace
 
 const char* name_of(LinkSecurity security) {
@@ -113,6 +122,7 @@ Variables read_variables() {
   variables.link_security = security_from(variable("VCCL_LINK_SECURITY"));
   variables.ports = ports_from(variable("VCCL_PORT_RANGE"));
   variables.link_timeout = link_timeout_from(variable("VCCL_LINK_TIMEOUT"));
+  variables.warn_after = warn_after_from(variable("VCCL_WARN_AFTER"));
   variables.algorithms = variable("VCCL_ALGO");
   variables.debug = level(variable("VCCL_DEBUG"));
   return variables;

@@ -43,6 +43,7 @@ struct Variables {
   LinkSecurity link_security = LinkSecurity::encrypt;
   PortRange ports;                   // VCCL_PORT_RANGE: "first-last"
   Milliseconds link_timeout{5'000};  // VCCL_LINK_TIMEOUT: how long a rank on another host may be silent
+  Milliseconds warn_after{60'000};   // VCCL_WARN_AFTER: when a wait is worth a warning; 0: never
 };
 
 /// Makes read_variables() read NCCL_HOSTID, NCCL_SOCKET_IFNAME and NCCL_DEBUG where the variable of the

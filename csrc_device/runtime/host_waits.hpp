@@ -32,7 +32,8 @@ struct WaitingThread {
 std::vector<WaitingThread> waiting_threads();
 
 /// Returns whether no queue of the process can go on while the threads in `blocked` are blocked. Such a queue
-/// has no task to run, or one of these threads is in the midst of the queue's task.
+/// has no task to run, or one of these threads is in the midst of the queue's task, or it belongs to a
+/// Promise whose fulfiller is watched.
 bool queues_stand_still(const std::vector<pthread_t>& blocked);
 
 }  // namespace vdev

@@ -17,8 +17,13 @@ class Queue;
 /// stream that waits for it inherits its failure. A promise has no thread. Thread-safe.
 class Promise {
  public:
+  /// Says whether the search for deadlocks finds out by itself what will fulfil the promise, as it does for
+  /// messages (DeadlockWatch). Otherwise the promise may be fulfilled at any time, and nothing that waits for
+  /// it counts as standing still.
+  enum class Fulfiller { is_unknown, is_watched };
+
   /// `name` is for messages.
-  explicit Promise(std::string name);
+  explicit Promise(std::string name, Fulfiller fulfiller = Fulfiller::is_unknown);
   /// Reaches event() with a failure if the promise was not fulfilled, so that nobody waits for ever.
   ~Promise();
   Promise(const Promise&) = delete;

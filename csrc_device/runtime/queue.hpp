@@ -138,8 +138,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void abandon(std::exception_ptr error);
 
   /// Call this from Promise, on a queue that has run nothing. Takes the run token, so that no thread ever
-  /// gets it, and records a point.
-  std::shared_ptr<Completion> hold();
+  /// gets it, and records a point. If the release is `watched`, stands_still() is true until then.
+  std::shared_ptr<Completion> hold(bool watched);
   /// Reaches the point that hold() recorded, and gives the token back. Only the first call counts.
   void release(FailurePtr failure);
 

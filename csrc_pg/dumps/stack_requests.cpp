@@ -104,6 +104,11 @@ int prepare_stack_answers(LockProbe probe) noexcept {
   return memory;
 }
 
+bool main_thread_may_wait() noexcept {
+  const auto* waits = main_waits.load(std::memory_order_relaxed);
+  return !waits || waits->load(std::memory_order_relaxed) > 0;
+}
+
 void finish_stack_answer() noexcept {
   if (::getpid() != stack_owner.load(std::memory_order_relaxed)) return;
   const LockProbe probe = lock_probe.load(std::memory_order_relaxed);

@@ -15,6 +15,9 @@ using LockProbe = bool (*)(std::chrono::milliseconds);
 /// waits.
 int prepare_stack_answers(LockProbe probe) noexcept;
 
+/// Returns whether the main thread waits for other ranks, or may do so.
+bool main_thread_may_wait() noexcept;
+
 /// Writes the last line of an answer. The thread of DumpRequests calls this after the signal's handler.
 void finish_stack_answer() noexcept;
 

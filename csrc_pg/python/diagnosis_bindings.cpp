@@ -20,7 +20,7 @@
 #include "base/clock.hpp"
 #include "base/fork.hpp"
 #include "base/signals.hpp"
-#include "csrc_pg/dumps/diagnosis_settings.hpp"
+#include "csrc_pg/dumps/explanations.hpp"
 #include "csrc_pg/dumps/stack_requests.hpp"
 #include "diagnosis/job.hpp"
 
@@ -142,7 +142,7 @@ py::dict dict_of(const JobWait& wait, std::int64_t now) {
   dict["call"] = wait.call;
   dict["group"] = wait.group;
   dict["for"] = wait.awaited;
-  dict["since_s"] = wait.since_ns ? py::object(py::float_(seconds_since(wait.since_ns, now))) : py::none();
+  dict["since_s"] = seconds_since(wait.since_ns, now);
   return dict;
 }
 
@@ -191,6 +191,7 @@ py::dict dict_of(const Diagnosis& diagnosis) {
 }  // namespace
 
 void init_diagnosis_bindings(py::module_& module) {
+  explain_waits_by_diagnosis();
   module.def("_serve_stacks", &serve_stacks,
              "Makes this process answer other processes of the user that ask for its Python stacks.");
   module.def("_set_library_folders", &set_library_folders, py::arg("folders"),

@@ -15,7 +15,7 @@ JointEnd::JointEnd(std::string name, int parts, std::shared_ptr<Outcome> outcome
       failures_(std::move(failures)),
       afterwards_(std::move(afterwards)),
       left_(parts),
-      promise_(std::move(name)) {}
+      promise_(std::move(name), vdev::Promise::Fulfiller::is_watched) {}
 
 JointEnd::~JointEnd() {
   // This happens only if a part was dropped without calling part_ended().

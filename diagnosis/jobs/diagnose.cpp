@@ -49,12 +49,14 @@ std::vector<ObservedProcess> observe(Diagnosis& diagnosis, const DiagnosisOption
   return processes;
 }
 
-/// Returns when an operation of the job was last called, started or completed.
+/// Returns when a group of the job was last made, or an operation called, started or completed.
 std::int64_t last_event(const Job& job) {
   std::int64_t last = 0;
-  for (const auto& [number, rank] : job.ranks)
+  for (const auto& [number, rank] : job.ranks) {
     for (const auto& entry : rank.snapshot.entries)
       last = std::max({last, entry.created_ns, entry.started_ns, entry.completed_ns});
+    for (const auto& [group, progress] : rank.snapshot.groups) last = std::max(last, group.opened_ns);
+  }
   return last;
 }
 
@@ -72,9 +74,9 @@ void ask(JobRank& rank, std::chrono::steady_clock::time_point until) {
 void ask_for_stacks_of(Job& job, const DiagnosisOptions& options, std::int64_t now) {
   const auto until = std::chrono::steady_clock::now() + options.stack_patience;
   const auto lasting = options.lasting.count();
-  if (now - last_event(job) >= lasting) {
+  if (const auto last = last_event(job); now - last >= lasting) {
     for (auto& [number, rank] : job.ranks) ask(rank, until);
-    find_waits_in_stacks(job);
+    find_waits_in_stacks(job, last);
     return;
   }
   std::set<int> awaited;

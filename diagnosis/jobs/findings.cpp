@@ -106,7 +106,8 @@ class Search {
 
   std::string kind_of(int rank) const {
     const auto found = job_.ranks.find(rank);
-    if (found == job_.ranks.end() || found->second.activity == Activity::gone) return "dead";
+    if (found == job_.ranks.end()) return "missing";
+    if (found->second.activity == Activity::gone) return "dead";
     const Activity activity = found->second.activity;
     return activity == Activity::stopped || activity == Activity::traced ? "stopped" : "missing";
   }
@@ -154,7 +155,7 @@ class Search {
       text +=
           base::text(text.empty() ? "" : "; ", subject, entry.first.size() == 1 ? " waits in " : " wait in ",
                      call, for_text(*entry.second, ranks));
-      if (entry.second->since_ns) text += base::text(", since ", seconds_text(now_ - entry.second->since_ns));
+      text += base::text(", since ", seconds_text(now_ - entry.second->since_ns));
       text += reached_text(*entry.second, ranks);
     }
     return text;
@@ -179,8 +180,9 @@ class Search {
       else if (!open->second)
         text += base::text(", rank ", rank, " has destroyed the group");
       else
-        text += base::text(", rank ", rank, " has called ", progress->second.enqueued[0],
-                           " collectives of the group");
+        text +=
+            base::text(", rank ", rank, " has called ", progress->second.enqueued[0],
+                       progress->second.enqueued[0] == 1 ? " collective" : " collectives", " of the group");
       if (text.size() > 200) break;
     }
     return text.empty() ? "" : ";" + text.substr(1);

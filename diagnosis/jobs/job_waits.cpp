@@ -115,7 +115,7 @@ std::string distributed_function(const JobRank& rank) {
   return found;
 }
 
-void find_waits_in_stacks(Job& job) {
+void find_waits_in_stacks(Job& job, std::int64_t since_ns) {
   std::map<int, std::string> functions;
   std::set<int> waiting;
   for (const JobWait& wait : job.waits) waiting.insert(wait.rank);
@@ -124,9 +124,12 @@ void find_waits_in_stacks(Job& job) {
     const std::string& function = functions[number];
     if (function.empty() || waiting.contains(number) || rank.activity == Activity::computes) continue;
     std::vector<int> elsewhere;
-    for (const auto& [other, name] : functions)
-      if (name != function) elsewhere.push_back(other);
-    if (!elsewhere.empty()) job.waits.push_back({number, function, "", std::move(elsewhere), 0, nullptr});
+    // A rank that others know of may have no process here, or none that has got as far as making a group.
+    for (int other = 0; other < job.size; ++other)
+      if (const auto found = functions.find(other); found == functions.end() || found->second != function)
+        elsewhere.push_back(other);
+    if (!elsewhere.empty())
+      job.waits.push_back({number, function, "", std::move(elsewhere), since_ns, nullptr});
   }
 }
 

@@ -13,8 +13,9 @@ namespace vccl {
 void find_waits(Job& job);
 
 /// Adds the waits of ranks that stand in a function of torch.distributed without a pending call, such as
-/// new_group: for the ranks that stand elsewhere. Call this when stacks are known.
-void find_waits_in_stacks(Job& job);
+/// new_group: for the ranks that stand elsewhere. Call this when stacks are known. The waits began at
+/// `since_ns` or later.
+void find_waits_in_stacks(Job& job, std::int64_t since_ns);
 
 /// Returns the function of torch.distributed that the user's code has called and that the rank stands in, or
 /// an empty text.

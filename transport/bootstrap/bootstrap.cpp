@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/text.hpp"
+#include "transport/explanation.hpp"
 #include "transport/support/error_text.hpp"
 #include "transport/support/msgpack.hpp"
 #include "transport/system/machine.hpp"
@@ -77,6 +78,12 @@ std::vector<RankRecord> Bootstrap::collect() {
   return records;
 }
 
+// In a large group some ranks find out for all what keeps the missing.
+bool Bootstrap::explains(const std::vector<int>& joined) const {
+  constexpr std::ptrdiff_t kMost = 8;
+  return std::ranges::find(joined, config_.rank) - joined.begin() < kMost;
+}
+
 Error Bootstrap::late() {
   std::vector<int> absent, joined;
   for (int rank = 0; rank < config_.size; ++rank) {
@@ -92,7 +99,8 @@ Error Bootstrap::late() {
   return Error(ErrorCode::timeout,
                base::text(names_.ranks(absent), " did not join group ", config_.name, when,
                           " (joined: ", names_.numbers(joined), "; according to ", names_.rank(config_.rank),
-                          "). Look for what keeps the missing, or raise the timeout."));
+                          "). Look for what keeps the missing, or raise the timeout.",
+                          explains(joined) ? explanation(deadline_.length) : ""));
 }
 
 std::vector<std::vector<int>> Bootstrap::agree_on_hosts(const std::vector<std::vector<RankRecord>>& claimed,

@@ -35,6 +35,7 @@ class Bootstrap {
   std::vector<RankRecord> collect();
   std::vector<RankRecord> read_table(const RankRecord& own);
   /// Returns the error for a deadline that passed before every rank had joined.
+  bool explains(const std::vector<int>& joined) const;
   Error late();
 
   Meeting& meeting_;

@@ -12,6 +12,7 @@
 #include "transport/interruption_check.hpp"
 #include "transport/state/failure_channel.hpp"
 #include "transport/support/error_text.hpp"
+#include "transport/support/log.hpp"
 #include "transport/support/msgpack.hpp"
 
 namespace vccl {
@@ -189,7 +190,20 @@ void Meeting::know(const RankRecord& record) {
   if (record.rank != own_.rank) processes_.try_emplace(record.rank, process_of(record, own_));
 }
 
+// In a large group some ranks find out for all what keeps the missing.
+void Meeting::warn() const {
+  constexpr int kMost = 8;
+  if (config_.rank >= kMost) return;
+  const auto waited = Clock::now() - began_;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(waited);
+  Log(LogLevel::none, names_.in_job(config_.rank), config_.name)
+      .always(base::text(names_.rank(config_.rank), " has waited ", duration_text(seconds),
+                         " for the other ranks while group ", config_.name,
+                         " is put together, and goes on waiting.", explanation(waited)));
+}
+
 void Meeting::look() {
+  if (warning_.due(Clock::now())) warn();
   if (Clock::now() >= next_look_) look_now();
 }
 

@@ -12,6 +12,8 @@
 #include "transport/bootstrap/identity.hpp"
 #include "transport/bootstrap/rank_record.hpp"
 #include "transport/communicator.hpp"
+#include "transport/explanation.hpp"
+#include "transport/variables.hpp"
 
 namespace vccl {
 
@@ -29,6 +31,7 @@ class Meeting final : public Store {
         config_(config),
         names_(config.names()),
         deadline_(deadline),
+        warning_(began_, deadline, read_variables().warn_after),
         own_keys_(config.size > 1 ? "" : "alone/" + std::to_string(names_.in_job(config.rank)) + "/"),
         notices_(config.notices.get()) {}
 
@@ -94,6 +97,7 @@ class Meeting final : public Store {
   /// Throws the contradiction, after all ranks that it concerns can read it.
   [[noreturn]] void tell_contradiction(const MeetingIdentity& own, const MeetingIdentity& other);
   void look_now();
+  void warn() const;
   void check_announced();
   void check_notices();
   void read_some_records();
@@ -106,6 +110,8 @@ class Meeting final : public Store {
   const CommunicatorConfig& config_;
   const RankNames names_;
   const Deadline& deadline_;
+  const Clock::time_point began_ = Clock::now();
+  WaitWarning warning_;
   // What the keys of this meeting begin with. Groups of one rank may share a prefix with another group.
   const std::string own_keys_;
   NoticeBoard notices_;

@@ -2,14 +2,21 @@
 
 #include <sched.h>
 
+#include <algorithm>
+#include <chrono>
 #include <optional>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "base/periods.hpp"
 #include "base/spinning.hpp"
 #include "base/text.hpp"
 #include "base/thread_waits.hpp"
 #include "transport/deadlock_watch.hpp"
+#include "transport/explanation.hpp"
 #include "transport/interruption_check.hpp"
+#include "transport/state/wait_description.hpp"
 #include "transport/support/error_text.hpp"
 #include "transport/system/futex.hpp"
 
@@ -18,6 +25,8 @@ namespace {
 
 // A wait at the start of an operation that has lasted this long may be part of a deadlock.
 constexpr auto kLasting = std::chrono::milliseconds(200);
+// How long a rank whose deadline has passed waits for the one that speaks for it.
+constexpr auto kExplanationPatience = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -30,6 +39,7 @@ void Waiter::wait_until(Ready ready, Awaited awaited, const char* what, bool at_
   auto next_look = begin;
   auto next_interruption = begin + base::kInterruptionPeriod;
   std::optional<LastingWait> lasting;
+  WaitWarning warning(begin, operation_.deadline(), group_.warn_after);
   while (true) {
     const auto now = Clock::now();
     const bool look = now >= next_look;
@@ -41,6 +51,7 @@ void Waiter::wait_until(Ready ready, Awaited awaited, const char* what, bool at_
     }
     if (at_start && !lasting && now - begin >= kLasting)
       lasting.emplace(group_, operation_.sequence(), operation_.call_text());
+    if (warning.due(now) && speaks(awaited)) warn(begin, awaited, what);
     sleep(ready);
     if (ready()) return;
   }
@@ -156,22 +167,49 @@ void Waiter::check_interruption(Awaited awaited, const char* what) {
   failures_.raise_interrupted(by, base::text(group_.names.ranks(missing), " ", what, " ", operation_.text()));
 }
 
-void Waiter::time_out(Awaited awaited, const char* what) {
+bool Waiter::speaks(Awaited awaited) const {
+  for (int i = 0; i < group_.host.index; ++i)
+    if (!awaited(i)) return false;
+  return true;
+}
+
+std::string Waiter::wait_text(Milliseconds waited, Awaited awaited, const char* what) const {
   const HostGroup& host = group_.host;
   std::vector<int> missing;
+  for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i)
+    if (i != host.index && awaited(i)) missing.push_back(host.ranks[i]);
+  return base::text(group_.own_text(), " waited ", duration_text(waited), " for ",
+                    group_.names.ranks(missing), " ", what, " ", operation_.text());
+}
+
+void Waiter::warn(Clock::time_point begin, Awaited awaited, const char* what) const {
+  const auto waited = Clock::now() - begin;
+  group_.log.always(
+      base::text(wait_text(std::chrono::duration_cast<std::chrono::seconds>(waited), awaited, what),
+                 ", and goes on waiting.", explanation(waited)));
+}
+
+void Waiter::time_out(Awaited awaited, const char* what) {
+  const HostGroup& host = group_.host;
+  if (!speaks(awaited)) {
+    const auto end = Clock::now() + kExplanationPatience;
+    while (!failures_.happened() && Clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    failures_.check();
+  }
   std::string begun;
   for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {
     if (i == host.index || !awaited(i)) continue;
-    missing.push_back(host.ranks[i]);
     const auto last =
         std::max(host.line(i).operations[0].sequence.load(), host.line(i).operations[1].sequence.load());
     begun += base::text("; ", group_.rank_text(host.ranks[i]), " has begun ", last, " operations here; ",
-                        DeadlockWatch::waits_text(group_, i));
+                        waits_text(group_, i));
   }
-  failures_.raise(ErrorCode::timeout,
-                  base::text(group_.own_text(), " waited ", duration_text(operation_.deadline().length),
-                             " for ", group_.names.ranks(missing), " ", what, " ", operation_.text(), begun,
-                             ". Look for a rank that is stuck or slow, or raise the timeout."));
+  const Milliseconds waited = operation_.deadline().length;
+  failures_.raise(
+      ErrorCode::timeout,
+      base::text(wait_text(waited, awaited, what), begun,
+                 ". Look for a rank that is stuck or slow, or raise the timeout.", explanation(waited)));
 }
 
 }  // namespace vccl

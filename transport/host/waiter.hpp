@@ -53,6 +53,12 @@ class Waiter {
   bool is_over(Ready ready, Awaited awaited, const char* what, bool look_for_dead);
   /// Fails the group and throws if the calling thread is interrupted.
   void check_interruption(Awaited awaited, const char* what);
+  /// Returns whether this rank speaks for those of its host that wait for the same: so one of them finds out
+  /// what keeps the others, and not each.
+  bool speaks(Awaited awaited) const;
+  /// Returns "rank 0 waited 60 s for rank 3 to begin all_reduce(...) (operation 7 of group G)".
+  std::string wait_text(Milliseconds waited, Awaited awaited, const char* what) const;
+  void warn(Clock::time_point begin, Awaited awaited, const char* what) const;
   [[noreturn]] void time_out(Awaited awaited, const char* what);
 
   const Group& group_;

@@ -10,6 +10,7 @@
 #include "base/spinning.hpp"
 #include "base/text.hpp"
 #include "transport/connections/control_messages.hpp"
+#include "transport/explanation.hpp"
 #include "transport/interruption_check.hpp"
 #include "transport/state/lost_ranks.hpp"
 #include "transport/support/error_text.hpp"
@@ -177,7 +178,8 @@ bool RemoteLinks::look(FunctionRef<bool()> ready, RemoteLink& link, const char* 
                     base::text(group_.own_text(), " waited ", duration_text(operation_.deadline().length),
                                " for ", link.peer_text(), " on another host ", what, " ", operation_.text(),
                                ". Look for a rank that is stuck or slow, or raise the timeout; "
-                               "VCCL_SOCKET_IFNAME chooses the network interface."));
+                               "VCCL_SOCKET_IFNAME chooses the network interface.",
+                               explanation(operation_.deadline().length)));
   }
   return done;
 }

@@ -11,8 +11,9 @@
 #include "base/signals.hpp"
 #include "base/spinning.hpp"
 #include "base/text.hpp"
-#include "transport/deadlock_watch.hpp"
+#include "transport/explanation.hpp"
 #include "transport/shared/taken_back.hpp"
+#include "transport/state/wait_description.hpp"
 #include "transport/support/error_text.hpp"
 
 namespace vccl {
@@ -161,8 +162,9 @@ void MessageEngine::run() {
   auto last_effect = Clock::now();
   while (true) {
     const Round last = round(std::unique_lock(mutex_));
-    if (last.over) return;
     const auto now = Clock::now();
+    report_if_lasting(last, now);
+    if (last.over) return;
     if (last.moved || has_intake()) {
       last_effect = now;
     } else if (last.under_way && now - last_effect < base::patience_for_message()) {
@@ -207,6 +209,16 @@ void MessageEngine::guarded(Step step) {
   }
 }
 
+/// Moves messages between this rank and its peers. Returns whether something has moved.
+bool MessageEngine::move_on() {
+  bool moved = false;
+  guarded([&] {
+    moved |= mapped_.progress(*this);
+    if (remote_) moved |= remote_->progress(*this);
+  });
+  return moved;
+}
+
 bool MessageEngine::step() {
   // The failure is checked on both sides of begin_calls(), because a call made after a failure must not
   // succeed.
@@ -216,10 +228,7 @@ bool MessageEngine::step() {
   look_for_failure();
   bool moved = begin_calls();
   if (stopped_) return moved;
-  guarded([&] {
-    moved |= mapped_.progress(*this);
-    if (remote_) moved |= remote_->progress(*this);
-  });
+  moved |= move_on();
   look_at_deadlines();
   look_for_failure();
   return moved;
@@ -400,18 +409,18 @@ void MessageEngine::look_at_deadlines() {
   next_deadline_ = Clock::time_point::max();
   const auto look = [&](const auto& operation, int peer, const std::string& hint) {
     next_deadline_ = std::min(next_deadline_, operation.deadline.at);
-    if (now < operation.deadline.at) return;
+    if (now < operation.deadline.at || failures_.happened()) return;
     std::string text = text_of(operation);
     text.insert(std::strlen("waited"), base::text(" ", duration_text(operation.deadline.length)));
     text += hint;
     const auto found = std::ranges::find(group_.host.ranks, peer);
     if (found != group_.host.ranks.end())
-      text += base::text(
-          "; ", DeadlockWatch::waits_text(group_, static_cast<int>(found - group_.host.ranks.begin())));
+      text += base::text("; ", waits_text(group_, static_cast<int>(found - group_.host.ranks.begin())));
     failures_.fail(ErrorCode::timeout,
                    base::text(group_.own_text(), " ", text,
                               ". Look for a rank that is stuck or slow, or for a tag that only one "
-                              "side uses; or raise the timeout."));
+                              "side uses; or raise the timeout.",
+                              explanation(operation.deadline.length)));
   };
   for (const auto& [number, receive] : receives_) look(receive, receive.from, unreceived_text(receive));
   for (const auto& [number, send] : sends_) look(send, send.to, "");

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/fork.hpp"
+#include "transport/deadlock_watch.hpp"
 #include "transport/messages/mapped_port.hpp"
 #include "transport/messages/message_matching.hpp"
 
@@ -24,7 +25,7 @@ namespace vccl {
 /// another call's copying. A thread of the engine moves messages while no call does. If there are other
 /// hosts, it is started at once, otherwise when something is first left under way. It sleeps while there is
 /// nothing to do.
-class MessageEngine final : public Messages, private MessageSink {
+class MessageEngine final : public Messages, private MessageSink, private WatchedMessages {
  public:
   /// `added` has the regions that this rank has added. `remote` carries messages to other hosts, and may be
   /// null if there are none. Throws what its start() throws.
@@ -80,11 +81,15 @@ class MessageEngine final : public Messages, private MessageSink {
   bool leave_to_thread(const Round& last);
   void run();
   bool sleep(bool doze);
+  void warn(Clock::time_point now);
+  void report_if_lasting(const Round& last, Clock::time_point now);
+  std::optional<std::vector<Pending>> pending() noexcept override;
 
   // The next members must be called with mutex_ held.
   template <class Step>
   void guarded(Step step);
   bool step();
+  bool move_on();
   bool begin_calls();
   void begin(Send& send);
   void begin(Receive& receive);
@@ -107,6 +112,7 @@ class MessageEngine final : public Messages, private MessageSink {
   bool under_way() const { return !sends_.empty() || !receives_.empty(); }
   MessagePort* port_to(int rank);
   void finish_refused(Done& done, const Error& error);
+  std::vector<Pending> list_pending() const;
   std::string unreceived_text(const Receive& receive) const;
   std::string text_of(const Send& send) const;
   std::string text_of(const Receive& receive) const;
@@ -134,6 +140,10 @@ class MessageEngine final : public Messages, private MessageSink {
   std::shared_ptr<const Error> stopped_;  // set once: the error with which everything ends
   bool over_ = false;
   std::thread thread_;
+  // Only the thread uses the next three.
+  bool warned_ = false;  // since messages stand
+  Clock::time_point stands_since_ = Clock::now();
+  bool reported_ = false;  // to the DeadlockWatch
 };
 
 }  // namespace vccl

@@ -23,6 +23,25 @@ std::string MessageEngine::text_of(const Receive& receive) const {
                     group_.name);
 }
 
+/// Returns the messages for the DeadlockWatch, and of a receive also what has come from its source instead.
+std::vector<WatchedMessages::Pending> MessageEngine::list_pending() const {
+  std::vector<Pending> all;
+  for (const auto& [number, receive] : receives_) {
+    const std::string from = receive.from == kAnySource ? "any source" : group_.rank_text(receive.from);
+    all.push_back(
+        {number, receive.from,
+         base::text("recv from ", from, " of ", group_.describe_signature(receive.signature), " with ",
+                    receive.tag.text(), " in group ", group_.name, unreceived_text(receive))});
+  }
+  for (const auto& [number, send] : sends_) {
+    all.push_back(
+        {number, send.to,
+         base::text("send to ", group_.rank_text(send.to), " of ", group_.describe_signature(send.signature),
+                    " with ", send.tag.text(), " in group ", group_.name)});
+  }
+  return all;
+}
+
 /// Returns "; of what has come from there and not been received: 2 with tag 3, 1 with tag 9 of cards".
 std::string MessageEngine::unreceived_text(const Receive& receive) const {
   constexpr std::size_t kMost = 8;

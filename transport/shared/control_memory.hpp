@@ -110,7 +110,7 @@ static_assert(RankLine::kWithdrawn >> RankLine::kPhaseBits == 0);
 /// reads the text.
 struct alignas(64) FailureRecord {
   enum State : std::uint32_t { none, writing, set };
-  static constexpr std::size_t kMaxText = 1024;
+  static constexpr std::size_t kMaxText = 3072;
 
   std::atomic<std::uint32_t> state;
   alignas(64) ErrorCode code;

@@ -12,6 +12,7 @@ namespace vccl {
 namespace {
 
 constexpr std::size_t kMostInText = 4;  // ranks
+constexpr std::uint32_t kMostCallsInText = 2;
 
 }  // namespace
 
@@ -54,8 +55,9 @@ std::string calls_text(const std::set<std::uint64_t>& members,
   for (const std::uint64_t token : members) {
     const PublishedWaits& waits = records.at(token).waits;
     std::string text;
-    for (std::uint32_t i = 0; i < waits.count; ++i)
+    for (std::uint32_t i = 0; i < std::min(waits.count, kMostCallsInText); ++i)
       text += (text.empty() ? "" : " and ") + waits.waits[i].to_string();
+    if (waits.count > kMostCallsInText) text += base::text(" and ", waits.count - kMostCallsInText, " more");
     calls.emplace_back(waits.rank, text);
   }
   std::sort(calls.begin(), calls.end());

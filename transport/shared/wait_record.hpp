@@ -11,13 +11,15 @@
 
 namespace vccl {
 
-/// One operation or meeting that a thread of the process waits in, and the processes that it waits for.
+/// One operation or meeting that a thread of the process waits in, or messages that wait for one peer, and
+/// the processes that have to act.
 struct PublishedWait {
   static constexpr std::size_t kMaxAwaited = 8, kMaxText = 200;
 
-  std::uint64_t communicator;  // DeadlockWatch::id_of()
+  std::uint64_t communicator;  // id_of_communicator()
   std::uint32_t awaited_count;
   std::uint32_t length;
+  std::uint64_t any;  // 1: each of the awaited processes can end the wait alone; 0: all have to act
   std::array<std::uint64_t, kMaxAwaited> awaited;  // the awaited processes' tokens (RankLine::process)
   std::array<char, kMaxText> text;  // "all_reduce(...) on cpu, operation 3 of group default_pg"
 
@@ -27,7 +29,7 @@ struct PublishedWait {
 
 /// All waits of a process.
 struct PublishedWaits {
-  static constexpr std::size_t kMax = 3;
+  static constexpr std::size_t kMax = 8;
 
   std::uint32_t count;
   std::uint32_t blocked;  // 1: all waits are listed, and the process cannot go on before one ends

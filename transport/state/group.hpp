@@ -29,6 +29,7 @@ struct Group {
   Log log;
   HostGroup host;
   std::vector<Region> regions;  // this rank's regions, given when the communicator was made
+  Milliseconds warn_after{0};   // when a wait is worth a warning; 0: never
   int cores = 1;                // how many cores the ranks on this host may use
   // The ranks of this host have to take turns on the cores. The value is the same on each of them.
   bool oversubscribed = false;

@@ -6,9 +6,12 @@
 namespace vccl {
 namespace {
 
-bool awaits_one_of(const PublishedWait& wait, const std::set<Token>& members) {
-  return std::any_of(wait.awaited.begin(), wait.awaited.begin() + wait.awaited_count,
-                     [&](Token token) { return members.contains(token); });
+/// Returns whether the wait cannot end before a member acts.
+bool depends_on(const PublishedWait& wait, const std::set<Token>& members) {
+  const auto begin = wait.awaited.begin(), end = begin + wait.awaited_count;
+  const auto is_member = [&](Token token) { return members.contains(token); };
+  return wait.any == 1 ? begin != end && std::all_of(begin, end, is_member)
+                       : std::any_of(begin, end, is_member);
 }
 
 }  // namespace
@@ -21,11 +24,28 @@ std::set<Token> waiting_for_each_other(const Records& records, bool only_blocked
   const auto can_go_on = [&](Token token) {
     const PublishedWaits& waits = records.at(token).waits;
     return !std::all_of(waits.waits.begin(), waits.waits.begin() + waits.count,
-                        [&](const auto& wait) { return awaits_one_of(wait, members); });
+                        [&](const auto& wait) { return depends_on(wait, members); });
   };
   while (std::erase_if(members, can_go_on) > 0) {
   }
   return members;
+}
+
+bool HeldVersions::have_held(const std::set<Token>& members, const Records& records,
+                             std::uint64_t for_looks) {
+  const bool same = first_seen_.size() == members.size() && std::ranges::all_of(members, [&](Token member) {
+                      const auto found = first_seen_.find(member);
+                      return found != first_seen_.end() && found->second.first == records.at(member).version;
+                    });
+  if (!same) {
+    first_seen_.clear();
+    for (const Token member : members)
+      first_seen_[member] = {records.at(member).version, records.at(member).looks};
+    return false;
+  }
+  return !members.empty() && std::ranges::all_of(members, [&](Token member) {
+    return records.at(member).looks >= first_seen_.at(member).second + for_looks;
+  });
 }
 
 std::set<Token> awaited_from(Token first, const std::set<Token>& members, const Records& records) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "transport/shared/wait_record.hpp"
 
@@ -13,12 +14,24 @@ namespace vccl {
 using Token = std::uint64_t;
 using Records = std::map<Token, WaitRecord::Copy>;
 
-/// Returns the largest set in which every wait of each member is for at least one member. If `only_blocked`,
+/// Returns the largest set in which every wait of each member is for at least one member, or for members only
+/// if any of the awaited processes could end it. If `only_blocked`,
 /// members are processes that cannot go on before one of their waits ends.
 std::set<Token> waiting_for_each_other(const Records& records, bool only_blocked);
 
 /// Returns the `members` that `first` waits for, directly or not, and `first` itself. Empty if `first`
 /// is no member.
 std::set<Token> awaited_from(Token first, const std::set<Token>& members, const Records& records);
+
+/// Tells whether the records of some processes have kept their versions.
+class HeldVersions {
+ public:
+  /// Returns whether the members' records have kept their versions for `for_looks` looks of each since they
+  /// were first seen together, which is in an earlier call with the same members and versions.
+  bool have_held(const std::set<Token>& members, const Records& records, std::uint64_t for_looks);
+
+ private:
+  std::map<Token, std::pair<std::uint64_t, std::uint64_t>> first_seen_;  // versions, and looks at that time
+};
 
 }  // namespace vccl

@@ -126,10 +126,10 @@ std::uint64_t Queue::push(QueueItem&& item) {
   return sequence;
 }
 
-std::shared_ptr<Completion> Queue::hold() {
+std::shared_ptr<Completion> Queue::hold(bool watched) {
   check_fork();
   Lock lock(mutex_);
-  token_.take_for_promise();
+  token_.take_for_promise(watched);
   auto point = std::make_shared<Completion>(shared_from_this(), items_.last_number() + 1);
   items_.append({.kind = Kind::kPoint, .urgent = false, .task = nullptr, .point = point}, lane_);
   return point;
@@ -260,7 +260,7 @@ bool Queue::finished_for_good() const {
 bool Queue::stands_still(const std::vector<pthread_t>& blocked) const {
   if (inherited()) return true;
   Lock lock(mutex_);
-  if (token_.held()) return token_.held_by_one_of(blocked);
+  if (token_.held()) return token_.held_by_watched_promise() || token_.held_by_one_of(blocked);
   // Waits and points do nothing until a thread waits for them. A task that no thread runs yet will be
   // started.
   return !items_.has_tasks();
@@ -337,6 +337,7 @@ bool Queue::help(std::uint64_t sequence, bool gives_up) {
 bool Queue::wait_until(std::uint64_t sequence, std::int64_t nanoseconds) {
   if (done(sequence)) return true;
   if (inherited() || running_here()) return false;
+  const base::ThreadWaits waits;
   const auto deadline = QueueWaiters::end_after(nanoseconds);
   Lock lock(mutex_);
   while (!done(sequence)) {

@@ -24,8 +24,12 @@ class RunToken {
     held_.store(true, std::memory_order_relaxed);
     holder_ = pthread_self();
   }
-  void take_for_promise() { held_.store(true, std::memory_order_relaxed); }
+  void take_for_promise(bool watched) {
+    held_.store(true, std::memory_order_relaxed);
+    watched_promise_ = watched;
+  }
   void give_back() { held_.store(false, std::memory_order_relaxed); }
+  bool held_by_watched_promise() const { return held() && watched_promise_; }
   /// Returns whether one of `threads` holds the token, which is held.
   bool held_by_one_of(const std::vector<pthread_t>& threads) const;
 
@@ -43,6 +47,7 @@ class RunToken {
  private:
   std::atomic<bool> held_{false};
   std::atomic<bool> computes_{false};
+  bool watched_promise_ = false;         // a Promise holds it whose fulfiller is watched
   pthread_t holder_{};                   // the thread that holds the token; not for a Promise
   std::shared_ptr<Completion> awaited_;  // the point that the item under way waits for
 };

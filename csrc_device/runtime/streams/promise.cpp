@@ -8,7 +8,8 @@
 
 namespace vdev {
 
-Promise::Promise(std::string name) : queue_(Queue::make(std::move(name), false)), event_(queue_->hold()) {}
+Promise::Promise(std::string name, Fulfiller fulfiller)
+    : queue_(Queue::make(std::move(name), false)), event_(queue_->hold(fulfiller == Fulfiller::is_watched)) {}
 
 Promise::~Promise() {
   if (queue_->inherited()) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/text.hpp"
 #include "tests/native/transport/harness.hpp"
 #include "transport/deadlock_watch.hpp"
 
@@ -57,6 +59,11 @@ Error soon(const std::function<void()>& call) {
   CHECK(Clock::now() - begin < std::chrono::milliseconds(kTimeout) / 2);
   CHECK(error.code() == ErrorCode::mismatch);
   return error;
+}
+
+/// The same for a message that has ended.
+Error soon_of(const Error& error) {
+  return soon([&] { throw error; });
 }
 
 }  // namespace
@@ -211,6 +218,109 @@ TEST(a_timeout_says_where_the_other_waits) {
   });
 }
 
+/// Receives a byte, or sends four mebibytes, which nobody receives, and blocks until that has ended.
+Error stuck_message(Communicator& communicator, int peer, bool sends, int tag = 0) {
+  std::vector<std::byte> bytes(sends ? std::size_t{4} << 20 : 1);
+  std::promise<std::string> ended;
+  ErrorCode code{};
+  const auto done = [&](int, const Error* error) {
+    if (error) code = error->code();
+    ended.set_value(error ? error->what() : "");
+  };
+  const Signature signature{.count = bytes.size()};
+  if (sends)
+    communicator.messages().send(peer, {tag}, signature, bytes, Deadline::in(kTimeout), done);
+  else
+    communicator.messages().receive(peer, {tag}, signature, bytes, Deadline::in(kTimeout), done);
+  const std::string text = ended.get_future().get();
+  return Error(code, text);
+}
+
+/// Every thread of the program waits for its messages.
+void all_wait() {
+  DeadlockWatch::of_this_process().set_blocked_threads(
+      [](std::span<const pthread_t>) -> std::optional<std::uint64_t> { return 1; });
+}
+
+TEST(a_ring_of_receives_and_one_of_sends) {
+  for (const bool sends : {false, true}) {
+    Stores stores;
+    for (const char* name : {"a"}) stores[name];
+    run_processes(3, [&](int rank) {
+      all_wait();
+      auto a = make(stores, "a", {0, 1, 2}, rank);
+      const Error error = soon_of(stuck_message(*a, (rank + 1) % 3, sends));
+      for (int i = 0; i < 3; ++i)
+        check_contains(error.what(),
+                       base::text("rank ", i, sends ? ": send to rank " : ": recv from rank ", (i + 1) % 3));
+    });
+  }
+}
+
+TEST(a_receive_from_any_source_waits_for_all_others) {
+  Stores stores;
+  for (const char* name : {"a"}) stores[name];
+  run_processes(3, [&](int rank) {
+    all_wait();
+    auto a = make(stores, "a", {0, 1, 2}, rank);
+    // A message of rank 1 or 2 would end the wait of rank 0, for which both of them wait.
+    const Error error = soon_of(stuck_message(*a, rank == 0 ? kAnySource : 0, false));
+    check_contains(error.what(), "rank 0: recv from any source");
+  });
+}
+
+TEST(a_tag_that_only_one_side_uses) {
+  Stores stores;
+  for (const char* name : {"a"}) stores[name];
+  run_processes(2, [&](int rank) {
+    all_wait();
+    auto a = make(stores, "a", {0, 1}, rank);
+    const Error error = soon_of(stuck_message(*a, 1 - rank, rank == 0, rank == 0 ? 3 : 5));
+    check_contains(error.what(), "rank 0: send to rank 1 of test_0(4194304 elements) with tag 3 in group a");
+    check_contains(error.what(),
+                   "with tag 5 in group a; of what has come from there and not been received: 1 with tag 3");
+  });
+}
+
+TEST(a_message_and_a_collective) {
+  Stores stores;
+  for (const char* name : {"a", "b"}) stores[name];
+  run_processes(2, [&](int rank) {
+    all_wait();
+    auto a = make(stores, "a", {0, 1}, rank);
+    auto b = make(stores, "b", {0, 1}, rank);
+    const Error error = rank == 0 ? soon([&] { collective(*b, 7); }) : soon_of(stuck_message(*a, 0, false));
+    check_contains(error.what(), "rank 0: test_0(7 elements) on cpu, operation 1 of group b");
+    check_contains(error.what(), "rank 1: recv from rank 0");
+    CHECK(a->failed() && b->failed());
+  });
+}
+
+TEST(receives_that_are_only_posted_are_left_alone) {
+  Stores stores;
+  for (const char* name : {"a"}) stores[name];
+  run_processes(2, [&](int rank) {
+    // The program computes, and nobody waits.
+    DeadlockWatch::of_this_process().set_blocked_threads(
+        [](std::span<const pthread_t>) -> std::optional<std::uint64_t> { return std::nullopt; });
+    auto a = make(stores, "a", {0, 1}, rank);
+    std::byte byte{};
+    std::promise<void> received;
+    a->messages().receive(1 - rank, {0}, {.count = 1}, {&byte, 1}, Deadline::in(kTimeout),
+                          [&](int, const Error* error) {
+                            CHECK(!error);
+                            received.set_value();
+                          });
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    CHECK(!a->failed());
+    std::promise<void> sent;
+    a->messages().send(1 - rank, {0}, {.count = 1}, {&byte, 1}, Deadline::in(kTimeout),
+                       [&](int, const Error*) { sent.set_value(); });
+    received.get_future().get();
+    sent.get_future().get();
+  });
+}
+
 TEST(a_timeout_says_that_the_other_waits_nowhere) {
   Stores stores;
   for (const char* name : {"a"}) stores[name];
@@ -225,7 +335,8 @@ TEST(a_timeout_says_that_the_other_waits_nowhere) {
       Operation operation(*a, {.count = 7}, {}, Deadline::in(Milliseconds(700)));
       operation.finish();
     });
-    check_contains(error.what(), "rank 1 has begun 0 operations here; rank 1 waits in no collective");
+    check_contains(error.what(),
+                   "rank 1 has begun 0 operations here; rank 1 waits in no collective and for no message");
   });
 }
 

@@ -121,7 +121,7 @@ TEST(first_failure_wins) {
   auto other = Communicator::create(store, test_config(0, 1));
   CHECK(!other->failed());
   other->fail(ErrorCode::system, std::string(5000, 'x'));
-  CHECK_EQ(std::string(error_of([&] { other->check(); }).what()), std::string(1024, 'x'));
+  CHECK_EQ(std::string(error_of([&] { other->check(); }).what()), std::string(3072, 'x'));
 }
 
 TEST(a_failure_inside_an_operation_releases_the_others) {

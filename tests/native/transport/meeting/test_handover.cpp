@@ -271,6 +271,15 @@ TEST(the_environment_is_checked) {
                    "VCCL_LINK_TIMEOUT is \"" + text + "\"; allowed are 1 to 86400 seconds");
   }
   unsetenv("VCCL_LINK_TIMEOUT");
+  CHECK(read_variables().warn_after == Milliseconds(60'000));
+  setenv("VCCL_WARN_AFTER", "0", 1);
+  CHECK(read_variables().warn_after == Milliseconds(0));
+  for (const std::string text : {"86401", "1.5", "5s", "-1", "never"}) {
+    setenv("VCCL_WARN_AFTER", text.c_str(), 1);
+    check_contains(error_of([] { read_variables(); }).what(),
+                   "VCCL_WARN_AFTER is \"" + text + "\"; allowed are 0 to 86400 seconds");
+  }
+  unsetenv("VCCL_WARN_AFTER");
 }
 
 TEST(variables_of_the_flight_recorder_are_checked_when_read) {

@@ -1,0 +1,78 @@
+#include "csrc_pg/dumps/explanations.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <string>
+
+#include <c10/core/ScalarType.h>
+
+#include "base/text.hpp"
+#include "csrc_pg/dumps/own_flight_recorder.hpp"
+#include "csrc_pg/dumps/stack_requests.hpp"
+#include "transport/explanation.hpp"
+
+namespace vccl {
+namespace {
+
+const char* python_name(std::uint8_t dtype) {
+  if (dtype >= static_cast<std::uint8_t>(c10::ScalarType::NumOptions)) return nullptr;
+  static const auto names = [] {
+    std::array<std::string, static_cast<std::size_t>(c10::ScalarType::NumOptions)> all;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const auto type = static_cast<c10::ScalarType>(i);
+      try {
+        all[i] = c10::getDtypeNames(type).first;
+      } catch (const std::exception&) {
+        all[i] = c10::toString(type);  // a type that Python has no name for
+      }
+    }
+    return all;
+  }();
+  return names[dtype].c_str();
+}
+
+// How long a rank that has waited for seconds or minutes waits for the stacks of the others.
+constexpr auto kStackPatience = std::chrono::milliseconds(500);
+constexpr std::size_t kMostText = 1500;
+
+/// Returns what was found out about the job of this process.
+std::string explain(std::chrono::nanoseconds waited) {
+  if (!own_flight_recorder().enabled()) return {};
+  const auto own = own_flight_recorder().process();
+  auto options = diagnosis_options();
+  options.only_job = get_text(own.job);
+  options.stack_patience = kStackPatience;
+  options.lasting = std::min<std::chrono::nanoseconds>(options.lasting, waited / 2);
+  std::string text;
+  for (const Job& job : diagnose(options).jobs) {
+    const auto is_own = [&](const auto& entry) { return entry.second.pid == own.pid; };
+    if (std::ranges::none_of(job.ranks, is_own)) continue;
+    for (const Finding& finding : job.findings) text += (text.empty() ? "" : " ") + finding.text;
+  }
+  return std::string(base::cut_text(text, kMostText));
+}
+
+}  // namespace
+
+void explain_waits_by_diagnosis() {
+  set_explainer({.explain = [](std::chrono::nanoseconds waited) -> std::string {
+                   try {
+                     return explain(waited);
+                   } catch (const std::exception&) {
+                     return {};  // the error or the warning is worth as much without it
+                   }
+                 },
+                 .program_waits = &main_thread_may_wait});
+}
+
+DiagnosisOptions diagnosis_options() {
+  DiagnosisOptions options;
+  options.dtype_name = &python_name;
+  return options;
+}
+
+}  // namespace vccl

@@ -1,0 +1,5 @@
+import sys
+
+from vccl.top.cli import main
+
+sys.exit(main())

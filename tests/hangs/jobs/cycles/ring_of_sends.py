@@ -1,0 +1,13 @@
+"""Each rank sends to the next one before it receives."""
+
+import torch
+import torch.distributed as dist
+from expected import Errors
+
+EXPECT = Errors((0, 1, 2), ("wait for each other", "rank 2: send to rank 0"))
+
+
+def job(rank):
+    x = torch.ones(1 << 22)
+    dist.send(x, (rank + 1) % 3)
+    dist.recv(x, (rank - 1) % 3)

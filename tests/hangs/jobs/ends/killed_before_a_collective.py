@@ -1,0 +1,17 @@
+"""Rank 2 is killed."""
+
+import os
+import signal
+
+import torch
+import torch.distributed as dist
+from expected import Errors
+
+EXPECT = Errors((0, 1), ("rank 2", "died"))
+
+
+def job(rank):
+    dist.all_reduce(torch.ones(4))
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(torch.ones(4))

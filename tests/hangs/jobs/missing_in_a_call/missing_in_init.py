@@ -1,0 +1,15 @@
+"""Rank 2 does not come to init_process_group, so nobody knows where it is."""
+
+import time
+
+import torch.distributed as dist
+from expected import Finding
+
+INIT = False
+EXPECT = Finding("missing", (2,), ("init_process_group", "no process here"))
+
+
+def job(rank):
+    if rank == 2:
+        time.sleep(1000)
+    dist.init_process_group("vccl")

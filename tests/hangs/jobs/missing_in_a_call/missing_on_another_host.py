@@ -1,0 +1,21 @@
+"""Rank 2, which counts as on another host, sleeps."""
+
+import time
+
+import torch
+import torch.distributed as dist
+from expected import Finding
+
+HOSTS = [0, 0, 1]
+EXPECT = Finding("missing", (2,), ("fetch",))
+
+
+def fetch():
+    time.sleep(1000)
+
+
+def job(rank):
+    dist.all_reduce(torch.ones(4))
+    if rank == 2:
+        fetch()
+    dist.all_reduce(torch.ones(4))

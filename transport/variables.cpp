@@ -2,6 +2,7 @@
 
 #include <strings.h>
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
@@ -149,6 +150,38 @@ std::pair<const char*, std::string> first_set(const char* ours, const char* torc
 
 bool read_share_cpu() {
   return read_switch("VCCL_SHARE_CPU");
+}
+
+namespace {
+
+// What torch takes for yes.
+bool says_yes(const std::string& value) {
+  constexpr const char* kYes[] = {"1", "y", "yes", "t", "true"};
+  return std::ranges::any_of(kYes, [&](const char* yes) { return strcasecmp(value.c_str(), yes) == 0; });
+}
+
+}  // namespace
+
+CheckVariables read_check_variables() {
+  CheckVariables checks;
+  const std::string value = variable("VCCL_CHECK");
+  for (std::size_t at = 0; at < value.size();) {
+    const std::size_t end = std::min(value.find(',', at), value.size());
+    const std::string check = value.substr(at, end - at);
+    const bool all = check == "all";
+    if (!all && check != "nan" && check != "nan:inputs" && check != "nan:outputs" && check != "leak") {
+      throw Error(ErrorCode::invalid, base::text("VCCL_CHECK is \"", value,
+                                                 "\"; allowed are nan, nan:inputs, nan:outputs, leak and ",
+                                                 "all, or several of them with commas in between"));
+    }
+    checks.nan_inputs |= all || check == "nan" || check == "nan:inputs";
+    checks.nan_outputs |= all || check == "nan:outputs";
+    checks.leaks |= all || check == "leak";
+    at = end + 1;
+  }
+  checks.nan_inputs |=
+      reads_nccl.load(std::memory_order_relaxed) && says_yes(variable("TORCH_NCCL_NAN_CHECK"));
+  return checks;
 }
 
 RecorderVariables read_recorder_variables() {

@@ -58,6 +58,17 @@ Variables read_variables();
 /// its own because it is needed before a group exists. Throws what read_variables() throws.
 bool read_share_cpu();
 
+/// What VCCL_CHECK asks to check of a program: a list of nan, nan:inputs, nan:outputs, leak and all.
+struct CheckVariables {
+  bool nan_inputs = false;   // nan, nan:inputs: NaN and infinity in what collectives read
+  bool nan_outputs = false;  // nan:outputs: the same in what they have written
+  bool leaks = false;        // leak: operations that nobody has waited for
+};
+
+/// Reads the variable. TORCH_NCCL_NAN_CHECK=1 switches nan_inputs on where NCCL's variables are read. Throws
+/// what read_variables() throws.
+CheckVariables read_check_variables();
+
 /// What the flight recorder is to do. Torch's variables count where the one with VCCL_ is unset.
 struct RecorderVariables {
   std::size_t entries = 2000;  // VCCL_RECORDER_SIZE, TORCH_FR_BUFFER_SIZE: how many operations it keeps

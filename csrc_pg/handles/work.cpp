@@ -53,6 +53,14 @@ WorkVccl::Description without_inputs(WorkVccl::Description description) {
   return description;
 }
 
+std::unique_ptr<LeakCheck> check_for_leak(const WorkVccl::Description& description,
+                                          const WorkVccl::Place& place) {
+  if (!program_checks().leaks) return nullptr;
+  const auto communicator = place.communicator.lock();
+  return LeakCheck::begin(communicator ? communicator->own_text_in_group() : "a rank",
+                          base::text(description.name, " (number ", description.sequence, ")"));
+}
+
 }  // namespace
 
 WorkVccl::WorkVccl(Description description, Place place, vdev::Event end, std::shared_ptr<Outcome> outcome)
@@ -61,7 +69,8 @@ WorkVccl::WorkVccl(Description description, Place place, vdev::Event end, std::s
       description_(without_inputs(std::move(description))),
       place_(std::move(place)),
       end_(std::move(end)),
-      outcome_(std::move(outcome)) {
+      outcome_(std::move(outcome)),
+      leak_(check_for_leak(description_, place_)) {
   // The profiler's range covers the launch. Without this call, it would stay open until somebody called
   // finish().
   if (recordFunctionEndCallback_) {
@@ -71,6 +80,7 @@ WorkVccl::WorkVccl(Description description, Place place, vdev::Event end, std::s
 }
 
 bool WorkVccl::isCompleted() {
+  note_use();
   const bool reached = end_.reached();
   if (reached) let_go_of_memory();
   return reached;
@@ -133,6 +143,7 @@ void WorkVccl::wait_on_host(std::chrono::milliseconds timeout) const {
 }
 
 void WorkVccl::synchronize() {
+  note_use();
   if (on_card())
     wait_on_stream();
   else
@@ -160,6 +171,7 @@ void WorkVccl::record_wait() const {
 }
 
 bool WorkVccl::wait(std::chrono::milliseconds timeout) {
+  note_use();
   record_wait();
   if (!on_card() || description_.blocks_host || timeout != kNoTimeout) wait_on_host(timeout);
   std::exception_ptr error;
@@ -177,6 +189,7 @@ bool WorkVccl::wait(std::chrono::milliseconds timeout) {
 }
 
 void WorkVccl::blockCurrentStream() {
+  note_use();
   if (on_card()) {
     wait_on_stream();
     return;
@@ -197,6 +210,7 @@ void WorkVccl::abort() {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::getFuture() {
+  note_use();
   std::call_once(future_made_, [this] {
     future_ = on_card() && !description_.blocks_host ? make_card_future() : make_host_future();
   });
@@ -245,6 +259,7 @@ c10d::WorkResult result_of(const Outcome& outcome) {
 }  // namespace
 
 c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::getFutureResult() {
+  note_use();
   std::call_once(result_future_made_, [this] {
     result_future_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
     const auto complete = [future = result_future_, outcome = outcome_] {

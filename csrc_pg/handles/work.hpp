@@ -15,6 +15,7 @@
 #include "csrc_pg/communicators/communicators.hpp"
 #include "csrc_pg/operations/held_memory.hpp"
 #include "csrc_pg/operations/outcome.hpp"
+#include "csrc_pg/operations/program_checks.hpp"
 
 namespace vccl {
 
@@ -98,6 +99,9 @@ class WorkVccl final : public vdev::torch_version::Work {
   std::uint64_t getCompletionKey() const override { return outcome_->key(); }
 
  private:
+  void note_use() const {
+    if (leak_) leak_->note_use();
+  }
   bool on_card() const { return !place_.device.is_cpu(); }
   void record_wait() const;
   void leave_registry();
@@ -112,6 +116,7 @@ class WorkVccl final : public vdev::torch_version::Work {
   const Place place_;
   const vdev::Event end_;
   const std::shared_ptr<Outcome> outcome_;
+  const std::unique_ptr<LeakCheck> leak_;
   std::once_flag future_made_, result_future_made_;
   c10::intrusive_ptr<c10::ivalue::Future> future_, result_future_;
 };

@@ -85,6 +85,7 @@ ProcessGroupVccl::ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int ra
 void ProcessGroupVccl::begin_recording() {
   if (recording_) return;
   read_recorder_variables();
+  read_check_variables();
   FlightGroup group;
   put_text(group.name, options_->group_name);
   put_text(group.description, options_->group_desc);

@@ -11,6 +11,7 @@
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_pg/collectives/run.hpp"
 #include "csrc_pg/operations/errors.hpp"
+#include "csrc_pg/operations/program_checks.hpp"
 
 namespace vccl {
 namespace {
@@ -194,7 +195,10 @@ void CollectivePlan::run_calls(Communicator& communicator, const Deadline& deadl
   for (std::size_t i = 0; i < calls_.size(); ++i) {
     Call call = calls_[i];
     if (factor != factors_.end() && factor->call == i) call.factor = number_in((factor++)->of);
+    const CheckVariables& checks = program_checks();
+    if (checks.nan_inputs) check_finite(communicator, call, false, i, calls_.size());
     vccl::run(communicator, call, deadline);
+    if (checks.nan_outputs) check_finite(communicator, call, true, i, calls_.size());
   }
 }
 

@@ -203,7 +203,7 @@ void Meeting::warn() const {
 }
 
 void Meeting::look() {
-  if (warning_.due(Clock::now())) warn();
+  if (warning_ && warning_->due(Clock::now())) warn();
   if (Clock::now() >= next_look_) look_now();
 }
 

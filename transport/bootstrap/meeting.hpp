@@ -13,7 +13,6 @@
 #include "transport/bootstrap/rank_record.hpp"
 #include "transport/communicator.hpp"
 #include "transport/explanation.hpp"
-#include "transport/variables.hpp"
 
 namespace vccl {
 
@@ -31,7 +30,6 @@ class Meeting final : public Store {
         config_(config),
         names_(config.names()),
         deadline_(deadline),
-        warning_(began_, deadline, read_variables().warn_after),
         own_keys_(config.size > 1 ? "" : "alone/" + std::to_string(names_.in_job(config.rank)) + "/"),
         notices_(config.notices.get()) {}
 
@@ -59,6 +57,8 @@ class Meeting final : public Store {
   /// meeting and left while others have not, so an ended process is no reason to give up any more.
   void all_connected() { watches_deaths_ = false; }
 
+  /// Makes waits that last as long write a warning; 0: never.
+  void warn_after(Milliseconds warn_after) { warning_.emplace(began_, deadline_, warn_after); }
   /// Lets every wait for the store call this as often as it looks: other ranks may need the links of a rank
   /// that waits. What it throws ends the wait.
   void serve_links(std::function<void()> serve) { serve_links_ = std::move(serve); }
@@ -111,7 +111,7 @@ class Meeting final : public Store {
   const RankNames names_;
   const Deadline& deadline_;
   const Clock::time_point began_ = Clock::now();
-  WaitWarning warning_;
+  std::optional<WaitWarning> warning_;
   // What the keys of this meeting begin with. Groups of one rank may share a prefix with another group.
   const std::string own_keys_;
   NoticeBoard notices_;

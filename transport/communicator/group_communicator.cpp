@@ -51,6 +51,7 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
   const Variables variables = read_variables();
   group_.log = Log(variables.debug, group_.names.in_job(config.rank), config.name);
   group_.warn_after = variables.warn_after;
+  meeting.warn_after(variables.warn_after);
   algorithm_choice_ = config.algorithms.empty() ? variables.algorithms : config.algorithms;
   group_.regions = config.regions;
   config.check_regions();

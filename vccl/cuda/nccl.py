@@ -20,7 +20,14 @@ _TIMEOUT = datetime.timedelta(minutes=10)
 
 
 # The compiled module reads these (transport/variables.hpp).
-_READ_BY_TRANSPORT = {"NCCL_DEBUG", "NCCL_HOSTID", "NCCL_SOCKET_IFNAME"}
+_READ_BY_TRANSPORT = {
+    "NCCL_DEBUG",
+    "NCCL_HOSTID",
+    "NCCL_SOCKET_IFNAME",
+    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+    "TORCH_NCCL_NAN_CHECK",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE",
+}
 # These become options of every group.
 _BLOCKING_WAIT = "TORCH_NCCL_BLOCKING_WAIT"
 _HIGH_PRIORITY = "TORCH_NCCL_HIGH_PRIORITY"

@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--once", action="store_true", help="print the tables once, as text")
-    form.add_argument("--json", action="store_true", help="print everything once, as JSON (docs/top.md)")
+    form.add_argument("--json", action="store_true", help="print everything once, as JSON (docs/hangs.md)")
     parser.add_argument("--pid", type=int, help="show only the job of this process")
     parser.add_argument("--job", help="show only jobs whose id begins with this")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""What ``vccl.top`` knows of the jobs of this user, as one dict. docs/top.md describes it."""
+"""What ``vccl.top`` knows of the jobs of this user, as one dict. docs/hangs.md describes it."""
 
 import contextlib
 from typing import Any

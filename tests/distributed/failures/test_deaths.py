@@ -193,6 +193,7 @@ REFUSALS = {
     "ports": ({"VCCL_PORT_RANGE": "9-8"}, "VCCL_PORT_RANGE is", "ValueError"),
     "silence": ({"VCCL_LINK_TIMEOUT": "0"}, "VCCL_LINK_TIMEOUT is", "ValueError"),
     "warnings": ({"VCCL_WARN_AFTER": "soon"}, "VCCL_WARN_AFTER is", "ValueError"),
+    "checks": ({"VCCL_CHECK": "nothing"}, "VCCL_CHECK is", "ValueError"),
     "debug": ({"VCCL_DEBUG": "LOUD"}, "VCCL_DEBUG is", "ValueError"),
     "recorder": ({"VCCL_RECORDER_SIZE": "many"}, "VCCL_RECORDER_SIZE is", "ValueError"),
     "torch's recorder": ({"TORCH_FR_BUFFER_SIZE": "-1"}, "TORCH_FR_BUFFER_SIZE is", "ValueError"),

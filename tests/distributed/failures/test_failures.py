@@ -79,10 +79,10 @@ def test_mismatch_names_both_sides_on_every_rank(ranks, device, what, async_op):
 
 
 def described_at_length(rank, size):
-    """The failure's record has 1,024 bytes, which end inside of a letter for one of the two descriptions."""
+    """The failure's record has 3,072 bytes, which end inside of a letter for one of the two descriptions."""
     texts = []
     for prefix in ("", "a"):
-        group = dist.new_group(group_desc=prefix + "é" * 1000)
+        group = dist.new_group(group_desc=prefix + "é" * 2000)
         x = torch.ones(16 if rank == 0 else 7, device="vdev")
         texts.append(raised_by(lambda x=x, group=group: finish(x, dist.all_reduce(x, group=group))))
     return texts

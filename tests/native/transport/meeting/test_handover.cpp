@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
+#include <array>
 
 #include <optional>
 #include <thread>
@@ -280,6 +281,23 @@ TEST(the_environment_is_checked) {
                    "VCCL_WARN_AFTER is \"" + text + "\"; allowed are 0 to 86400 seconds");
   }
   unsetenv("VCCL_WARN_AFTER");
+}
+
+TEST(the_checks_of_programs_are_checked_when_read) {
+  const auto read = [](const char* value) {
+    setenv("VCCL_CHECK", value, 1);
+    const CheckVariables checks = read_check_variables();
+    return std::array{checks.nan_inputs, checks.nan_outputs, checks.leaks};
+  };
+  CHECK((read("") == std::array{false, false, false}));
+  CHECK((read("nan") == std::array{true, false, false}));
+  CHECK((read("leak,nan:outputs") == std::array{false, true, true}));
+  CHECK((read("all") == std::array{true, true, true}));
+  for (const std::string text : {"NaN", "1", "nan;leak", ",leak", "nan:input"}) {
+    check_contains(error_of([&] { read(text.c_str()); }).what(),
+                   "VCCL_CHECK is \"" + text + "\"; allowed are nan, nan:inputs, nan:outputs, leak and all");
+  }
+  unsetenv("VCCL_CHECK");
 }
 
 TEST(variables_of_the_flight_recorder_are_checked_when_read) {

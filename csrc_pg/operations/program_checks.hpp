@@ -1,0 +1,43 @@
+// What VCCL_CHECK asks to check of a program.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "csrc_pg/collectives/call.hpp"
+#include "transport/communicator.hpp"
+#include "transport/variables.hpp"
+
+namespace vccl {
+
+/// Returns the checks that this process makes. The first call reads the variable, and throws Error(invalid)
+/// for a value that is not allowed.
+const CheckVariables& program_checks();
+
+/// Looks for NaN and infinity in the buffer that the call reads (`output` false) or has written. If there is
+/// one, fails the communicator, because the peers must not wait for this rank, and throws Error(invalid) with
+/// the rank, the call and the element. `number` and `calls` say which of a batch of calls it is.
+void check_finite(Communicator& communicator, const Call& call, bool output, std::size_t number,
+                  std::size_t calls);
+
+/// Says on stderr that nobody has waited for an operation, if nobody has. A handle has one of these if the
+/// check is switched on.
+class LeakCheck {
+ public:
+  /// Returns null unless the check is switched on. `what` names the operation: "all_reduce (number 7)". Takes
+  /// the GIL for a moment if there is an interpreter.
+  static std::unique_ptr<LeakCheck> begin(std::string who, std::string what);
+  ~LeakCheck();
+  LeakCheck(const LeakCheck&) = delete;
+  LeakCheck& operator=(const LeakCheck&) = delete;
+
+  /// Call this when somebody has waited, or has asked for a future or whether the operation has ended.
+  void note_use() noexcept;
+
+ private:
+  struct State;
+  explicit LeakCheck(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace vccl

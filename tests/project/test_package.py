@@ -20,6 +20,7 @@ FOLDERS = {
     "base",
     "csrc_device",
     "csrc_pg",
+    "diagnosis",
     "docs",
     "vccl_entry",
     "examples",

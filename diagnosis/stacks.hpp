@@ -1,9 +1,9 @@
 // The Python stacks of other processes, which these write when they get a signal.
 //
-// A process that serves stacks (csrc_pg/dumps/stack_requests.hpp) has a memfd with a known name, and a
-// handler of kStackSignal that appends the stacks of all Python threads to it. The handler is faulthandler's.
-// It walks the frames in C without Python's lock, so it works in a process that holds the lock or waits for
-// it. The signal goes to a thread of this project, so no system call of the program is interrupted. Two lines
+// A process that serves stacks (csrc_pg/dumps/stack_requests.hpp) has a memfd with a known name, to which it
+// appends the stacks of all Python threads when a thread of this project gets kStackSignal. No system call of
+// the program is interrupted. If Python's lock can be had at once, Python writes the stacks. Otherwise, where
+// a thread holds the lock in C code, faulthandler does, which walks the frames without the lock. Two lines
 // follow: "main <the main thread as pthread_self() names it, in hexadecimal; 0 if unknown> <waits | goes
 // on>", and "lock <held | free>", which says whether Python's lock could be had at once.
 #pragma once

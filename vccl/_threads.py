@@ -1,4 +1,4 @@
-"""Tells the search for deadlocks whether any Python thread might still call ``torch.distributed``."""
+"""What the search for deadlocks and the diagnosis of hangs have to know of the Python threads."""
 
 import sys
 import threading
@@ -45,3 +45,18 @@ def _is_harmless(frame: FrameType | None) -> bool:
 def _serves_rpc() -> bool:
     rpc = sys.modules.get("torch.distributed.rpc")
     return rpc is not None and rpc.is_available() and rpc.api._is_current_rpc_agent_set()
+
+
+def stacks() -> str:
+    """Returns the stacks of all other threads in the form in which faulthandler writes them."""
+    lines = []
+    for ident, innermost in sys._current_frames().items():
+        if ident == threading.get_ident():
+            continue
+        lines.append(f"Thread {ident:#x} (most recent call first):")
+        frame: FrameType | None = innermost
+        while frame is not None:
+            code = frame.f_code
+            lines.append(f'  File "{code.co_filename}", line {frame.f_lineno or 0} in {code.co_name}')
+            frame = frame.f_back
+    return "\n".join([*lines, ""])

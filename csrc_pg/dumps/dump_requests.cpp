@@ -152,6 +152,7 @@ class Requests {
     sigset_t asks_for_stacks;
     sigemptyset(&asks_for_stacks);
     sigaddset(&asks_for_stacks, kStackSignal);
+    sigaddset(&asks_for_stacks, lockless_stack_signal());
     ::pthread_sigmask(SIG_UNBLOCK, &asks_for_stacks, nullptr);
     for (;;) {
       pollfd waited[] = {{event_.get(), POLLIN, 0}, {watched_.get(), POLLIN, 0}};
@@ -159,7 +160,7 @@ class Requests {
       if (stopping_) return;
       std::uint64_t asked = 0;
       if (::read(event_.get(), &asked, sizeof asked) > 0) {
-        if (asked >= kForStacks) finish_stack_answer();
+        if (asked >= kForStacks) answer_stack_request();
         if (asked % kForStacks != 0) write_dump("SIGUSR1");
       }
       if (watched_ && has_appeared(watched_.get(), name_)) write_dump("VCCL_RECORDER_TRIGGER");

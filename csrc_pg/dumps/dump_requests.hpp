@@ -29,7 +29,7 @@ class DumpRequests {
   std::atomic<bool> ended_{false};
 };
 
-/// Makes the thread write the end of an answer with the stacks of this process (stack_requests.hpp). The
+/// Makes the thread answer a request for the stacks of this process (stack_requests.hpp). The
 /// handler of a signal may call this. Does nothing while there is no thread.
 void wake_requests_for_stacks() noexcept;
 

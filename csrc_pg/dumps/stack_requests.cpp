@@ -12,9 +12,10 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdint>
-#include <cstring>
-#include <string_view>
+#include <exception>
+#include <string>
 
+#include "base/text.hpp"
 #include "base/thread_waits.hpp"
 #include "csrc_pg/dumps/dump_requests.hpp"
 #include "diagnosis/stacks.hpp"
@@ -22,58 +23,46 @@
 namespace vccl {
 namespace {
 
-constexpr auto kLockPatience = std::chrono::milliseconds(50);
+constexpr auto kLockPatience = std::chrono::milliseconds(200);
 
-// The handler reads these, which are set before it is installed. A forked child has its parent's until it is
-// prepared itself.
-std::atomic<int> stack_memory{-1};
+// The handler of kStackSignal reads the owner, which is set before the handler is installed. A forked child
+// has its parent's values until it is prepared itself.
 std::atomic<pid_t> stack_owner{0};
+std::atomic<int> stack_memory{-1};
 std::atomic<const std::atomic<int>*> main_waits{nullptr};
 std::atomic<pthread_t> main_thread{};
-std::atomic<LockProbe> lock_probe{nullptr};
+std::atomic<StackReader> reader{nullptr};
 
-/// A line of text that is put together without functions that a signal handler may not call.
-class SignalSafeLine {
- public:
-  explicit SignalSafeLine(std::string_view begin) { add(begin); }
-  void add(std::string_view text) {
-    text = text.substr(0, line_.size() - length_);
-    std::memcpy(line_.data() + length_, text.data(), text.size());
-    length_ += text.size();
-  }
-  void add_hexadecimal(std::uint64_t number) {
-    const auto end = std::to_chars(line_.data() + length_, line_.data() + line_.size(), number, 16).ptr;
-    length_ = static_cast<std::size_t>(end - line_.data());
-  }
-  void append_to(int file) const { (void)!::write(file, line_.data(), length_); }
-
- private:
-  std::array<char, 96> line_;
-  std::size_t length_ = 0;
-};
-
-/// faulthandler calls this after it has written the stacks.
-void end_stacks(int) {
-  if (::getpid() != stack_owner.load(std::memory_order_relaxed)) return;
+void pass_request_on(int) {
   const int before = errno;
-  const auto* waits = main_waits.load(std::memory_order_relaxed);
-  SignalSafeLine line("main ");
-  line.add_hexadecimal(waits ? main_thread.load(std::memory_order_relaxed) : 0);
-  line.add(waits && waits->load(std::memory_order_relaxed) > 0 ? " waits\n" : " goes on\n");
-  line.append_to(stack_memory.load(std::memory_order_relaxed));
-  wake_requests_for_stacks();
+  if (::getpid() == stack_owner.load(std::memory_order_relaxed)) wake_requests_for_stacks();
   errno = before;
 }
 
-/// Installs the handler. Returns false if the program has one of its own.
-bool take_stack_signal() {
+bool is_free(int signal) {
   struct sigaction action{};
-  if (::sigaction(kStackSignal, nullptr, &action) != 0) return false;
-  if (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN) return false;
-  action = {};
-  action.sa_handler = &end_stacks;
+  return ::sigaction(signal, nullptr, &action) == 0 &&
+         (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN);
+}
+
+/// Installs the handler of the request. Returns false if the program uses one of the two signals.
+bool take_signals() {
+  if (!is_free(kStackSignal) || !is_free(lockless_stack_signal())) return false;
+  struct sigaction action{};
+  action.sa_handler = &pass_request_on;
   action.sa_flags = SA_RESTART;
   return ::sigaction(kStackSignal, &action, nullptr) == 0;
+}
+
+void append(const std::string& text) {
+  (void)!::write(stack_memory.load(std::memory_order_relaxed), text.data(), text.size());
+}
+
+/// Returns the text of a number in hexadecimal.
+std::string hexadecimal(std::uint64_t number) {
+  std::array<char, 16> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number, 16).ptr;
+  return {digits.data(), end};
 }
 
 void remember_main_thread() {
@@ -84,22 +73,27 @@ void remember_main_thread() {
 
 }  // namespace
 
-int prepare_stack_answers(LockProbe probe) noexcept {
+int lockless_stack_signal() noexcept {
+  // A real-time signal, since nothing is sent to other processes: the thread raises it for itself.
+  return SIGRTMAX;
+}
+
+int prepare_stack_answers(StackReader read) noexcept {
   remember_main_thread();
   if (stack_owner.load(std::memory_order_relaxed) == ::getpid()) return -1;
   const int memory = ::memfd_create(kStackMemoryName, MFD_CLOEXEC);
   if (memory < 0) return -1;
-  // Answers are appended, so whoever asks can cut the last one off. A forked child has the handler of its
-  // parent, with faulthandler's in front of it.
+  // Answers are appended, so whoever asks can cut the last one off. A forked child has the handlers of its
+  // parent.
   const bool inherited = stack_memory.load(std::memory_order_relaxed) >= 0;
-  if (::fcntl(memory, F_SETFL, O_APPEND) != 0 || (!inherited && !take_stack_signal())) {
+  if (::fcntl(memory, F_SETFL, O_APPEND) != 0 || (!inherited && !take_signals())) {
     ::close(memory);
     return -1;
   }
-  // The descriptor stays open for as long as the process lives, because the handler may run at any time.
+  // The descriptor stays open for as long as the process lives, because faulthandler has its number.
   if (inherited) ::close(stack_memory.load(std::memory_order_relaxed));
   stack_memory.store(memory, std::memory_order_relaxed);
-  lock_probe.store(probe, std::memory_order_relaxed);
+  reader.store(read, std::memory_order_relaxed);
   stack_owner.store(::getpid(), std::memory_order_relaxed);
   return memory;
 }
@@ -109,11 +103,22 @@ bool main_thread_may_wait() noexcept {
   return !waits || waits->load(std::memory_order_relaxed) > 0;
 }
 
-void finish_stack_answer() noexcept {
+void answer_stack_request() noexcept {
   if (::getpid() != stack_owner.load(std::memory_order_relaxed)) return;
-  const LockProbe probe = lock_probe.load(std::memory_order_relaxed);
-  const SignalSafeLine line(!probe || probe(kLockPatience) ? "lock free\n" : "lock held\n");
-  line.append_to(stack_memory.load(std::memory_order_relaxed));
+  try {
+    const auto text = reader.load(std::memory_order_relaxed)(kLockPatience);
+    if (text)
+      append(*text);
+    else
+      ::pthread_kill(::pthread_self(), lockless_stack_signal());  // the handler has run when this returns
+    const auto* waits = main_waits.load(std::memory_order_relaxed);
+    const auto thread = waits ? static_cast<std::uint64_t>(main_thread.load(std::memory_order_relaxed)) : 0;
+    const bool waiting = waits && waits->load(std::memory_order_relaxed) > 0;
+    append(base::text("main ", hexadecimal(thread), waiting ? " waits\n" : " goes on\n",
+                      text ? "lock free\n" : "lock held\n"));
+  } catch (const std::exception&) {
+    // Whoever has asked waits in vain.
+  }
 }
 
 }  // namespace vccl

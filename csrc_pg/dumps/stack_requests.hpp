@@ -2,23 +2,29 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
+#include <string>
 
 namespace vccl {
 
-/// Returns whether Python's lock could be had within a time.
-using LockProbe = bool (*)(std::chrono::milliseconds);
+/// Returns the stacks of the process's threads in faulthandler's form, if Python's lock could be had within
+/// the time. What has the lock sees frames that do not change.
+using StackReader = std::optional<std::string> (*)(std::chrono::milliseconds);
 
-/// Prepares this process to answer, and returns the descriptor of the memory to which Python's faulthandler
-/// has to write when the process gets kStackSignal. faulthandler then has to call the handler before it.
-/// Returns -1 if the process has been prepared before, if the program has a handler of the signal, or if the
-/// system gives no memory. If the calling thread is the main thread, answers say from now on whether it
-/// waits.
-int prepare_stack_answers(LockProbe probe) noexcept;
+/// Is raised on the thread of DumpRequests when Python's lock cannot be had. faulthandler has to handle it:
+/// it then writes the stacks without the lock. Nobody else can run Python meanwhile.
+int lockless_stack_signal() noexcept;
+
+/// Prepares this process to answer, and returns the descriptor of the memory to which faulthandler has to
+/// write on lockless_stack_signal(). Returns -1 if the process has been prepared before, if the program has
+/// handlers of the two signals, or if the system gives no memory. If the calling thread is the main thread,
+/// answers say from now on whether it waits.
+int prepare_stack_answers(StackReader read) noexcept;
 
 /// Returns whether the main thread waits for other ranks, or may do so.
 bool main_thread_may_wait() noexcept;
 
-/// Writes the last line of an answer. The thread of DumpRequests calls this after the signal's handler.
-void finish_stack_answer() noexcept;
+/// Answers whoever has asked. The thread of DumpRequests calls this.
+void answer_stack_request() noexcept;
 
 }  // namespace vccl

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -29,18 +30,28 @@ namespace {
 
 namespace py = pybind11;
 
-/// Asks for Python's lock on a thread of its own, because nobody can wait for the lock for a limited time.
-struct LockAttempt {
+/// Reads the stacks on a thread of its own, because nobody can wait for Python's lock for a limited time.
+struct StackReading {
   std::mutex mutex;
   std::condition_variable changed;
   bool under_way = false;  // at most one thread waits; it ends when it has had the lock
+  std::string text;
 
   void start() {
     const base::SignalsBlocked blocked;
     std::thread([this] {
-      ::pthread_setname_np(::pthread_self(), "vccl lock probe");
-      PyGILState_Release(PyGILState_Ensure());
+      ::pthread_setname_np(::pthread_self(), "vccl stacks");
+      std::string read;
+      {
+        const py::gil_scoped_acquire gil;
+        try {
+          read = py::module_::import("vccl._threads").attr("stacks")().cast<std::string>();
+        } catch (const std::exception&) {
+          // Python may be about to end.
+        }
+      }
       const std::lock_guard lock(mutex);
+      text = std::move(read);
       under_way = false;
       changed.notify_all();
     }).detach();
@@ -48,26 +59,26 @@ struct LockAttempt {
   }
 };
 
-bool python_lock_is_free(std::chrono::milliseconds patience) {
-  static base::OnePerProcess<LockAttempt> one;
-  LockAttempt& attempt = one.get();
-  std::unique_lock lock(attempt.mutex);
+std::optional<std::string> read_stacks(std::chrono::milliseconds patience) {
+  static base::OnePerProcess<StackReading> one;
+  StackReading& reading = one.get();
+  std::unique_lock lock(reading.mutex);
   try {
-    if (!Py_IsInitialized()) return true;
-    if (!attempt.under_way) attempt.start();
+    if (!Py_IsInitialized()) return std::string();
+    if (!reading.under_way) reading.start();
   } catch (const std::system_error&) {
-    return true;  // the system has no thread to give, and nothing is known
+    return std::string();  // the system has no thread to give, and nothing is known
   }
-  return attempt.changed.wait_for(lock, patience, [&] { return !attempt.under_way; });
+  if (!reading.changed.wait_for(lock, patience, [&] { return !reading.under_way; })) return std::nullopt;
+  return reading.text;
 }
 
 /// Makes this process answer requests for its stacks. Call this with the GIL.
 void serve_stacks() {
-  const int memory = prepare_stack_answers(&python_lock_is_free);
+  const int memory = prepare_stack_answers(&read_stacks);
   if (memory < 0) return;
   py::module_::import("faulthandler")
-      .attr("register")(kStackSignal, py::arg("file") = memory, py::arg("all_threads") = true,
-                        py::arg("chain") = true);
+      .attr("register")(lockless_stack_signal(), py::arg("file") = memory, py::arg("all_threads") = true);
 }
 
 double seconds_since(std::int64_t then_ns, std::int64_t now_ns) {

@@ -124,6 +124,14 @@ def test_the_rank_that_others_wait_for():
     assert traffic.of_job([early], "j") == {} and traffic.slow_ranks({}) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("Float", 4), ("ComplexDouble", 16), ("BFloat16", 2), ("Half", 2), ("Bool", 1), ("Char", 1)],
+)
+def test_the_bytes_of_an_element(name, size):
+    assert traffic._item_size(name) == size
+
+
 def test_nothing_to_show(capsys):
     assert screen.as_text({"jobs": [], "unreadable": []}) == "No job of this user has a group of vccl."
     text = screen.as_text({"jobs": [], "unreadable": [{"pid": 7, "text": "it is cut"}]})

@@ -26,7 +26,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m vccl.top",
         description="Shows what the ranks of the jobs of this user do, who waits for whom, and why.",
-        epilog="With --once and --json the status is 3 if somebody is to blame for a wait, and 0 otherwise.",
+        epilog="With --once and --json the status is 3 if a job stands, and 0 otherwise.",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--once", action="store_true", help="print the tables once, as text")
@@ -55,9 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.once or options.json:
         found = look()
         print(json.dumps(found) if options.json else screen.as_text(found))
-        return _FOUND if any(job["diagnosis"] for job in found["jobs"]) else _FINE
+        findings = [finding for job in found["jobs"] for finding in job["diagnosis"]]
+        return _FOUND if any(finding["kind"] != "slow" for finding in findings) else _FINE
     if importlib.util.find_spec("rich") is None:
-        print("The live screen needs rich (pip install rich). --once prints the same.", file=sys.stderr)
+        print("The live screen needs rich (pip install vccl[top]). --once prints the same.", file=sys.stderr)
         return _WRONG_OPTION
     _show(look, options.interval)
     return _FINE

@@ -48,7 +48,7 @@ def of_job(recorders: list[dict[str, Any]], job: str) -> dict[str, Traffic]:
             continue
         dump = json.loads(recorder["dump"])
         for name, config in dump["pg_config"].items():
-            sizes[name] = len(json.loads(config["ranks"]))
+            sizes[name] = int(config.get("ranks_cut_of") or len(json.loads(config["ranks"])))
         for entry in dump.get("entries", ())[-_MOST_ENTRIES:]:
             if not entry["is_p2p"] and entry["time_discovered_started_ns"]:
                 group = entry["process_group"][0]
@@ -85,7 +85,13 @@ def _bytes_of(entry: dict[str, Any]) -> int:
 
 def _item_size(dtype: str) -> int:
     """Returns the bytes of an element of a dtype that is named as in C++, such as "Float"."""
-    names = {"Half": "half", "BFloat16": "bfloat16", "Bool": "bool", "Byte": "uint8", "Char": "int8"}
+    names = {
+        "Byte": "uint8",
+        "Char": "int8",
+        "ComplexHalf": "complex32",
+        "ComplexFloat": "complex64",
+        "ComplexDouble": "complex128",
+    }
     found = getattr(torch, names.get(dtype, dtype.lower()), None)
     return found.itemsize if isinstance(found, torch.dtype) else 1
 

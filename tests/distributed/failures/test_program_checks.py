@@ -140,3 +140,23 @@ print("done", flush=True)
 """
     output = ranks(body, "all")
     assert output.count("done") == 2 and "VCCL_CHECK" not in output, output
+
+
+def test_the_variable_of_nccl_in_pose(start, tmp_path):
+    script = tmp_path / "ranks.py"
+    script.write_text(
+        """
+import torch, torch.distributed as dist
+dist.init_process_group("nccl")
+torch.cuda.set_device(dist.get_rank())
+x = torch.full((3,), float("inf"), device="cuda")
+try:
+    dist.all_reduce(x)
+    torch.cuda.synchronize()
+except ValueError as error:
+    print(error, flush=True)
+"""
+    )
+    command = [sys.executable, "-m", "vccl.launch.vrun", "--as-cuda", "--cards", "2", script]
+    output = start(command, env={"TORCH_NCCL_NAN_CHECK": "yes"}).output(300)
+    assert "element 0 of 3 of the input of all_reduce(float32, 3 elements, SUM) is NaN or infinite" in output

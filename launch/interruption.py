@@ -29,6 +29,7 @@ class Interruption:
         self._interrupted = False
         self._ranks: list[Any] = []
         self._of_torchrun: Any = None  # its handler of SIGQUIT
+        self._starting = self._put_off = False
 
     def begin_attempt(self) -> None:
         """Forgets the ranks of an earlier attempt: their pids may belong to other processes by now."""
@@ -37,6 +38,21 @@ class Interruption:
     def add(self, rank: Any) -> None:
         """Adds a rank that has been started: subprocess.Popen, or starting.ForkedRank."""
         self._ranks.append(rank)
+
+    @contextlib.contextmanager
+    def starting(self) -> Iterator[None]:
+        """Puts SIGQUIT off inside a ``with`` block, in which a rank is started and added.
+
+        The rank may run before it is added, and would not show its stack.
+        """
+        self._starting = True
+        try:
+            yield
+        finally:
+            self._starting = False
+        if self._put_off:
+            self._put_off = False
+            self._show_stacks(signal.SIGQUIT, None)
 
     def take_signal(self) -> None:
         """Handles SIGINT from now on, unless it is ignored. torchrun sets a handler at each start."""
@@ -76,6 +92,9 @@ class Interruption:
 
     def _show_stacks(self, number: int, frame: FrameType | None) -> None:
         """Lets the ranks write where they are, and go on."""
+        if self._starting:
+            self._put_off = True
+            return
         running = [rank for rank in self._ranks if rank.returncode is None]
         if callable(self._of_torchrun) and not all(hasattr(rank, "shows_stacks") for rank in running):
             self._of_torchrun(number, frame)

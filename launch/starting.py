@@ -166,8 +166,9 @@ def starting_ranks(
                 pipes: dict[int, Any] = relay.writers(int(env["RANK"]), open_ones)
                 self._stdout = pipes.get(1, self._stdout)
                 self._stderr = pipes.get(2, self._stderr)
-            rank = self._forked(args, env) or super()._popen(args, env)
-            interruption.add(rank)
+            with interruption.starting():
+                rank = self._forked(args, env) or super()._popen(args, env)
+                interruption.add(rank)
             pids.append(rank.pid)
             if len(pids) == int(env["LOCAL_WORLD_SIZE"]):
                 up(pids)

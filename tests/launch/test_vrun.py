@@ -273,11 +273,13 @@ def test_sigquit_shows_the_stacks_of_ranks_that_go_on(start, tmp_path, options):
     assert child.returncode == 0
 
 
+# The file is there before open() has returned, so Ctrl-C waits until the rank is in the line that is named.
 INTERRUPTED = """
-import os, time
+import os, signal, time
 def here():
     open(f"in{os.environ['RANK']}", "w").close()
-    time.sleep(3600)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT}); time.sleep(3600)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 here()
 """
 

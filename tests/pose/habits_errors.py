@@ -11,7 +11,8 @@ def probe_events_have_a_card_once_they_are_recorded():
     with torch.cuda.device(1):
         event.record()
     assert event.device == torch.device("cuda:1")
-    handle = torch.cuda.Event(interprocess=True).ipc_handle()
+    shared = torch.cuda.Event(interprocess=True)  # has to live until the handle is opened
+    handle = shared.ipc_handle()
     assert torch.cuda.Event.from_ipc_handle(torch.device("cuda:1"), handle).device == torch.device("cuda:1")
 
 

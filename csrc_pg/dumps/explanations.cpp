@@ -1,7 +1,6 @@
 #include "csrc_pg/dumps/explanations.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +10,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "base/text.hpp"
+#include "csrc_pg/collectives/dtype.hpp"
 #include "csrc_pg/dumps/own_flight_recorder.hpp"
 #include "csrc_pg/dumps/stack_requests.hpp"
 #include "transport/explanation.hpp"
@@ -18,21 +18,19 @@
 namespace vccl {
 namespace {
 
+/// Returns the name that Python has for a dtype: "float32". One that no collective takes has C++'s name.
 const char* python_name(std::uint8_t dtype) {
   if (dtype >= static_cast<std::uint8_t>(c10::ScalarType::NumOptions)) return nullptr;
-  static const auto names = [] {
-    std::array<std::string, static_cast<std::size_t>(c10::ScalarType::NumOptions)> all;
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const auto type = static_cast<c10::ScalarType>(i);
-      try {
-        all[i] = c10::getDtypeNames(type).first;
-      } catch (const std::exception&) {
-        all[i] = c10::toString(type);  // a type that Python has no name for
-      }
-    }
-    return all;
-  }();
-  return names[dtype].c_str();
+  const auto type = static_cast<c10::ScalarType>(dtype);
+  switch (type) {
+#define VCCL_CASE(dtype, name, torch, bytes, kind, Number) \
+  case c10::ScalarType::torch:                             \
+    return name;
+    VCCL_DTYPES(VCCL_CASE)
+#undef VCCL_CASE
+    default:
+      return c10::toString(type);
+  }
 }
 
 // How long a rank that has waited for seconds or minutes waits for the stacks of the others.

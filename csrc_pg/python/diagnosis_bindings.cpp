@@ -30,6 +30,23 @@ namespace {
 
 namespace py = pybind11;
 
+/// Returns what vccl._threads.stacks() says, or an empty text if Python cannot say it. The caller has the
+/// GIL.
+///
+/// While Python ends, a thread that runs Python is ended wherever it waits for the GIL, and the objects of
+/// C++ on its stack are destroyed. So there is none here that needs the GIL then.
+std::string call_stacks() {
+  PyObject* module = PyImport_ImportModule("vccl._threads");
+  PyObject* text = module ? PyObject_CallMethod(module, "stacks", nullptr) : nullptr;
+  Py_ssize_t length = 0;
+  const char* characters = text ? PyUnicode_AsUTF8AndSize(text, &length) : nullptr;
+  std::string result(characters ? characters : "", characters ? static_cast<std::size_t>(length) : 0);
+  PyErr_Clear();
+  Py_XDECREF(text);
+  Py_XDECREF(module);
+  return result;
+}
+
 /// Reads the stacks on a thread of its own, because nobody can wait for Python's lock for a limited time.
 struct StackReading {
   std::mutex mutex;
@@ -41,15 +58,9 @@ struct StackReading {
     const base::SignalsBlocked blocked;
     std::thread([this] {
       ::pthread_setname_np(::pthread_self(), "vccl stacks");
-      std::string read;
-      {
-        const py::gil_scoped_acquire gil;
-        try {
-          read = py::module_::import("vccl._threads").attr("stacks")().cast<std::string>();
-        } catch (const std::exception&) {
-          // Python may be about to end.
-        }
-      }
+      const PyGILState_STATE before = PyGILState_Ensure();
+      std::string read = call_stacks();
+      PyGILState_Release(before);
       const std::lock_guard lock(mutex);
       text = std::move(read);
       under_way = false;

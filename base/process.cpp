@@ -8,20 +8,24 @@
 
 namespace base {
 
-std::uint64_t birth_of(pid_t pid) {
-  if (pid <= 0) return 0;
+ProcessStatus status_of(pid_t pid) {
   const std::string line = first_line(text("/proc/", pid, "/stat"));
   // The second field is the name, in parentheses. It may have spaces and parentheses itself.
   const auto end = line.rfind(')');
-  if (end == std::string::npos) return 0;
+  if (end == std::string::npos) return {};
   std::istringstream fields(line.substr(end + 1));
-  char state = 0;
-  fields >> state;
-  if (state == 'Z' || state == 'X') return 0;
+  ProcessStatus status;
   std::string skipped;
-  for (int field = 4; field < 22; ++field) fields >> skipped;
-  std::uint64_t start = 0;
-  return fields >> start ? start + 1 : 0;
+  fields >> status.state >> status.parent;
+  for (int field = 5; field < 22; ++field) fields >> skipped;
+  if (!(fields >> status.start)) return {};
+  return status;
+}
+
+std::uint64_t birth_of(pid_t pid) {
+  if (pid <= 0) return 0;
+  const ProcessStatus status = status_of(pid);
+  return status.state == 'Z' || status.state == 'X' ? 0 : status.start + 1;
 }
 
 }  // namespace base

@@ -7,6 +7,14 @@
 
 namespace base {
 
+/// What /proc/<pid>/stat says of a process.
+struct ProcessStatus {
+  char state = 'X';  // 'R', 'S', 'T', ...; 'X' if there is no such process
+  pid_t parent = 0;
+  std::uint64_t start = 0;  // in ticks since the machine's start
+};
+ProcessStatus status_of(pid_t pid);
+
 /// Returns when the process was started, in ticks since the machine's start, plus 1. Returns 0 if it has
 /// ended, even if its parent has not noticed yet. A process number belongs to another process later, which
 /// was started at another time.

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <set>
 #include <stdexcept>
@@ -7,8 +6,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
-#include "base/files.hpp"
-#include "base/text.hpp"
+#include "base/process.hpp"
 #include "diagnosis/job.hpp"
 #include "diagnosis/jobs/findings.hpp"
 #include "diagnosis/jobs/job_table.hpp"
@@ -21,12 +19,6 @@ namespace {
 // nanoseconds, but a process that computes may have no processor for a while.
 constexpr auto kSample = std::chrono::milliseconds(60);
 
-pid_t parent_of(pid_t pid) {
-  const std::string line = base::first_line(base::text("/proc/", pid, "/stat"));
-  const auto end = line.rfind(')');
-  return end == std::string::npos || end + 4 >= line.size() ? 0 : std::atoi(line.c_str() + end + 4);
-}
-
 std::vector<ObservedProcess> observe(Diagnosis& diagnosis, const DiagnosisOptions& options) {
   std::vector<ObservedProcess> processes;
   for (auto& found : find_flight_recorders()) {
@@ -37,7 +29,8 @@ std::vector<ObservedProcess> observe(Diagnosis& diagnosis, const DiagnosisOption
       if (process.rank < 0) continue;
       const auto job = get_text(process.job);
       if (!options.only_job.empty() && !job.empty() && job != options.only_job) continue;
-      processes.push_back({found.pid, parent_of(found.pid), found.reader->read(), Activity::sleeps});
+      processes.push_back(
+          {found.pid, base::status_of(found.pid).parent, found.reader->read(), Activity::sleeps});
     } catch (const FlightRefused& refused) {
       diagnosis.unreadable.push_back({found.pid ? found.pid : found.holder, refused.what()});
     }
@@ -61,9 +54,7 @@ std::int64_t last_event(const Job& job) {
 }
 
 void ask(JobRank& rank, std::chrono::steady_clock::time_point until) {
-  if (rank.stacks || rank.activity == Activity::stopped || rank.activity == Activity::traced ||
-      rank.activity == Activity::gone)
-    return;
+  if (rank.stacks || !may_run(rank.activity)) return;
   // Even when time has run out: a process that answers does so at once.
   constexpr auto kLeast = std::chrono::milliseconds(20);
   const auto left =

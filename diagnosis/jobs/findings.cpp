@@ -73,9 +73,7 @@ class Search {
     const auto found = job_.ranks.find(rank);
     if (found == job_.ranks.end() || !waits_.contains(rank)) return false;
     const JobRank& entry = found->second;
-    if (entry.activity == Activity::stopped || entry.activity == Activity::traced ||
-        entry.activity == Activity::gone)
-      return false;
+    if (!may_run(entry.activity)) return false;
     const bool knows = entry.stacks && entry.stacks->main_known;
     // Without an answer its pending calls have to do. They may be asynchronous.
     return !knows || entry.stacks->waits || waits_in_stack(rank);
@@ -108,8 +106,7 @@ class Search {
     const auto found = job_.ranks.find(rank);
     if (found == job_.ranks.end()) return "missing";
     if (found->second.activity == Activity::gone) return "dead";
-    const Activity activity = found->second.activity;
-    return activity == Activity::stopped || activity == Activity::traced ? "stopped" : "missing";
+    return may_run(found->second.activity) ? "missing" : "stopped";
   }
 
   /// Culprits that are in the same place, and that the same calls wait for, are one finding. Those that are
@@ -193,7 +190,6 @@ class Search {
       if (members.empty()) continue;
       std::string text = "The ranks wait for each other: ";
       std::size_t named = 0;
-      bool messages = false, others = false;
       for (const int rank : members) {
         if (named++ == kMostInText) {
           text += "; and more";
@@ -202,15 +198,21 @@ class Search {
         text += base::text(named > 1 ? "; " : "", "rank ", rank);
         std::size_t calls = 0;
         for (const JobWait* wait : waits_.at(rank)) {
-          (wait->pending && wait->pending->message ? messages : others) = true;
           if (calls == 2) break;
           text += base::text(calls++ ? " and in " : " waits in ", wait->call, for_text(*wait, wait->awaited));
         }
       }
       const std::vector<int> culprits(members.begin(), members.end());
       job_.findings.push_back(
-          {messages && !others ? kind_of_messages(members) : "cycle", culprits, text + "."});
+          {wait_for_messages_only(members) ? kind_of_messages(members) : "cycle", culprits, text + "."});
     }
+  }
+
+  bool wait_for_messages_only(const std::set<int>& members) const {
+    return std::ranges::all_of(members, [&](int rank) {
+      return std::ranges::all_of(waits_.at(rank),
+                                 [](const JobWait* wait) { return wait->pending && wait->pending->message; });
+    });
   }
 
   /// Returns "unmatched" if a rank sends to one that waits for another message of it, and "cycle" otherwise.

@@ -2,12 +2,12 @@
 
 #include <dirent.h>
 
-#include <charconv>
 #include <cstdlib>
 #include <string>
 
 #include "base/clock.hpp"
 #include "base/files.hpp"
+#include "base/process.hpp"
 #include "base/text.hpp"
 
 namespace vccl {
@@ -16,13 +16,6 @@ namespace {
 // A process that used this part of a processor computes. A thread that waits and looks now and then uses
 // about a hundredth.
 constexpr std::int64_t kComputesPercent = 10;
-
-char state_of(pid_t pid) {
-  const std::string line = base::first_line(base::text("/proc/", pid, "/stat"));
-  // The second field is the name, in parentheses. It may have spaces and parentheses itself.
-  const auto end = line.rfind(')');
-  return end == std::string::npos || end + 2 >= line.size() ? 'X' : line[end + 2];
-}
 
 }  // namespace
 
@@ -60,7 +53,7 @@ std::uint64_t ActivityWatch::computed() const {
 }
 
 Activity ActivityWatch::look() const {
-  switch (state_of(pid_)) {
+  switch (base::status_of(pid_).state) {
     case 'X':
     case 'x':
     case 'Z':

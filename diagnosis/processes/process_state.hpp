@@ -19,6 +19,11 @@ enum class Activity : std::uint8_t {
 /// Returns the word for it in texts and in JSON.
 const char* name_of(Activity activity);
 
+/// Returns whether the process can go on by itself: it has not ended, and nobody has stopped it.
+constexpr bool may_run(Activity activity) {
+  return activity == Activity::computes || activity == Activity::sleeps;
+}
+
 /// Watches one process between its construction and look().
 class ActivityWatch {
  public:

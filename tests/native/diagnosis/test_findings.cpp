@@ -205,6 +205,18 @@ TEST(a_ring_of_receives_and_a_message_of_another_tag) {
   CHECK(has(tags.findings[0].text, "tag 3") && has(tags.findings[0].text, "tag 5"));
 }
 
+TEST(a_circle_of_more_ranks_than_the_text_names) {
+  // The last rank stands in new_group, and the others wait for messages in a ring that it is part of.
+  Job job = job_of({Observed(0, 7).receives(6), Observed(1, 7).receives(0), Observed(2, 7).receives(1),
+                    Observed(3, 7).receives(2), Observed(4, 7).receives(3), Observed(5, 7).receives(4),
+                    Observed(6, 7)});
+  find_waits(job);
+  stands(job, 6, "new_group", true, true);
+  const auto& findings = judge(job);
+  CHECK_EQ(findings.size(), std::size_t{1});
+  CHECK(is(findings[0], "cycle", {0, 1, 2, 3, 4, 5, 6}));
+}
+
 TEST(a_peer_that_has_done_its_part_is_not_waited_for) {
   // Rank 0 has a batch under way: what it sends to rank 1 has been received, and rank 2 sends nothing.
   Job job = job_of({Observed(0, 3).sends(1).receives(2), Observed(1, 3).has_received(0), Observed(2, 3)});

@@ -291,13 +291,13 @@ void DeadlockWatch::State::look() {
   {
     std::lock_guard lock(mutex);
     for (const Wait& wait : waits) threads.push_back(wait.thread);
-    if (const auto messages = pending_messages()) {
+    // The question takes Python's lock, which a process with no circle in sight is spared.
+    if (const auto messages = in_circle ? pending_messages() : std::nullopt) {
       asked_with = ids_with(*messages);
-      suspicious = in_circle;
+      suspicious = true;
     }
     ask = blocked_threads;
   }
-  // The question takes Python's lock, which a process with no circle in sight is spared.
   const auto answer = suspicious && ask && *ask ? (*ask)(threads) : std::nullopt;
 
   std::lock_guard lock(mutex);

@@ -22,6 +22,9 @@ struct Explainer {
 /// Sets the explainer for the rest of the process.
 void set_explainer(const Explainer& explainer) noexcept;
 
+/// How many ranks of a group that is being made find out what keeps the missing, for all the others.
+inline constexpr int kMostExplaining = 8;
+
 /// Returns " " and the explanation, or an empty text if there is none.
 std::string explanation(std::chrono::nanoseconds waited);
 bool program_waits();

@@ -57,8 +57,8 @@ std::unique_ptr<LeakCheck> check_for_leak(const WorkVccl::Description& descripti
                                           const WorkVccl::Place& place) {
   if (!program_checks().leaks) return nullptr;
   const auto communicator = place.communicator.lock();
-  return LeakCheck::begin(communicator ? communicator->own_text_in_group() : "a rank",
-                          base::text(description.name, " (number ", description.sequence, ")"));
+  return std::make_unique<LeakCheck>(communicator ? communicator->own_text_in_group() : "a rank",
+                                     base::text(description.name, " (number ", description.sequence, ")"));
 }
 
 }  // namespace

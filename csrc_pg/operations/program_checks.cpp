@@ -1,10 +1,7 @@
 #include "csrc_pg/operations/program_checks.hpp"
 
-#include <atomic>
 #include <cstdio>
 #include <utility>
-
-#include <torch/csrc/profiler/combined_traceback.h>
 
 #include "base/fork.hpp"
 #include "base/text.hpp"
@@ -44,41 +41,20 @@ void check_finite(Communicator& communicator, const Call& call, bool output, std
   throw error;
 }
 
-struct LeakCheck::State {
-  std::string who, what;
-  // Finding the frames takes about a microsecond, and reading their names much longer.
-  std::shared_ptr<torch::CapturedTraceback> frames;
-  std::atomic<bool> used{false};
-};
-
-LeakCheck::LeakCheck(std::unique_ptr<State> state) : state_(std::move(state)) {}
-
-std::unique_ptr<LeakCheck> LeakCheck::begin(std::string who, std::string what) {
-  if (!program_checks().leaks) return nullptr;
-  auto state = std::make_unique<State>();
-  state->who = std::move(who);
-  state->what = std::move(what);
-  state->frames = torch::CapturedTraceback::gather(true, false, false);
-  return std::unique_ptr<LeakCheck>(new LeakCheck(std::move(state)));
-}
-
-void LeakCheck::note_use() noexcept {
-  state_->used.store(true, std::memory_order_relaxed);
-}
+LeakCheck::LeakCheck(std::string who, std::string what)
+    : who_(std::move(who)), what_(std::move(what)), frames_(capture_frames()) {}
 
 LeakCheck::~LeakCheck() {
-  if (state_->used.load(std::memory_order_relaxed)) return;
+  if (used_.load(std::memory_order_relaxed)) return;
   try {
     std::string place;
-    const auto found = torch::symbolize({state_->frames.get()});
-    for (const auto index : found.tracebacks.at(0)) {
-      const auto& frame = found.all_frames.at(index);
-      if (frame.filename.find("/torch/") != std::string::npos) continue;
-      place = base::text(" It was called in ", frame.funcname, " (", frame.filename, ":", frame.lineno, ").");
+    for (const CallFrame& frame : frames_of(*frames_)) {
+      if (frame.file.find("/torch/") != std::string::npos) continue;
+      place = base::text(" It was called in ", frame.function, " (", frame.file, ":", frame.line, ").");
       break;
     }
-    std::fprintf(stderr, "[vccl] %s: nobody has waited for its %s (VCCL_CHECK=leak).%s\n",
-                 state_->who.c_str(), state_->what.c_str(), place.c_str());
+    std::fprintf(stderr, "[vccl] %s: nobody has waited for its %s (VCCL_CHECK=leak).%s\n", who_.c_str(),
+                 what_.c_str(), place.c_str());
   } catch (const std::exception&) {
     // A report must not end the program.
   }

@@ -1,10 +1,13 @@
 // What VCCL_CHECK asks to check of a program.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <memory>
 #include <string>
 
 #include "csrc_pg/collectives/call.hpp"
+#include "csrc_pg/operations/call_stack.hpp"
 #include "transport/communicator.hpp"
 #include "transport/variables.hpp"
 
@@ -24,20 +27,19 @@ void check_finite(Communicator& communicator, const Call& call, bool output, std
 /// check is switched on.
 class LeakCheck {
  public:
-  /// Returns null unless the check is switched on. `what` names the operation: "all_reduce (number 7)". Takes
-  /// the GIL for a moment if there is an interpreter.
-  static std::unique_ptr<LeakCheck> begin(std::string who, std::string what);
+  /// `who` is this rank, and `what` the operation: "all_reduce (number 7)". Captures the frames of the call.
+  LeakCheck(std::string who, std::string what);
   ~LeakCheck();
   LeakCheck(const LeakCheck&) = delete;
   LeakCheck& operator=(const LeakCheck&) = delete;
 
   /// Call this when somebody has waited, or has asked for a future or whether the operation has ended.
-  void note_use() noexcept;
+  void note_use() noexcept { used_.store(true, std::memory_order_relaxed); }
 
  private:
-  struct State;
-  explicit LeakCheck(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  const std::string who_, what_;
+  const std::shared_ptr<torch::CapturedTraceback> frames_;
+  std::atomic<bool> used_{false};
 };
 
 }  // namespace vccl

@@ -191,11 +191,11 @@ void CollectivePlan::add(const Call& call, const at::Tensor& factor) {
 }
 
 void CollectivePlan::run_calls(Communicator& communicator, const Deadline& deadline) const {
+  const CheckVariables& checks = program_checks();
   auto factor = factors_.begin();
   for (std::size_t i = 0; i < calls_.size(); ++i) {
     Call call = calls_[i];
     if (factor != factors_.end() && factor->call == i) call.factor = number_in((factor++)->of);
-    const CheckVariables& checks = program_checks();
     if (checks.nan_inputs) check_finite(communicator, call, false, i, calls_.size());
     vccl::run(communicator, call, deadline);
     if (checks.nan_outputs) check_finite(communicator, call, true, i, calls_.size());

@@ -78,10 +78,8 @@ std::vector<RankRecord> Bootstrap::collect() {
   return records;
 }
 
-// In a large group some ranks find out for all what keeps the missing.
 bool Bootstrap::explains(const std::vector<int>& joined) const {
-  constexpr std::ptrdiff_t kMost = 8;
-  return std::ranges::find(joined, config_.rank) - joined.begin() < kMost;
+  return std::ranges::find(joined, config_.rank) - joined.begin() < kMostExplaining;
 }
 
 Error Bootstrap::late() {

@@ -34,8 +34,8 @@ class Bootstrap {
  private:
   std::vector<RankRecord> collect();
   std::vector<RankRecord> read_table(const RankRecord& own);
-  /// Returns the error for a deadline that passed before every rank had joined.
   bool explains(const std::vector<int>& joined) const;
+  /// Returns the error for a deadline that passed before every rank had joined.
   Error late();
 
   Meeting& meeting_;

@@ -190,10 +190,8 @@ void Meeting::know(const RankRecord& record) {
   if (record.rank != own_.rank) processes_.try_emplace(record.rank, process_of(record, own_));
 }
 
-// In a large group some ranks find out for all what keeps the missing.
 void Meeting::warn() const {
-  constexpr int kMost = 8;
-  if (config_.rank >= kMost) return;
+  if (config_.rank >= kMostExplaining) return;
   const auto waited = Clock::now() - began_;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(waited);
   Log(LogLevel::none, names_.in_job(config_.rank), config_.name)

@@ -160,11 +160,8 @@ bool Waiter::is_over(Ready ready, Awaited awaited, const char* what, bool look_f
 void Waiter::check_interruption(Awaited awaited, const char* what) {
   const std::string by = interruption();
   if (by.empty()) return;
-  const HostGroup& host = group_.host;
-  std::vector<int> missing;
-  for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i)
-    if (i != host.index && awaited(i)) missing.push_back(host.ranks[i]);
-  failures_.raise_interrupted(by, base::text(group_.names.ranks(missing), " ", what, " ", operation_.text()));
+  failures_.raise_interrupted(
+      by, base::text(group_.names.ranks(missing(awaited)), " ", what, " ", operation_.text()));
 }
 
 bool Waiter::speaks(Awaited awaited) const {
@@ -173,13 +170,17 @@ bool Waiter::speaks(Awaited awaited) const {
   return true;
 }
 
-std::string Waiter::wait_text(Milliseconds waited, Awaited awaited, const char* what) const {
+std::vector<int> Waiter::missing(Awaited awaited) const {
   const HostGroup& host = group_.host;
-  std::vector<int> missing;
+  std::vector<int> ranks;
   for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i)
-    if (i != host.index && awaited(i)) missing.push_back(host.ranks[i]);
+    if (i != host.index && awaited(i)) ranks.push_back(host.ranks[i]);
+  return ranks;
+}
+
+std::string Waiter::wait_text(Milliseconds waited, Awaited awaited, const char* what) const {
   return base::text(group_.own_text(), " waited ", duration_text(waited), " for ",
-                    group_.names.ranks(missing), " ", what, " ", operation_.text());
+                    group_.names.ranks(missing(awaited)), " ", what, " ", operation_.text());
 }
 
 void Waiter::warn(Clock::time_point begin, Awaited awaited, const char* what) const {

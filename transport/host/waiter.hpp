@@ -2,6 +2,8 @@
 // passed or the peer is gone; the communicator failed; a signal handler interrupts the main thread.
 #pragma once
 
+#include <vector>
+
 #include "transport/shared/flags.hpp"
 #include "transport/state/current_operation.hpp"
 #include "transport/state/failure_channel.hpp"
@@ -56,6 +58,8 @@ class Waiter {
   /// Returns whether this rank speaks for those of its host that wait for the same: so one of them finds out
   /// what keeps the others, and not each.
   bool speaks(Awaited awaited) const;
+  /// Returns those other ranks of this host that are awaited.
+  std::vector<int> missing(Awaited awaited) const;
   /// Returns "rank 0 waited 60 s for rank 3 to begin all_reduce(...) (operation 7 of group G)".
   std::string wait_text(Milliseconds waited, Awaited awaited, const char* what) const;
   void warn(Clock::time_point begin, Awaited awaited, const char* what) const;

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 _WINDOW_S = 60.0
-# A rank is worth naming as slow if the others waited for it for this part of the window, and this long.
-_SLOW_PART, _SLOW_S = 0.2, 1.0
-_MOST_ENTRIES = 1_000_000
+# A rank is worth naming as slow if the others waited for it for this part of the window.
+_SLOW_PART = 0.2
 
 
 @dataclass
@@ -49,7 +48,7 @@ def of_job(recorders: list[dict[str, Any]], job: str) -> dict[str, Traffic]:
         dump = json.loads(recorder["dump"])
         for name, config in dump["pg_config"].items():
             sizes[name] = int(config.get("ranks_cut_of") or len(json.loads(config["ranks"])))
-        for entry in dump.get("entries", ())[-_MOST_ENTRIES:]:
+        for entry in dump.get("entries", ()):
             if not entry["is_p2p"] and entry["time_discovered_started_ns"]:
                 group = entry["process_group"][0]
                 calls[group, entry["collective_seq_id"]][recorder["rank"]] = entry
@@ -111,5 +110,5 @@ def slow_ranks(traffic: dict[str, Traffic]) -> list[dict[str, Any]]:
             f"{1000 * seconds / calls:.1f} ms a collective.",
         }
         for rank, seconds in sorted(lost.items(), key=lambda item: -item[1])
-        if seconds >= max(_SLOW_S, _SLOW_PART * _WINDOW_S)
+        if seconds >= _SLOW_PART * _WINDOW_S
     ]

@@ -1,6 +1,7 @@
 """The page of torch's debug server with the jobs of each machine."""
 
 import json
+import sys
 import urllib.request
 
 import pytest
@@ -49,3 +50,19 @@ def test_the_page_has_each_machine_once(monkeypatch):
     assert shown.count("No job of this user has a group of vccl.") == 1
     assert "node1" in shown and "http://c" in shown and "http://b" not in shown and "no answer" in shown
     assert page.dump_filename() == "vccl_top" and "node1\nNo job" in page.dump()
+
+
+# An object with a finalizer shows deterministically that the function is destroyed after Python has ended.
+ENDS_WITH_A_HANDLER = """
+from vccl.top import debug_server
+
+class Finalized:
+    def __del__(self):
+        pass
+
+debug_server._answer.owned = Finalized()
+"""
+
+
+def test_a_process_with_the_handler_ends_well(run):
+    run([sys.executable, "-c", ENDS_WITH_A_HANDLER])

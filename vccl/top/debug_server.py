@@ -9,6 +9,7 @@
 Every rank has to import this module: its worker server then answers for the machine.
 """
 
+import ctypes
 import json
 from typing import TYPE_CHECKING
 
@@ -63,4 +64,7 @@ class JobsPage(_frontend.DebugHandler):
         return list(shown.items())
 
 
+# The registry is a static object of torch's library, and is destroyed after Python has ended. It must not hold the
+# last reference: destroying a function then ends the process with "Fatal Python error".
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_answer))
 _register_handler(WORKER_HANDLER, _answer)

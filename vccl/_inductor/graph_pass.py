@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch._inductor.custom_graph_pass import CustomGraphModulePass, get_hash_for_files
+from torch._inductor.utils import parallel_num_threads
 
 from vccl._device_type import device_type
 from vccl._inductor import card_operations, card_scheduling, card_wrapper
@@ -33,10 +34,15 @@ class MoveScalarsToCards(CustomGraphModulePass):
                         moved[place] = _copy_to(gm.graph, scalar, result.device)
                 node.replace_input_with(scalar, moved[place])
 
-    def uuid(self) -> tuple[str, bytes]:
-        """Identifies how code is generated. Inductor's cache on disk keeps apart what differs in this."""
+    def uuid(self) -> tuple[str, bytes, int]:
+        """Identifies how code is generated. Inductor's cache on disk keeps apart what differs in this.
+
+        A kernel has buffers for as many threads as the process that generated it, and runs on as many as the
+        process that calls it. Inductor (2.13) tells these numbers apart only for graphs with CPU tensors.
+        """
         modules = (card_operations, card_scheduling, card_wrapper, fake_convolution, inductor)
-        return VERSION, get_hash_for_files((__file__, *(str(module.__file__) for module in modules)))
+        files = get_hash_for_files((__file__, *(str(module.__file__) for module in modules)))
+        return VERSION, files, parallel_num_threads()
 
 
 def _copy_to(graph: torch.fx.Graph, scalar: torch.fx.Node, device: torch.device) -> torch.fx.Node:

@@ -1,5 +1,7 @@
 """FlexAttention on a card beside the CPU's: with scores, masks, grouped heads, compiled, under autocast."""
 
+import sys
+
 import pytest
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -29,6 +31,20 @@ def attention(device, call=flex_attention, gradients=False):
     return [tensor.detach().cpu() for tensor in (result, query.grad, key.grad) if tensor is not None]
 
 
+COMPILES = """
+import torch
+from torch.nn.attention.flex_attention import flex_attention
+
+torch.manual_seed(0)
+tensors = torch.randn(3, 1, 4, 256, 32).unbind()
+with torch.no_grad():
+    compiled = torch.compile(flex_attention, fullgraph=True)
+    for _ in range(3):
+        found = compiled(*(tensor.to("vdev") for tensor in tensors))
+        torch.testing.assert_close(found.cpu(), flex_attention(*tensors), atol=1e-4, rtol=1e-4)
+"""
+
+
 def test_a_card_gives_what_the_cpu_gives():
     torch.testing.assert_close(attention("vdev"), attention("cpu"), atol=1e-4, rtol=1e-4)
 
@@ -40,6 +56,17 @@ def test_compiled(device):
     with torch.no_grad():
         compiled = attention(device, torch.compile(flex_attention, fullgraph=True))
     torch.testing.assert_close(compiled, attention("cpu"), atol=1e-4, rtol=1e-4)
+
+
+def test_what_one_thread_has_compiled_is_not_run_by_four(run, script, tmp_path):
+    """The kernel has a buffer for each thread. Inductor keeps it on disk for other processes."""
+    program = script(COMPILES)
+    for threads in ("1", "4"):
+        run(
+            [sys.executable, program],
+            env={"OMP_NUM_THREADS": threads, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")},
+            timeout=300,
+        )
 
 
 @pytest.mark.filterwarnings("error:torch.compile. Inductor cannot compile")

@@ -31,6 +31,8 @@ PYTHON ?= python3
 RANKS ?= 2
 # One more than there are cores: many tests wait for processes that they started.
 WORKERS ?= $(shell expr $$(nproc) + 1)
+# A worker that crashes ends the run, because xdist (3.8) may wait for ever for the tests of its file.
+PYTEST := python -m pytest --numprocesses $(WORKERS) --max-worker-restart 0
 TORCH := $(shell sed -n 's/^TESTED = "\(.*\)"/\1/p' vccl/_torch_version.py)
 TORCH_REQUIREMENT := torch==$(TORCH)
 VENV := .venv
@@ -86,7 +88,7 @@ wheels: build
 # One file is one worker's: tests of a file share started ranks and built executables. tests/conftest.py orders the
 # files by how long they take, and xdist by how many tests they have, which would leave the longest for the end.
 test: build
-	VCCL_TEST_SANITIZED=$(SANITIZED) VCCL_TEST_CHANGED=$(CHANGED) python -m pytest --numprocesses $(WORKERS) \
+	VCCL_TEST_SANITIZED=$(SANITIZED) VCCL_TEST_CHANGED=$(CHANGED) $(PYTEST) \
 		--dist loadfile --no-loadscope-reorder $(if $(SHORT),-m "not daily")
 
 test-all:
@@ -102,14 +104,14 @@ test-cuda: build
 BLOCKING_SHORT := $(addprefix tests/device/,operators/test_copy.py graphs/test_graphs_of_operators.py training/test_nn.py \
 	streams/test_streams.py streams/test_stress_of_streams.py)
 test-blocking: build
-	VDEV_LAUNCH=blocking python -m pytest --numprocesses $(WORKERS) --dist loadfile \
+	VDEV_LAUNCH=blocking $(PYTEST) --dist loadfile \
 		$(if $(SHORT),$(BLOCKING_SHORT),tests/device tests/pose tests/distributed)
 
 # `===` is the one version that PyPI has, and no other build of it. The GPU itself is not needed.
 WITH_CUDA := $(MAKE) VENV=.venv-cuda BUILD=build/with-cuda TORCH_REQUIREMENT=torch===$(TORCH)
 test-cuda-build:
 	$(WITH_CUDA) build
-	.venv-cuda/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
+	.venv-cuda/bin/$(PYTEST) --dist loadfile --no-loadscope-reorder \
 		$(or $(TESTS),tests/device tests/distributed tests/project/test_torch_backend.py)
 
 # No VERSIONS: the last release of each minor version that is supported.
@@ -172,7 +174,7 @@ SANITIZERS ?= thread address
 sanitize: install
 	for sanitizer in $(SANITIZERS); do \
 		VCCL_TEST_SANITIZE=$$sanitizer VCCL_TEST_SHORT=$(SHORT) VCCL_TEST_CHANGED=$(CHANGED) \
-			python -m pytest --numprocesses $(WORKERS) tests/test_native.py || exit; \
+			$(PYTEST) tests/test_native.py || exit; \
 	done
 
 aarch64: install

@@ -78,6 +78,7 @@ def main(arguments: list[str]) -> int:
         "not_in_pose",
         "--dist",
         "loadfile",
+        "--max-worker-restart=0",  # as in the Makefile
         *ranks,
         *arguments,
         *files,

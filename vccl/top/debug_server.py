@@ -64,7 +64,7 @@ class JobsPage(_frontend.DebugHandler):
         return list(shown.items())
 
 
-# The registry is a static object of torch's library, and is destroyed after Python has ended. It must not hold the
-# last reference: destroying a function then ends the process with "Fatal Python error".
+# The registry is a static object of torch's library, and is destroyed after Python has ended. It must not
+# hold the last reference: destroying a function then ends the process with "Fatal Python error".
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_answer))
 _register_handler(WORKER_HANDLER, _answer)

@@ -15,9 +15,11 @@ ROOT = Path(__file__).resolve().parent.parent
 # Tests that fill a card share it with nobody else on the machine. Every worker of xdist has its own cards.
 os.environ["VDEV_HOSTID"] = f"tests-{os.getpid()}"
 
-# A shell starts background jobs with SIGINT ignored, which processes inherit. Tests send it to children.
+# A shell starts background jobs with these ignored, which processes inherit. Tests send them to children.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGQUIT) == signal.SIG_IGN:
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def pytest_configure(config: pytest.Config) -> None:

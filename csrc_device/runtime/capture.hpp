@@ -83,16 +83,16 @@ struct CapturedTask {
 /// the capture began on. A call that is refused invalidates the capture, as on CUDA. Thread-safe.
 class Capture : public std::enable_shared_from_this<Capture> {
  public:
-  /// Begins to capture `stream`. Throws Error if the stream is captured already. Tasks that were queued there
-  /// stay queued, and run. Memory that the captured streams allocate comes from the private pool `pool`. The
-  /// `attachment` is the caller's own object.
+  /// Begins to capture `stream`. Throws CardError if the stream is captured already. Tasks that were queued
+  /// there stay queued, and run. Memory that the captured streams allocate comes from the private pool
+  /// `pool`. The `attachment` is the caller's own object.
   static std::shared_ptr<Capture> begin(const std::shared_ptr<Stream>& stream, CaptureMode mode,
                                         PoolNumber pool, std::shared_ptr<void> attachment = nullptr);
   Capture(CaptureMode mode, PoolNumber pool, std::shared_ptr<void> attachment)
       : mode_(mode), pool_(pool), attachment_(std::move(attachment)) {}
 
-  /// Ends the capture; the streams are ordinary streams again. Throws Error if the capture was invalidated,
-  /// or if a stream was not joined back.
+  /// Ends the capture; the streams are ordinary streams again. Throws CardError if the capture was
+  /// invalidated, or if a stream was not joined back.
   std::shared_ptr<Graph> end();
 
   /// Makes end() throw, with the first reason.
@@ -108,10 +108,10 @@ class Capture : public std::enable_shared_from_this<Capture> {
   std::shared_ptr<const CapturedPoint> record(const Queue& queue);
   bool wait(const Queue& queue, const CapturedPoint& point);
   /// Records that `queue` waits for `point`, in the capture of the point or of the queue. Returns false if
-  /// the queue is not captured any more, and the point is an ordinary one. Throws Error if the two do not
+  /// the queue is not captured any more, and the point is an ordinary one. Throws CardError if the two do not
   /// belong together, and invalidates the captures.
   static bool wait_for(const Completion& point, const std::shared_ptr<Queue>& queue);
-  /// Throws Error if the capture has ended.
+  /// Throws CardError if the capture has ended.
   void join(const std::shared_ptr<Queue>& queue, const CapturedPoint& point);
 
   bool concerns_this_thread() const;
@@ -143,9 +143,9 @@ class Capture : public std::enable_shared_from_this<Capture> {
 /// Returns a number for a private pool, which nobody else in the process has.
 PoolNumber new_private_pool() noexcept;
 
-/// Throws Error, and invalidates the capture, if `stream` is captured. `what` names the refused call.
+/// Throws CardError, and invalidates the capture, if `stream` is captured. `what` names the refused call.
 void refuse_captured(const Stream& stream, const char* what);
-/// Throws Error, and invalidates the capture, if a capture is under way whose mode forbids `what`.
+/// Throws CardError, and invalidates the capture, if a capture is under way whose mode forbids `what`.
 void refuse_during_capture(const char* what);
 
 }  // namespace vdev

@@ -13,7 +13,7 @@ struct Completion;  // the shared state of one recorded point (queues/completion
 /// An Event is a copyable handle to one recorded point of a stream. A default-made Event was never recorded
 /// and counts as reached. An Event does not keep the stream alive; when the stream is gone, all its points
 /// are reached. An Event that was recorded while its stream was captured is a place in a graph. Streams may
-/// wait for it during the capture; reached() and the waits of the host throw Error. Thread-safe.
+/// wait for it during the capture; reached() and the waits of the host throw CardError. Thread-safe.
 class Event {
  public:
   Event() = default;
@@ -27,7 +27,7 @@ class Event {
   /// Returns reached(), but raises the first failure of the stream before a reached point that stands.
   bool query() const;
   /// Blocks until the point is reached. If no worker runs the stream's queued tasks, the caller runs them
-  /// itself. Does not raise the failures of the stream. Throws Error inside a task
+  /// itself. Does not raise the failures of the stream. Throws CardError inside a task
   /// of the same stream. Raises the interruption of the calling thread (interruption.hpp).
   void wait() const;
   /// Does what wait() does, then raises the first failure of the stream before the point that stands.

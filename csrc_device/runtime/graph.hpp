@@ -21,7 +21,7 @@ class Graph : public std::enable_shared_from_this<Graph> {
 
   /// Enqueues the graph on `stream`, behind earlier replays of the same graph, and returns without waiting.
   /// `begin`, if not null, runs at the start of the replay, as a part of it. Each task of the graph runs,
-  /// fails or is given up as if it were the stream's own. Throws Error if the stream is captured.
+  /// fails or is given up as if it were the stream's own. Throws CardError if the stream is captured.
   void replay(Stream& stream, Task begin);
 
   /// Returns the number of captured tasks.

@@ -12,7 +12,7 @@ namespace vdev {
 
 /// Makes allocations of `min_bytes` and more come from shared memory from now on. The first call makes the
 /// shared memory, and a further call changes `min_bytes`. In a forked child, the first call makes shared
-/// memory of the child's own. Throws Error when the system refuses. Thread-safe.
+/// memory of the child's own. Throws CardError when the system refuses. Thread-safe.
 void share_host_memory(std::size_t min_bytes);
 /// Makes allocations come from ordinary memory again. Blocks that were handed out stay as they are.
 void stop_sharing_host_memory() noexcept;

@@ -20,11 +20,12 @@ class Promise;
 /// whichever process made it. Thread-safe.
 class ProcessEvent : public std::enable_shared_from_this<ProcessEvent> {
  public:
-  /// Makes an event that was never recorded, and so counts as reached. Throws Error when the system refuses.
+  /// Makes an event that was never recorded, and so counts as reached. Throws CardError when the system
+  /// refuses.
   static std::shared_ptr<ProcessEvent> make();
-  /// Opens the event that another process, or this one, has described by handle(). Throws Error, which says
-  /// why the event cannot be used: the process has ended, or belongs to another machine, pid namespace or
-  /// user.
+  /// Opens the event that another process, or this one, has described by handle(). Throws CardError, which
+  /// says why the event cannot be used: the process has ended, or belongs to another machine, pid namespace
+  /// or user.
   static std::shared_ptr<ProcessEvent> open(const std::string& handle);
   ~ProcessEvent();
   ProcessEvent(const ProcessEvent&) = delete;
@@ -32,13 +33,13 @@ class ProcessEvent : public std::enable_shared_from_this<ProcessEvent> {
 
   /// Returns the bytes by which other processes open the event while this process lives and has it.
   std::string handle() const;
-  /// Records the event behind `stream`'s tasks. Returns the number of the record. Throws Error if the
+  /// Records the event behind `stream`'s tasks. Returns the number of the record. Throws CardError if the
   /// stream is captured.
   std::uint64_t record(Stream& stream);
   /// Returns the number of the last record that any process has made, or 0.
   std::uint64_t last_record() const;
-  /// Returns whether the last record is reached. Throws Error if it never will be, because the process that
-  /// made it has ended or its stream has failed.
+  /// Returns whether the last record is reached. Throws CardError if it never will be, because the process
+  /// that made it has ended or its stream has failed.
   bool reached() const;
   /// Returns an event of this process that is reached with the last record. If the record never will be
   /// reached, the event carries an error.

@@ -43,11 +43,11 @@ class HeldRange {
 /// `card`, or in a range that this process holds. The block is not used again before the message was
 /// received, and the receivers have let go of it. A message that nobody receives keeps the block until the
 /// process ends. The caller has to synchronise before, so that the receiver finds in the memory what was
-/// written. Throws InvalidArgument for other memory, BadFork, and Error when the system refuses.
+/// written. Throws InvalidArgument for other memory, BadFork, and CardError when the system refuses.
 SharedRange share_range(int card, const std::byte* p, std::size_t bytes);
 
 /// Receives a message that has bytes. In the process that owns the block, the result is its own memory.
-/// Throws Error, which says why the memory cannot be used: the owner has ended, or belongs to another
+/// Throws CardError, which says why the memory cannot be used: the owner has ended, or belongs to another
 /// machine, pid namespace or user. Throws InvalidArgument if this process does not see the physical card, and
 /// BadFork. Never waits for the owner, apart from a lock that the owner holds for microseconds.
 std::unique_ptr<HeldRange> receive_range(const SharedRange& range);

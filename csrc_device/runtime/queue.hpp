@@ -113,7 +113,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   }
 
   /// Blocks until item `sequence` is finished. If no other thread runs the items up to it, the caller runs
-  /// them. Throws Error inside a task of this queue, because the wait could never end. Raises the
+  /// them. Throws CardError inside a task of this queue, because the wait could never end. Raises the
   /// interruption of the calling thread; by then, the wait has interrupted what the queue waits for.
   void help_until(std::uint64_t sequence);
   /// Does the same, but an interruption stays pending. With `gives_up` it ends the wait; the result is then

@@ -41,7 +41,7 @@ enum class Waits : std::uint8_t { kPerhaps, kNever };
 /// priority -1 begin what they can (queues/stream_order.hpp).
 ///
 /// While a stream is captured (capture.hpp), enqueue(), record() and wait() record, and idle(), drain() and
-/// the synchronisations throw Error.
+/// the synchronisations throw CardError.
 class Stream {
  public:
   /// Makes a stream and starts no thread. `card` is for the caller's information; -1 means that the stream
@@ -73,7 +73,7 @@ class Stream {
   /// Returns idle(), but raises the first failure that stands.
   bool query() const;
   /// Blocks, helping, until everything enqueued before the call has run. Then raises the first failure that
-  /// stands. Throws Error inside a task of the stream itself. Like every wait
+  /// stands. Throws CardError inside a task of the stream itself. Like every wait
   /// here, it raises the interruption of the calling thread (interruption.hpp); the stream goes on.
   void synchronize();
   /// Blocks as synchronize() does, but raises only failures that the caller cannot find out about otherwise:

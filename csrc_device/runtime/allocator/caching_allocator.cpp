@@ -39,12 +39,12 @@ std::byte* CachingAllocator::allocate(std::size_t bytes, const std::shared_ptr<Q
   const auto& settings = allocator_settings();
   const bool possible = bytes <= impl_->arena.capacity();
   const std::size_t size = possible ? block_size(bytes, settings) : bytes;
-  const Request request{.bytes = bytes,
-                        .size = size,
-                        .small = size <= kSmallLimit,
-                        .scratch = asker == Asker::kernel || number == kScratchPool,
-                        .settings = settings,
-                        .site = call_site(HistorySettings::Sites::blocks)};
+  const BlockRequest request{.bytes = bytes,
+                             .size = size,
+                             .small = size <= kSmallLimit,
+                             .scratch = asker == Asker::kernel || number == kScratchPool,
+                             .settings = settings,
+                             .site = call_site(HistorySettings::Sites::blocks)};
   Locked locked(*impl_);
   if (!possible) impl_->throw_out_of_memory(request);
   BlockCache& blocks = impl_->blocks;

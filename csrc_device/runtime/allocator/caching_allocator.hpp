@@ -93,7 +93,7 @@ class CachingAllocator {
   /// Lends the live block that contains [p, p + bytes) to other processes, and counts one more message that
   /// names it in the ledger of this process. A lent block that is freed stays what it was, in the figures,
   /// too, until no message names it and nobody holds it. Throws InvalidArgument if no live block contains
-  /// the range, and Error.
+  /// the range, and CardError.
   Lease lend(const std::byte* p, std::size_t bytes);
   /// Receives a message that came back to this process: holds the lent block, which may be freed by now.
   /// Returns the address of `offset`, which is that of the range in the arena. Returns null if the block is

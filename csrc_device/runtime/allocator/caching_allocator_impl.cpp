@@ -11,7 +11,7 @@
 
 namespace vdev {
 
-std::byte* CachingAllocator::Impl::attempt(Lock& lock, Pool& pool, const Request& request, bool collects,
+std::byte* CachingAllocator::Impl::attempt(Lock& lock, Pool& pool, const BlockRequest& request, bool collects,
                                            Queues& users) {
   Block* block = find(pool, request, users);
   if (!block && collects) collect_garbage(lock, request.settings);
@@ -23,7 +23,7 @@ std::byte* CachingAllocator::Impl::attempt(Lock& lock, Pool& pool, const Request
   return hand_out(lock, block, request);
 }
 
-Block* CachingAllocator::Impl::find(Pool& pool, const Request& request, Queues& users) {
+Block* CachingAllocator::Impl::find(Pool& pool, const BlockRequest& request, Queues& users) {
   if (Block* block = pool.take_fit(request)) return block;
   if (!lent.is_limbo_empty()) {
     collect_lent(lent.limbo_size(), users);
@@ -39,7 +39,7 @@ Block* CachingAllocator::Impl::find(Pool& pool, const Request& request, Queues& 
 /// Books the block and backs its first bytes, as many as the request has, with pages. The pages are taken
 /// without the lock, because that takes long and no other thread uses the block. Returns null, and the block
 /// is free again, if the machine does not have the memory.
-std::byte* CachingAllocator::Impl::hand_out(Lock& lock, Block* block, const Request& request) {
+std::byte* CachingAllocator::Impl::hand_out(Lock& lock, Block* block, const BlockRequest& request) {
   blocks.hand_out(block, request);
   std::byte* at = blocks.address(*block);
   if (request.size <= block->backed) return at;
@@ -91,7 +91,8 @@ void CachingAllocator::Impl::return_segments(Lock& lock, const BlockFilter& want
   blocks.return_idle_segments(wanted);
 }
 
-void CachingAllocator::Impl::return_oversize_segments(Lock& lock, const Pool& pool, const Request& request) {
+void CachingAllocator::Impl::return_oversize_segments(Lock& lock, const Pool& pool,
+                                                      const BlockRequest& request) {
   const auto chosen = pool.oversize_blocks_for(request);
   if (chosen.empty()) return;
   return_segments(lock, [&](const Block& block) { return chosen.contains(&block); });
@@ -124,7 +125,7 @@ void CachingAllocator::Impl::collect_garbage(Lock& lock, const AllocatorSettings
 }
 
 /// Looks again for a block after each of the steps that may make room, from the cheapest to the dearest.
-Block* CachingAllocator::Impl::retry(Lock& lock, Pool& pool, const Request& request, Queues& users) {
+Block* CachingAllocator::Impl::retry(Lock& lock, Pool& pool, const BlockRequest& request, Queues& users) {
   // Freeing other blocks does not help.
   if (request.size > blocks.segments.limit() || request.size > arena.capacity()) return nullptr;
   blocks.stats.count_retry();
@@ -143,7 +144,7 @@ Block* CachingAllocator::Impl::retry(Lock& lock, Pool& pool, const Request& requ
   return look();
 }
 
-void CachingAllocator::Impl::throw_out_of_memory(const Request& request, const std::string& why) {
+void CachingAllocator::Impl::throw_out_of_memory(const BlockRequest& request, const std::string& why) {
   blocks.stats.count_out_of_memory();
   if (AllocatorHistory::recording()) {
     blocks.history.add({.action = AllocatorEvent::Action::out_of_memory,

@@ -25,10 +25,10 @@ struct CachingAllocator::Impl {
   /// Returns a block for the request, with pages. Returns null, and the block is free again, if the machine
   /// does not have the memory. Throws OutOfMemory if the card has no room. `collects` says whether garbage is
   /// collected.
-  std::byte* attempt(Lock& lock, Pool& pool, const Request& request, bool collects, Queues& users);
+  std::byte* attempt(Lock& lock, Pool& pool, const BlockRequest& request, bool collects, Queues& users);
   void collect_lent(std::size_t most, Queues& users);
   void return_segments(Lock& lock, const BlockFilter& wanted = nullptr);
-  [[noreturn]] void throw_out_of_memory(const Request& request, const std::string& why = {});
+  [[noreturn]] void throw_out_of_memory(const BlockRequest& request, const std::string& why = {});
 
   Arena& arena;
   const int card;
@@ -41,12 +41,12 @@ struct CachingAllocator::Impl {
   LentBlocks lent;
 
  private:
-  Block* find(Pool& pool, const Request& request, Queues& users);
-  Block* retry(Lock& lock, Pool& pool, const Request& request, Queues& users);
+  Block* find(Pool& pool, const BlockRequest& request, Queues& users);
+  Block* retry(Lock& lock, Pool& pool, const BlockRequest& request, Queues& users);
   void wait_for_pending(Lock& lock);
-  void return_oversize_segments(Lock& lock, const Pool& pool, const Request& request);
+  void return_oversize_segments(Lock& lock, const Pool& pool, const BlockRequest& request);
   void collect_garbage(Lock& lock, const AllocatorSettings& settings);
-  std::byte* hand_out(Lock& lock, Block* block, const Request& request);
+  std::byte* hand_out(Lock& lock, Block* block, const BlockRequest& request);
 };
 
 /// Holds the lock of the allocator. What is given up meanwhile is destroyed when the lock has been released.

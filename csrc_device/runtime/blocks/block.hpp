@@ -55,7 +55,7 @@ using BlockFilter = std::function<bool(const Block&)>;
 using Queues = std::vector<std::shared_ptr<Queue>>;
 
 /// Describes what is asked of allocate().
-struct Request {
+struct BlockRequest {
   std::size_t bytes;
   std::size_t size;  // `bytes`, rounded up
   bool small;

@@ -38,7 +38,7 @@ void BlockCache::note(AllocatorEvent::Action action, const Block& block, const C
                .pool = block.pool->number});
 }
 
-Block* BlockCache::take_segment(Pool& pool, const Request& request) {
+Block* BlockCache::take_segment(Pool& pool, const BlockRequest& request) {
   const bool small = request.small;
   const std::size_t usual = segment_size(request.size, request.settings);
   // If there is no room for the usual size, there may be for the exact one.
@@ -59,7 +59,7 @@ Block* BlockCache::take_segment(Pool& pool, const Request& request) {
   return block;
 }
 
-void BlockCache::split(Block* block, const Request& request) {
+void BlockCache::split(Block* block, const BlockRequest& request) {
   const bool small = request.small;
   const std::size_t size = request.size, rest = block->size - size;
   if (!block->whole_segment()) stats.no_longer_split_off(*block);
@@ -83,7 +83,7 @@ void BlockCache::split(Block* block, const Request& request) {
   stats.split_off(*remainder);
 }
 
-void BlockCache::hand_out(Block* block, const Request& request) {
+void BlockCache::hand_out(Block* block, const BlockRequest& request) {
   block->in_use = true;
   block->born = MemoryClock::next();
   block->requested = request.bytes;

@@ -31,12 +31,12 @@ class BlockCache {
   std::byte* address(const Block& block) const { return arena_.base() + block.offset; }
 
   /// Takes a new segment for the request, and returns it as one block. Returns null if there is no room.
-  Block* take_segment(Pool& pool, const Request& request);
+  Block* take_segment(Pool& pool, const BlockRequest& request);
   /// Cuts what the request needs off the front of `block`, which is taken out of its pool. The rest becomes a
   /// free block, unless it is too small to be of use: no large request would fit in 1 MiB.
-  void split(Block* block, const Request& request);
+  void split(Block* block, const BlockRequest& request);
   /// Makes the block live.
-  void hand_out(Block* block, const Request& request);
+  void hand_out(Block* block, const BlockRequest& request);
   /// Takes the block out of the live ones. The program's blocks stay active until make_free().
   void take_back(Block* block);
   /// Makes the block free. Call this when no stream but the block's own uses it any more.

@@ -5,7 +5,7 @@
 
 namespace vdev {
 
-Block* Pool::take_fit(const Request& request) {
+Block* Pool::take_fit(const BlockRequest& request) {
   auto& blocks = free_blocks(request.small);
   Block key;
   key.size = request.size;
@@ -20,7 +20,7 @@ Block* Pool::take_fit(const Request& request) {
   return block;
 }
 
-std::set<const Block*> Pool::oversize_blocks_for(const Request& request) const {
+std::set<const Block*> Pool::oversize_blocks_for(const BlockRequest& request) const {
   Block key;
   key.size = std::max(request.size, request.settings.max_split_size);
   if (const auto found = large.lower_bound(&key); found != large.end()) return {*found};
@@ -94,7 +94,7 @@ bool Pools::use(PoolNumber number, const std::shared_ptr<Queue>& queue) {
   return true;
 }
 
-Block* Pools::take_fit_of_private(const Pool& pool, const Request& request) {
+Block* Pools::take_fit_of_private(const Pool& pool, const BlockRequest& request) {
   if (pool.number != kProgramPool) return nullptr;
   for (const auto& [number, entry] : private_) {
     if (!entry.options.use_on_oom) continue;

@@ -34,10 +34,10 @@ struct Pool {
   FreeBlocks& free_blocks(bool is_small) { return is_small ? small : large; }
   /// Takes the smallest free block that fits, and among equal ones the lowest, or returns null. As on CUDA,
   /// blocks that are too large to be split go to requests that are nearly as large.
-  Block* take_fit(const Request& request);
+  Block* take_fit(const BlockRequest& request);
   /// Returns the free blocks that are too large to be split and that make room for the request together: one
   /// that is as large, or else the largest ones. Returns nothing if there are not enough.
-  std::set<const Block*> oversize_blocks_for(const Request& request) const;
+  std::set<const Block*> oversize_blocks_for(const BlockRequest& request) const;
 };
 
 /// Holds the pools of an allocator. Guarded by the allocator's mutex.
@@ -67,7 +67,7 @@ class Pools {
   bool use(PoolNumber number, const std::shared_ptr<Queue>& queue);
   /// Takes a free block of a private pool that may be used when there is no other room, or returns null. The
   /// pool's blocks are freed in the order of the host, as the program's are.
-  Block* take_fit_of_private(const Pool& pool, const Request& request);
+  Block* take_fit_of_private(const Pool& pool, const BlockRequest& request);
 
   /// Returns whether no task can use the free blocks of `pool`, now or later. Adds the queues whose tasks may
   /// use them for the time being to `busy`. The order of the stream has freed the blocks of a scratch pool,

@@ -6,7 +6,7 @@
 namespace vdev {
 
 BadFork::BadFork()
-    : Error(base::text("Cannot re-initialize ", device_title(), " in forked subprocess. To use ",
-                       device_title(), " with multiprocessing, you must use the 'spawn' start method")) {}
+    : CardError(base::text("Cannot re-initialize ", device_title(), " in forked subprocess. To use ",
+                           device_title(), " with multiprocessing, you must use the 'spawn' start method")) {}
 
 }  // namespace vdev

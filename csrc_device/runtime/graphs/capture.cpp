@@ -54,7 +54,7 @@ std::shared_ptr<Capture> Capture::begin(const std::shared_ptr<Stream>& stream, C
     capture->queues_[queue.get()].queue = queue;
     if (!queue->begin_capture(capture)) {
       capture->ended_ = true;
-      throw Error(base::text("stream '", stream->name(), "' is being captured already"));
+      throw CardError(base::text("stream '", stream->name(), "' is being captured already"));
     }
   }
   auto& all = captures_under_way();
@@ -107,7 +107,7 @@ std::shared_ptr<Graph> Capture::end() {
   std::string error;
   {
     std::lock_guard lock(mutex_);
-    if (ended_) throw Error("the capture has ended already");
+    if (ended_) throw CardError("the capture has ended already");
     if (!invalid_.empty()) {
       error = base::text("the capture was invalidated by an earlier call: ", invalid_);
     } else if (const auto names = unjoined(); !names.empty()) {
@@ -120,7 +120,7 @@ std::shared_ptr<Graph> Capture::end() {
     users.swap(users_);
     queues_.clear();
   }
-  if (!error.empty()) throw Error(error);
+  if (!error.empty()) throw CardError(error);
   // Replays lock the users in this order, so that two graphs do not lock them the other way round.
   std::ranges::sort(users);
   return std::make_shared<Graph>(std::move(tasks), std::move(users), std::move(pools));
@@ -179,14 +179,14 @@ bool Capture::wait_for(const Completion& point, const std::shared_ptr<Queue>& qu
         "dependency created on uncaptured work in another stream: a stream that is capturing cannot wait for "
         "an event that was recorded outside of the capture";
     capturing->invalidate(text);
-    throw Error(text);
+    throw CardError(text);
   }
   const auto& theirs = point.captured->capture;
   if (capturing && capturing != theirs) {
     constexpr const char* text = "operation would result in a merge of separate capture sequences";
     capturing->invalidate(text);
     theirs->invalidate(text);
-    throw Error(text);
+    throw CardError(text);
   }
   if (!capturing || !capturing->wait(*queue, *point.captured)) theirs->join(queue, *point.captured);
   return true;
@@ -195,7 +195,7 @@ bool Capture::wait_for(const Completion& point, const std::shared_ptr<Queue>& qu
 void Capture::join(const std::shared_ptr<Queue>& queue, const CapturedPoint& point) {
   std::lock_guard lock(mutex_);
   if (ended_)
-    throw Error(
+    throw CardError(
         "dependency created on uncaptured work in another stream: the event was recorded in a capture "
         "that has ended");
   auto& captured = queues_[queue.get()];
@@ -203,7 +203,7 @@ void Capture::join(const std::shared_ptr<Queue>& queue, const CapturedPoint& poi
   if (!queue->begin_capture(shared_from_this()) && queue->capture().get() != this) {
     queues_.erase(queue.get());
     if (invalid_.empty()) invalid_ = "a stream of another capture waited for an event of this one";
-    throw Error("operation would result in a merge of separate capture sequences");
+    throw CardError("operation would result in a merge of separate capture sequences");
   }
   merge_points(captured.last, point.after);
 }
@@ -217,7 +217,7 @@ void refuse_captured(const Stream& stream, const char* what) {
   const auto capture = stream.queue()->capture();
   if (!capture) return;
   capture->invalidate(refusal_text(what));
-  throw Error(refusal_text(what));
+  throw CardError(refusal_text(what));
 }
 
 void refuse_during_capture(const char* what) {
@@ -236,7 +236,7 @@ void refuse_during_capture(const char* what) {
   }
   if (captures.empty()) return;
   for (const auto& capture : captures) capture->invalidate(refusal_text(what));
-  throw Error(refusal_text(what));
+  throw CardError(refusal_text(what));
 }
 
 }  // namespace vdev

@@ -85,8 +85,8 @@ Arena::Arena(const char* name, std::size_t capacity) : capacity_(round_up(capaci
     base_ = map_card_memory(file.get(), capacity_);
     fd_ = file.release();
   } catch (const base::SystemError& error) {
-    throw Error(base::text("card memory '", name, "' of ", capacity_, " bytes: ", error.call, " failed: ",
-                           std::strerror(error.code().value()), " (a smaller VDEV_MEMORY may help)"));
+    throw CardError(base::text("card memory '", name, "' of ", capacity_, " bytes: ", error.call, " failed: ",
+                               std::strerror(error.code().value()), " (a smaller VDEV_MEMORY may help)"));
   }
 }
 
@@ -110,7 +110,7 @@ void Arena::discard(std::size_t offset, std::size_t size) {
   while (::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                      static_cast<off_t>(size)) != 0) {
     if (errno != EINTR)
-      throw Error(base::text("card memory: fallocate(PUNCH_HOLE) failed: ", std::strerror(errno)));
+      throw CardError(base::text("card memory: fallocate(PUNCH_HOLE) failed: ", std::strerror(errno)));
   }
 }
 

@@ -22,7 +22,7 @@ bool populate_pages(std::byte* memory, std::size_t size);
 /// accesses of this process fault. Thread-safe; an arena does not change once it is built.
 class Arena {
  public:
-  /// Reserves and maps the region. Throws Error when the system refuses.
+  /// Reserves and maps the region. Throws CardError when the system refuses.
   Arena(const char* name, std::size_t capacity);
   ~Arena();
   Arena(const Arena&) = delete;

@@ -82,7 +82,7 @@ void HostMemory::give_pages_back(std::unique_lock<std::mutex>& lock, std::size_t
 void HostMemory::discard(HostRange range) noexcept {
   try {
     arena_.discard(range.at, range.size);
-  } catch (const Error&) {
+  } catch (const CardError&) {
   }
 }
 

@@ -31,7 +31,7 @@ class HostMemory {
   /// when the page is touched, because such a block may be meant to stay mostly empty.
   static constexpr std::size_t kMostPopulated = std::size_t{1} << 30;
 
-  /// Reserves `capacity` bytes of address space. Throws Error when the system refuses.
+  /// Reserves `capacity` bytes of address space. Throws CardError when the system refuses.
   explicit HostMemory(std::size_t capacity, std::size_t most_cached = kMostCached);
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;

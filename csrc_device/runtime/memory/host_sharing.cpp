@@ -49,9 +49,9 @@ HostMemory* make_memory() {
       return new HostMemory(capacity);
     } catch (const InvalidArgument&) {
       throw;
-    } catch (const Error& error) {
+    } catch (const CardError& error) {
       if (capacity / 2 < kLeastCapacity)
-        throw Error(base::text("CPU memory cannot be shared, the system refuses it: ", error.what()));
+        throw CardError(base::text("CPU memory cannot be shared, the system refuses it: ", error.what()));
     }
   }
 }
@@ -120,11 +120,11 @@ void share_host_memory(std::size_t min_bytes) {
   std::lock_guard lock(setup);
   if (!host_memory()) {
     const int number = count.load(std::memory_order_relaxed);
-    if (number == kMostGenerations) throw Error("CPU memory cannot be shared: too many forks deep");
+    if (number == kMostGenerations) throw CardError("CPU memory cannot be shared: too many forks deep");
     known[number] = make_memory();
     static const bool installed =
         ::pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child) == 0;
-    if (!installed) throw Error("CPU memory cannot be shared: pthread_atfork failed");
+    if (!installed) throw CardError("CPU memory cannot be shared: pthread_atfork failed");
     count.store(number + 1, std::memory_order_release);
   }
   detail::least_shared.store(min_bytes, std::memory_order_relaxed);

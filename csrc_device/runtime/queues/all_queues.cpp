@@ -72,7 +72,7 @@ void stop_all_queues(std::int64_t nanoseconds) noexcept {
   stop_deferred_task_timer();
   const auto alive = queues_alive();
   const auto error =
-      std::make_exception_ptr(Error("the process ends, and gives up what its streams have not run yet"));
+      std::make_exception_ptr(CardError("the process ends, and gives up what its streams have not run yet"));
   for (auto& queue : alive) {
     queue->abandon(error);
     queue->request_stop();

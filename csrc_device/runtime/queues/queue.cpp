@@ -302,7 +302,7 @@ bool Queue::help(std::uint64_t sequence, bool gives_up) {
   if (done(sequence)) return true;
   check_fork();
   if (running_here()) {
-    throw Error(
+    throw CardError(
         base::text("a task of stream '", name_,
                    "' waits for the stream itself: it would wait for its own end. Enqueue what follows as a "
                    "further task instead of synchronising inside one"));

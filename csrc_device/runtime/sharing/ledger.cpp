@@ -78,7 +78,7 @@ base::FileDescriptor make_file() {
   try {
     return base::make_sealed_memory("vdev:ledger", LedgerFile::kBytes);
   } catch (const base::SystemError& error) {
-    throw Error(base::text("the ledger of shared card memory cannot be made: ", error.what()));
+    throw CardError(base::text("the ledger of shared card memory cannot be made: ", error.what()));
   }
 }
 
@@ -90,7 +90,7 @@ Ledger::Ledger() : file_(make_file()), identity_(base::identify_file(file_.fd())
   std::size_t filled = 0;
   while (filled < nonce_.size()) {
     const auto got = ::getrandom(nonce_.data() + filled, nonce_.size() - filled, 0);
-    if (got < 0 && errno != EINTR) throw Error(base::text("getrandom failed: ", std::strerror(errno)));
+    if (got < 0 && errno != EINTR) throw CardError(base::text("getrandom failed: ", std::strerror(errno)));
     if (got > 0) filled += static_cast<std::size_t>(got);
   }
   auto& content = file_.content();
@@ -108,8 +108,8 @@ Lease Ledger::open() {
   } else if (used_ < LedgerFile::kSlots) {
     slot = used_++;
   } else {
-    throw Error(base::text("a process cannot share more than ", LedgerFile::kSlots,
-                           " blocks of card memory at a time with other processes"));
+    throw CardError(base::text("a process cannot share more than ", LedgerFile::kSlots,
+                               " blocks of card memory at a time with other processes"));
   }
   auto& entry = file_.content().entries[slot];
   // Relaxed: other processes learn of the generation from a message, whose way orders the two. Generation 0
@@ -177,17 +177,17 @@ std::atomic<std::uint64_t>& PeerLedger::entry(Lease lease) {
 
 void PeerLedger::hold(Lease lease) {
   if (lease.slot >= LedgerFile::kSlots || lease.generation == 0)
-    throw Error("the message names no block of its sender's ledger");
+    throw CardError("the message names no block of its sender's ledger");
   const std::int64_t deadline = base::monotonic_ns() + kPatience;
   while (!file_.lock(lease.slot, F_RDLCK)) {
     if (base::monotonic_ns() > deadline)
-      throw Error("its sender has kept the block's entry in the ledger locked for 10 seconds");
+      throw CardError("its sender has kept the block's entry in the ledger locked for 10 seconds");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   // From here on the owner cannot close the entry. The load pairs with the store in try_close().
   if (generation_of(entry(lease).load(std::memory_order_acquire)) != lease.generation) {
     file_.lock(lease.slot, F_UNLCK);
-    throw Error(kFreedAlready);
+    throw CardError(kFreedAlready);
   }
 }
 

@@ -57,10 +57,10 @@ class LedgerFile {
 /// Is the ledger of this process, for the blocks of its own cards. Thread-safe.
 class Ledger {
  public:
-  /// Makes the ledger. Throws Error when the system refuses.
+  /// Makes the ledger. Throws CardError when the system refuses.
   Ledger();
 
-  /// Returns a new entry, for a block with no message on its way. Throws Error if all entries are in use.
+  /// Returns a new entry, for a block with no message on its way. Throws CardError if all entries are in use.
   Lease open();
   /// Counts one more message that names the block.
   void add_message(Lease lease);
@@ -83,7 +83,7 @@ class Ledger {
   std::uint32_t used_ = 0;  // the slots from here on were never used
 };
 
-/// Returns the ledger of this process, which its first call makes. Throws Error when the system refuses.
+/// Returns the ledger of this process, which its first call makes. Throws CardError when the system refuses.
 Ledger& process_ledger();
 
 inline constexpr const char* kFreedAlready =
@@ -97,8 +97,9 @@ class PeerLedger {
   /// Throws base::FileRefused unless the ledger has the nonce.
   void check(const Nonce& nonce) const;
 
-  /// Holds the block until let_go() is called or this process ends. Throws Error if the block is gone, or if
-  /// the owner keeps the entry locked for longer than a few seconds. The caller holds no lease of the slot.
+  /// Holds the block until let_go() is called or this process ends. Throws CardError if the block is gone, or
+  /// if the owner keeps the entry locked for longer than a few seconds. The caller holds no lease of the
+  /// slot.
   void hold(Lease lease);
   void let_go(Lease lease);
   /// These two do what Ledger's do. The caller holds the block.

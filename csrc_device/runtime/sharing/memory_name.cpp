@@ -39,13 +39,13 @@ MemoryName MemoryName::of_bytes(std::string_view bytes) {
   MemoryName name;
   const bool known = bytes.size() >= offsetof(MemoryName, physical_card) &&
                      std::memcmp(bytes.data(), name.magic, sizeof name.magic) == 0;
-  if (!known) throw Error("its bytes name nothing of a card");
+  if (!known) throw CardError("its bytes name nothing of a card");
   std::uint32_t version;
   std::memcpy(&version, bytes.data() + offsetof(MemoryName, version), sizeof version);
   if (version != kVersion || bytes.size() != sizeof name) {
-    throw Error(base::text("it has version ", version, " and ", bytes.size(),
-                           " bytes, and this version of vccl reads version ", kVersion, " with ", sizeof name,
-                           ". Use one version of vccl on both sides"));
+    throw CardError(base::text("it has version ", version, " and ", bytes.size(),
+                               " bytes, and this version of vccl reads version ", kVersion, " with ",
+                               sizeof name, ". Use one version of vccl on both sides"));
   }
   std::memcpy(&name, bytes.data(), sizeof name);
   return name;
@@ -63,18 +63,19 @@ void MemoryName::check_reachable() const {
   MemoryName own;
   own.set_process();
   if (std::memcmp(boot, own.boot, sizeof boot) != 0) {
-    throw Error(
+    throw CardError(
         "it lies in the memory of another machine. Between machines, torch.distributed.send() and recv() "
         "copy tensors");
   }
   if (user != own.user) {
-    throw Error(base::text("its sender belongs to user ", user, ", and the receiver to user ", own.user,
-                           ". Processes of different users share nothing of a card"));
+    throw CardError(base::text("its sender belongs to user ", user, ", and the receiver to user ", own.user,
+                               ". Processes of different users share nothing of a card"));
   }
   if (pid_namespace != own.pid_namespace) {
-    throw Error(base::text("its sender, process ", pid,
-                           ", is in another pid namespace, such as another container. Start both with one "
-                           "pid namespace. Tensors can also be sent as tensor.cpu()"));
+    throw CardError(
+        base::text("its sender, process ", pid,
+                   ", is in another pid namespace, such as another container. Start both with one "
+                   "pid namespace. Tensors can also be sent as tensor.cpu()"));
   }
 }
 
@@ -84,19 +85,19 @@ base::FileDescriptor MemoryName::open(std::int32_t fd, const base::FileIdentity&
     auto file = base::open_announced_file(path, announced);
     struct stat status;
     if (::fstat(file.get(), &status) != 0 || status.st_uid != ::geteuid())
-      throw Error(base::text(path, " belongs to another user"));
+      throw CardError(base::text(path, " belongs to another user"));
     base::check_sealed_memory(file.get());
     return file;
   } catch (const base::SystemError& error) {
     const int code = error.code().value();
-    if (code == ENOENT || code == ESRCH) throw Error(ended(pid));
+    if (code == ENOENT || code == ESRCH) throw CardError(ended(pid));
     std::string text = error.what();
     if (code == EACCES || code == EPERM)
       text += ". A process that is protected from others of its user (PR_SET_DUMPABLE) shares nothing";
-    throw Error(text);
+    throw CardError(text);
   } catch (const base::FileRefused& error) {
     // The number of the process, or that of the descriptor, belongs to another one by now.
-    throw Error(base::text(ended(pid), " (", error.what(), ")"));
+    throw CardError(base::text(ended(pid), " (", error.what(), ")"));
   }
 }
 

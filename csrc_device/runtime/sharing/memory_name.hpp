@@ -46,15 +46,15 @@ struct MemoryName {
   Nonce nonce{};
 
   std::string bytes() const;
-  /// Throws Error unless the bytes are those of a name of this version.
+  /// Throws CardError unless the bytes are those of a name of this version.
   static MemoryName of_bytes(std::string_view bytes);
   /// Fills in what says where the calling process lives: boot, pid_namespace, pid, user.
   void set_process();
-  /// Throws Error, which says what differs, unless this process may open the memory: it has to be of the same
-  /// machine, pid namespace and user.
+  /// Throws CardError, which says what differs, unless this process may open the memory: it has to be of the
+  /// same machine, pid namespace and user.
   void check_reachable() const;
-  /// Opens one of the owner's files. Throws Error if the owner has ended, or if the file is not the one that
-  /// was announced.
+  /// Opens one of the owner's files. Throws CardError if the owner has ended, or if the file is not the one
+  /// that was announced.
   base::FileDescriptor open(std::int32_t fd, const base::FileIdentity& announced) const;
 };
 static_assert(sizeof(MemoryName) == 8 + 4 + 4 + 40 + 16 + 4 * 4 + 2 * 24 + 16, "no padding goes out");

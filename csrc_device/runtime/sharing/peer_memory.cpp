@@ -87,7 +87,7 @@ bool PeerMemory::hold(Peer& peer, Lease lease) {
     }
     holds.generation = lease.generation;
   } else if (holds.generation != lease.generation) {
-    throw Error(kFreedAlready);
+    throw CardError(kFreedAlready);
   }
   ++holds.count;
   return is_new;
@@ -125,8 +125,8 @@ std::unique_ptr<HeldRange> PeerMemory::receive(const MemoryName& name, const Sha
       Peer& peer = find_or_open(name);
       Memory& memory = find_or_map(peer, name, card);
       if (range.offset > memory.size || range.bytes > memory.size - range.offset) {
-        throw Error(base::text("the message names ", range.bytes, " bytes at ", range.offset,
-                               ", and the memory has ", memory.size));
+        throw CardError(base::text("the message names ", range.bytes, " bytes at ", range.offset,
+                                   ", and the memory has ", memory.size));
       }
       held = std::make_unique<PeerRange>(*this, memory.base + range.offset, memory.card, range, peer_key,
                                          memory_key);
@@ -142,7 +142,7 @@ std::unique_ptr<HeldRange> PeerMemory::receive(const MemoryName& name, const Sha
       peer.ledger->take_message(held->lease());
     } catch (const base::FileRefused& error) {
       close_unused(peer_key, unused);
-      throw Error(error.what());
+      throw CardError(error.what());
     } catch (...) {
       close_unused(peer_key, unused);
       throw;

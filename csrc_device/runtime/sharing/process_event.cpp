@@ -138,7 +138,7 @@ std::shared_ptr<ProcessEvent> ProcessEvent::make() {
     event->join();
     return event;
   } catch (const base::SystemError& error) {
-    throw Error(base::text("An interprocess event cannot be made: ", error.what(), "."));
+    throw CardError(base::text("An interprocess event cannot be made: ", error.what(), "."));
   }
 }
 
@@ -147,12 +147,12 @@ std::shared_ptr<ProcessEvent> ProcessEvent::open(const std::string& handle) {
     const auto name = MemoryName::of_bytes(handle);
     name.check_reachable();
     if (name.memory.bytes != sizeof(Content) || name.ledger_fd >= 0)
-      throw Error("the handle is not that of an event");
+      throw CardError("the handle is not that of an event");
     std::shared_ptr<ProcessEvent> event(new ProcessEvent(name.open(name.memory_fd, name.memory)));
     event->join();
     return event;
   } catch (const std::exception& error) {
-    throw Error(base::text("An event of another process cannot be opened: ", error.what(), "."));
+    throw CardError(base::text("An event of another process cannot be opened: ", error.what(), "."));
   }
 }
 
@@ -167,7 +167,7 @@ void ProcessEvent::join() {
     own_ = place;
     return;
   }
-  throw Error(base::text("more than ", kParticipants, " processes use one event"));
+  throw CardError(base::text("more than ", kParticipants, " processes use one event"));
 }
 
 std::string ProcessEvent::handle() const {
@@ -180,7 +180,8 @@ std::string ProcessEvent::handle() const {
 
 std::uint64_t ProcessEvent::record(Stream& stream) {
   if (stream.queue()->capture())
-    throw Error("operation not permitted while a stream is captured: the record of an interprocess event");
+    throw CardError(
+        "operation not permitted while a stream is captured: the record of an interprocess event");
   std::uint64_t last = content_->last.load();
   std::uint64_t number;
   do {
@@ -214,7 +215,7 @@ std::string ProcessEvent::why_never(std::uint64_t record) const {
 bool ProcessEvent::reached() const {
   const std::uint64_t record = last_record();
   if (content_->reached.load() >= record) return true;
-  if (const std::string why = why_never(record); !why.empty()) throw Error(why);
+  if (const std::string why = why_never(record); !why.empty()) throw CardError(why);
   return false;
 }
 
@@ -224,7 +225,7 @@ void ProcessEvent::watch(std::uint64_t record, Promise& promise) {
     const std::uint32_t seen = content_->wakes.load();
     if (content_->reached.load() >= record) return promise.fulfil(nullptr);
     if (const std::string why = why_never(record); !why.empty())
-      return promise.fulfil(program_errors().fail_unknown(std::make_exception_ptr(Error(why))));
+      return promise.fulfil(program_errors().fail_unknown(std::make_exception_ptr(CardError(why))));
     {
       const std::lock_guard lock(mutex_);
       const auto& point = promise.event().completion();

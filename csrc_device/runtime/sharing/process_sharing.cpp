@@ -70,7 +70,7 @@ std::unique_ptr<HeldRange> receive_own(Card& card, const SharedRange& range) {
   const Lease lease = lease_of(range);
   std::byte* data = card.allocator().hold(lease, range.offset, range.bytes);
   if (!data)
-    throw Error(
+    throw CardError(
         "the message does not name a block that this process shares. Was it received more than once?");
   return std::make_unique<OwnRange>(data, card.index(), lease);
 }
@@ -113,7 +113,7 @@ std::unique_ptr<HeldRange> receive_range(const SharedRange& range) {
   } catch (const InvalidArgument&) {
     throw;
   } catch (const std::exception& error) {
-    throw Error(base::text("A card's tensor of another process cannot be received: ", error.what(), "."));
+    throw CardError(base::text("A card's tensor of another process cannot be received: ", error.what(), "."));
   }
 }
 

@@ -18,7 +18,7 @@ void refuse_captured_point(const std::shared_ptr<Completion>& point, const char*
   const std::string text =
       base::text("operation not permitted on an event last recorded in a capturing stream: ", what);
   point->captured->capture->invalidate(text);
-  throw Error(text);
+  throw CardError(text);
 }
 
 }  // namespace

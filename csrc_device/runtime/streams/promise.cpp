@@ -20,7 +20,7 @@ Promise::~Promise() {
   }
   if (!event_.reached())
     fulfil(program_errors().fail_unknown(std::make_exception_ptr(
-        Error(base::text("'", queue_->name(), "' was given up and will never be complete")))));
+        CardError(base::text("'", queue_->name(), "' was given up and will never be complete")))));
 }
 
 void Promise::add_interruptible(const std::shared_ptr<Interruptible>& user) {

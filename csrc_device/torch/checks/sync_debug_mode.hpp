@@ -15,7 +15,7 @@ enum class WaitingCalls : std::uint8_t { allowed, warned, refused };
 void set_waiting_calls(WaitingCalls mode) noexcept;
 WaitingCalls waiting_calls() noexcept;
 
-/// Warns of a call that waits for `stream`, or raises an Error. Otherwise tells the tracer of the wait.
+/// Warns of a call that waits for `stream`, or raises a CardError. Otherwise tells the tracer of the wait.
 void report_waiting_call(const Stream& stream);
 /// Warns or raises in the same way for the current stream of `card`.
 void report_waiting_call(int card);

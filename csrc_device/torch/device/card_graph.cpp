@@ -104,7 +104,7 @@ void CardGraph::reset() {
   if (const auto capture = std::exchange(capture_, nullptr)) {
     try {
       capture->end();
-    } catch (const Error&) {
+    } catch (const CardError&) {
       // The capture is given up anyway.
     }
   }

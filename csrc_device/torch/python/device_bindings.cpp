@@ -220,7 +220,7 @@ void call_on_stream(const py::function& function) {
   } catch (py::error_already_set& error) {
     // Only the text is kept, because the exception may be raised or destroyed on a thread that does not hold
     // the GIL.
-    throw Error(base::text("A host function on a ", device_name(), " stream failed: ", error.what()));
+    throw CardError(base::text("A host function on a ", device_name(), " stream failed: ", error.what()));
   }
 }
 

@@ -72,9 +72,9 @@ void call_kernel(const std::function<void()>& kernel, const std::string& name, i
   } catch (const OutOfMemory&) {
     throw;  // has a type of its own in Python
   } catch (const std::exception& error) {
-    throw Error(c10::str(error.what(), " (", origin(), ")"));
+    throw CardError(c10::str(error.what(), " (", origin(), ")"));
   } catch (...) {
-    throw Error(c10::str("an exception that is no std::exception (", origin(), ")"));
+    throw CardError(c10::str("an exception that is no std::exception (", origin(), ")"));
   }
 }
 

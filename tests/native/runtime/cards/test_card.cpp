@@ -227,13 +227,13 @@ TEST(synchronize_drains_every_stream_and_raises_the_first_error) {
              std::vector<std::shared_ptr<Stream>> streams{c.default_stream(), c.pool_stream(0),
                                                           c.pool_stream(-1), c.new_stream(0, "mine")};
              for (auto& stream : streams) stream->enqueue([&] { ++ran; });
-             streams[1]->enqueue([] { throw Error("one"); });
-             streams[3]->enqueue([] { throw Error("two"); });
+             streams[1]->enqueue([] { throw CardError("one"); });
+             streams[3]->enqueue([] { throw CardError("two"); });
              for (int i = 0; i < 2; ++i) {
                std::string text;
                try {
                  c.synchronize();
-               } catch (const Error& e) {
+               } catch (const CardError& e) {
                  text = e.what();
                }
                CHECK_EQ(text, std::string("one"));
@@ -352,7 +352,7 @@ TEST(shutdown_drops_queues_and_leaves_stuck_tasks_behind) {
              CHECK_EQ(ran.load(), before);
              // What comes later is run by whoever waits for it.
              // What was given up is not taken for done.
-             CHECK_THROWS(c.default_stream()->synchronize(), Error);
+             CHECK_THROWS(c.default_stream()->synchronize(), CardError);
              vdev::program_errors().settle();
              c.default_stream()->enqueue([&] { ++ran; });
              c.default_stream()->synchronize();

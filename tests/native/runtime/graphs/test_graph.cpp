@@ -158,7 +158,7 @@ TEST(modes_say_which_threads_may_do_harmless_things) {
   for (const bool elsewhere : {false, true}) {
     auto global = begin(s, CaptureMode::kGlobal);
     CHECK(refused(elsewhere));
-    CHECK_THROWS(global->end(), Error);
+    CHECK_THROWS(global->end(), CardError);
     auto local = begin(s, CaptureMode::kThreadLocal);
     CHECK_EQ(refused(elsewhere), !elsewhere);
     CHECK_EQ(error_of([&] { local->end(); }).empty(), elsewhere);
@@ -173,16 +173,16 @@ TEST(captures_are_kept_apart) {
   auto a = stream_named("a"), b = stream_named("b"), c = stream_named("c");
   const Event before = c->record();
   auto first = begin(a, CaptureMode::kRelaxed), second = begin(b, CaptureMode::kRelaxed);
-  CHECK_THROWS(begin(a), Error);
+  CHECK_THROWS(begin(a), CardError);
   CHECK(says(error_of([&] { a->wait(b->record()); }), "merge"));
-  CHECK_THROWS(first->end(), Error);
-  CHECK_THROWS(second->end(), Error);
-  CHECK_THROWS(second->end(), Error);
+  CHECK_THROWS(first->end(), CardError);
+  CHECK_THROWS(second->end(), CardError);
+  CHECK_THROWS(second->end(), CardError);
   auto third = begin(a);
   CHECK(says(error_of([&] { a->wait(before); }), "uncaptured work"));
   const Event inside = a->record();
   CHECK(inside.captured());
-  CHECK_THROWS(third->end(), Error);
+  CHECK_THROWS(third->end(), CardError);
   CHECK(says(error_of([&] { c->wait(inside); }), "uncaptured work"));
   c->wait(Event());
   c->synchronize();
@@ -387,8 +387,8 @@ TEST(a_capture_that_fails_gives_its_memory_back) {
   auto s = stream_named("s");
   auto capture = begin(s);
   allocator.free(allocator.allocate(3 * kMiB, s));
-  CHECK_THROWS(s->synchronize(), Error);
-  CHECK_THROWS(capture->end(), Error);
+  CHECK_THROWS(s->synchronize(), CardError);
+  CHECK_THROWS(capture->end(), CardError);
   allocator.empty_cache();
   CHECK_EQ(allocator.stats().reserved_bytes.current, std::int64_t{0});
 }
@@ -432,8 +432,8 @@ TEST(a_graph_is_not_replayed_into_a_capture) {
   auto s = stream_named("s");
   auto graph = [&] { return begin(s)->end(); }();
   auto capture = begin(s);
-  CHECK_THROWS(graph->replay(*s, nullptr), Error);
-  CHECK_THROWS(capture->end(), Error);
+  CHECK_THROWS(graph->replay(*s, nullptr), CardError);
+  CHECK_THROWS(capture->end(), CardError);
   graph->replay(*s, nullptr);
   s->synchronize();
 }

@@ -62,7 +62,7 @@ TEST(odd_ranges_and_bad_ones) {
 }
 
 TEST(a_capacity_that_cannot_be_had_is_refused) {
-  CHECK_THROWS(Arena("test", std::size_t{1} << 50), vdev::Error);
+  CHECK_THROWS(Arena("test", std::size_t{1} << 50), vdev::CardError);
 }
 
 TEST(another_mapping_sees_the_same_bytes) {

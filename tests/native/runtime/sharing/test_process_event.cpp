@@ -23,7 +23,7 @@ namespace {
 std::string refusal(const std::function<void()>& call) {
   try {
     call();
-  } catch (const Error& error) {
+  } catch (const CardError& error) {
     return error.what();
   }
   return "";
@@ -142,7 +142,7 @@ TEST(a_failed_stream_is_an_error_for_the_waiter) {
       {[](Stage& stage) {
         auto event = ProcessEvent::make();
         Stream stream(-1, 0, 0, "recorder");
-        stream.enqueue([] { throw Error("broken"); });
+        stream.enqueue([] { throw CardError("broken"); });
         event->record(stream);
         stage.tell(1, event->handle());
         stage.hear(0);

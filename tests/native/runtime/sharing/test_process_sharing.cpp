@@ -66,7 +66,7 @@ int mappings_of_cards() {
 std::string error_of(const std::function<void()>& call) {
   try {
     call();
-  } catch (const Error& error) {
+  } catch (const CardError& error) {
     return error.what();
   }
   return "no error";

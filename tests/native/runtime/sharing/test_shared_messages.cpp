@@ -30,7 +30,7 @@ constexpr std::size_t kSize = 4096;
 std::string error_of(const SharedRange& range) {
   try {
     receive_range(range);
-  } catch (const Error& error) {
+  } catch (const CardError& error) {
     return error.what();
   }
   return "no error";

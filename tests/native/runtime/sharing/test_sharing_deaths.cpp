@@ -150,7 +150,7 @@ void let_owners_die(unsigned seed) {
                 ++received;
                 if (received % 3 == 0) last.reset();
                 last = std::move(next);
-              } catch (const Error& found) {
+              } catch (const CardError& found) {
                 error = found.what();
               }
             }

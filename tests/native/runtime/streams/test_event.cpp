@@ -137,16 +137,16 @@ TEST(what_tasks_wrote_is_visible_to_who_polls) {
 TEST(a_failure_stays_with_the_point) {
   auto stream = make();
   const Event before = stream->record();
-  stream->enqueue([] { throw vdev::Error("boom"); });
+  stream->enqueue([] { throw vdev::CardError("boom"); });
   const Event after = stream->record();
   after.wait();
   CHECK(!before.failure());
   CHECK(before.query());
   for (int i = 0; i < 2; ++i) {
     CHECK(after.failure());
-    CHECK_THROWS(after.query(), vdev::Error);
-    CHECK_THROWS(after.synchronize(), vdev::Error);
-    CHECK_THROWS(stream->synchronize(), vdev::Error);
+    CHECK_THROWS(after.query(), vdev::CardError);
+    CHECK_THROWS(after.synchronize(), vdev::CardError);
+    CHECK_THROWS(stream->synchronize(), vdev::CardError);
     CHECK(after.reached());  // which raises nothing
   }
   vdev::program_errors().settle();

@@ -165,7 +165,7 @@ TEST(one_that_is_destroyed_unfulfilled_fails) {
   }
   CHECK(event.reached());
   CHECK(text_of(event.failure()).find("recv from rank 1") != std::string::npos);
-  CHECK_THROWS(stream->synchronize(), vdev::Error);
+  CHECK_THROWS(stream->synchronize(), vdev::CardError);
   CHECK(!ran);
 }
 

@@ -17,7 +17,7 @@
 #include "tests/native/runtime/gate.hpp"
 #include "tests/native/runtime/suppressions.hpp"
 
-using vdev::Error;
+using vdev::CardError;
 using vdev::Event;
 using vdev::Stream;
 
@@ -367,7 +367,7 @@ TEST(abandon_drops_the_queue_and_tells_the_points) {
   auto token = std::make_shared<int>(1);
   stream->enqueue([&ran, token] { ++ran; });
   const Event point = stream->record();
-  stream->abandon(std::make_exception_ptr(Error("aborted")));
+  stream->abandon(std::make_exception_ptr(CardError("aborted")));
   CHECK(!point.reached());  // the running task may still use its memory
   gate.open();
   point.wait();
@@ -383,7 +383,7 @@ TEST(abandon_drops_the_queue_and_tells_the_points) {
 
 TEST(abandon_of_an_idle_stream_changes_nothing) {
   auto stream = make();
-  stream->abandon(std::make_exception_ptr(Error("aborted")));
+  stream->abandon(std::make_exception_ptr(CardError("aborted")));
   CHECK_EQ(synchronize_error(*stream), std::string(""));
   stream->enqueue([] {});
   CHECK_EQ(synchronize_error(*stream), std::string(""));

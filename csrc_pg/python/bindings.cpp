@@ -11,6 +11,7 @@
 
 #include "base/periods.hpp"
 #include "csrc_device/runtime/environment.hpp"
+#include "csrc_pg/benchmark/host_barrier.hpp"
 #include "csrc_pg/collectives/algorithm.hpp"
 #include "csrc_pg/collectives/selector.hpp"
 #include "csrc_pg/communicators/abort_when_interrupted.hpp"
@@ -21,7 +22,6 @@
 #include "csrc_pg/python/diagnosis_bindings.hpp"
 #include "csrc_pg/python/recorder_bindings.hpp"
 #include "transport/deadlock_watch.hpp"
-#include "transport/host_barrier.hpp"
 #include "transport/libraries.hpp"
 #include "transport/variables.hpp"
 

@@ -281,7 +281,7 @@ def barrier(orders, resets_first=True):
 BARRIER = Protocol(
     "host_barrier",
     {
-        "transport/host_barrier.cpp": (
+        "csrc_pg/benchmark/host_barrier.cpp": (
             "const std::uint32_t turn = words_.turn.load();",
             "if (words_.arrived.fetch_add(1) + 1 == size_) {",
             "words_.arrived.store(0);",

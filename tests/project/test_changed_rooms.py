@@ -17,10 +17,10 @@ EVERYTHING = {room.tests for room in ROOMS.values() if room.tests}
     ("path", "folders"),
     [
         ("base/clock.hpp", EVERYTHING),
-        ("transport/host/waiter.cpp", {"transport", "collectives"}),
+        ("transport/host/waiter.cpp", {"transport", "collectives", "benchmark"}),
         ("csrc_pg/collectives/ring/ring.hpp", {"collectives"}),
         ("csrc_device/runtime/card.cpp", {"runtime"}),
-        ("transport/a_folder_that_was/gone.cpp", {"transport", "collectives"}),
+        ("transport/a_folder_that_was/gone.cpp", {"transport", "collectives", "benchmark"}),
         ("tests/native/transport/host/test_peers.cpp", {"transport"}),
         ("tests/native/check.hpp", EVERYTHING),
         ("csrc_pg/tasks/outcome.cpp", set()),
@@ -60,7 +60,8 @@ def test_changes_count_from_a_day_before_the_newest_commit(repository, monkeypat
     assert changed_rooms.folders_to_test(repository.path) == EVERYTHING  # nothing is older than a day
     repository("transport/more.cpp", 20)
     repository("csrc_device/runtime/new.cpp", 30)
-    assert changed_rooms.folders_to_test(repository.path) == {"transport", "collectives", "runtime"}
+    concerned = {"transport", "collectives", "benchmark", "runtime"}
+    assert changed_rooms.folders_to_test(repository.path) == concerned
     monkeypatch.setenv("VCCL_TEST_SINCE", "HEAD~1")
     assert changed_rooms.folders_to_test(repository.path) == {"runtime"}
     (repository.path / "csrc_pg" / "collectives").mkdir(parents=True)

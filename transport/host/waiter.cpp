@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/futex.hpp"
 #include "base/periods.hpp"
 #include "base/spinning.hpp"
 #include "base/text.hpp"
@@ -18,7 +19,6 @@
 #include "transport/interruption_check.hpp"
 #include "transport/state/wait_description.hpp"
 #include "transport/support/error_text.hpp"
-#include "transport/system/futex.hpp"
 
 namespace vccl {
 namespace {
@@ -115,7 +115,7 @@ void Waiter::sleep(Ready ready) {
   const auto left = operation_.deadline().at - Clock::now();
   line.sleepers.fetch_add(1);
   if (!ready() && !failures_.happened() && left.count() > 0) {
-    futex_wait(line.wakeups, seen, std::min<std::chrono::nanoseconds>(base::kLongestSleep, left));
+    base::futex_wait(line.wakeups, seen, std::min<std::chrono::nanoseconds>(base::kLongestSleep, left));
   }
   line.sleepers.fetch_sub(1);
 }

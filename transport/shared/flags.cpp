@@ -2,13 +2,13 @@
 
 #include <sched.h>
 
-#include "transport/system/futex.hpp"
+#include "base/futex.hpp"
 
 namespace vccl {
 
 void wake_sleepers(RankLine& line) noexcept {
   line.wakeups.fetch_add(1);
-  futex_wake(line.wakeups);
+  base::futex_wake(line.wakeups);
 }
 
 void wake_others(const HostGroup& host) noexcept {

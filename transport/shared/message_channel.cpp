@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "transport/system/futex.hpp"
+#include "base/futex.hpp"
 
 namespace vccl {
 namespace {
@@ -29,11 +29,11 @@ void wake_messages(MessageLine& line, bool idle_too) noexcept {
   // Only one of several wakers goes on. From here on the sleeper's wake-up is certain.
   if (!line.sleep.compare_exchange_strong(state, MessageLine::awake)) return;
   line.wakeups.fetch_add(1);
-  futex_wake(line.wakeups, 1);
+  base::futex_wake(line.wakeups, 1);
 }
 
 void sleep_for_messages(MessageLine& line, std::uint32_t seen, std::chrono::nanoseconds time) noexcept {
-  futex_wait(line.wakeups, seen, time);
+  base::futex_wait(line.wakeups, seen, time);
 }
 
 void ChannelWriter::write(std::uint64_t position, const void* bytes, std::size_t size) {

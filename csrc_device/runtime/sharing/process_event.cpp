@@ -1,20 +1,18 @@
 #include "csrc_device/runtime/process_event.hpp"
 
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <climits>
-#include <ctime>
+#include <chrono>
 #include <thread>
 #include <utility>
 
 #include "base/fork.hpp"
+#include "base/futex.hpp"
 #include "base/peer_file.hpp"
 #include "base/process.hpp"
 #include "base/sealed_memory.hpp"
@@ -31,7 +29,8 @@ namespace {
 constexpr std::uint64_t kParticipants = 64;
 constexpr std::uint64_t kParticipantBits = 8;
 constexpr std::uint64_t kPidBits = 22;  // the system gives no higher process numbers
-constexpr long kPeriod = 50'000'000;    // ns after which a waiter looks whether the recorder lives
+// After this time a waiter looks whether the recorder lives.
+constexpr std::chrono::milliseconds kPeriod{50};
 
 std::uint64_t number_of(std::uint64_t last) {
   return last >> kParticipantBits;
@@ -57,14 +56,9 @@ void raise_to(std::atomic<std::uint64_t>& value, std::uint64_t number) {
   }
 }
 
-void sleep_on(const std::atomic<std::uint32_t>& word, std::uint32_t seen) {
-  const timespec period{0, kPeriod};
-  ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, &period, nullptr, 0);
-}
-
 void wake_all(std::atomic<std::uint32_t>& word) {
   word.fetch_add(1);
-  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  base::futex_wake(word);
 }
 
 }  // namespace
@@ -235,7 +229,7 @@ void ProcessEvent::watch(std::uint64_t record, Promise& promise) {
         return;
       }
     }
-    sleep_on(content_->wakes, seen);
+    base::futex_wait(content_->wakes, seen, kPeriod);
   }
 }
 

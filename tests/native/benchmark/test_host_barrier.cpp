@@ -4,8 +4,8 @@
 #include <new>
 #include <random>
 
+#include "csrc_pg/benchmark/host_barrier.hpp"
 #include "tests/native/transport/harness.hpp"
-#include "transport/host_barrier.hpp"
 
 namespace vccl {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/system/futex.hpp"
+#include "base/futex.hpp"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -6,7 +6,7 @@
 
 #include <ctime>
 
-namespace vccl {
+namespace base {
 
 // The words lie in memory that processes share, so FUTEX_PRIVATE_FLAG must not be set.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value,
@@ -20,4 +20,4 @@ void futex_wake(std::atomic<std::uint32_t>& word, int sleepers) noexcept {
   syscall(SYS_futex, &word, FUTEX_WAKE, sleepers, nullptr, nullptr, 0);
 }
 
-}  // namespace vccl
+}  // namespace base

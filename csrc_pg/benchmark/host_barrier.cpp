@@ -1,7 +1,7 @@
-#include "transport/host_barrier.hpp"
+#include "csrc_pg/benchmark/host_barrier.hpp"
 
+#include "base/futex.hpp"
 #include "base/spinning.hpp"
-#include "transport/system/futex.hpp"
 
 namespace vccl {
 
@@ -16,7 +16,7 @@ std::uint32_t HostBarrier::arrive() noexcept {
     // This store pairs with the loads in await(): every process sees what was done before any process
     // arrived.
     words_.turn.store(turn + 1);
-    futex_wake(words_.turn);
+    base::futex_wake(words_.turn);
   }
   return turn;
 }
@@ -29,7 +29,7 @@ bool HostBarrier::await(std::uint32_t turn, std::chrono::nanoseconds look,
   while (!is_over()) {
     const std::chrono::nanoseconds left = deadline - Clock::now();
     if (left.count() <= 0) return false;
-    futex_wait(words_.turn, turn, left);
+    base::futex_wait(words_.turn, turn, left);
   }
   return true;
 }

@@ -34,7 +34,9 @@ try:
         if rank != 1:
             store.wait(["noticed 1"], datetime.timedelta(seconds=200))  # a rank that computes meanwhile
 except dist.DistBackendError as error:
-    print(f"[{rank}] {error}".replace("\\n", " "), flush=True)
+    # Not to a stream, where what others print may come before it on the same line.
+    with open(f"error {rank}", "w") as file:
+        file.write(str(error))
     store.set(f"noticed {rank}", "")
 if rank == 0:
     # This process serves the store, so it stays until the others have their errors.
@@ -48,8 +50,9 @@ def texts(run, tmp_path, size: int, *arguments) -> dict[int, str]:
     (tmp_path / "rank.py").write_text(RANK)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
     command = [*torchrun, "--no-python", *IN_A_NAMESPACE, sys.executable, "rank.py", *map(str, arguments)]
-    lines = [line for line in run(command).splitlines() if line.startswith("[")]
-    return {int(line[1]): line[4:] for line in lines}
+    run(command)
+    files = {rank: tmp_path / f"error {rank}" for rank in range(size)}
+    return {rank: file.read_text() for rank, file in files.items() if file.exists()}
 
 
 @pytest.fixture(scope="module", autouse=True)

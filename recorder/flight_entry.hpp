@@ -18,6 +18,11 @@ void put_text(std::span<char> to, std::string_view text) noexcept;
 /// valid UTF-8 without control characters.
 std::string get_text(std::span<const char> from);
 
+/// The collectives of which a group counts the calls. These are the functions of NCCL that its RAS counts; a
+/// barrier is an all_reduce there, and the other collectives are made of messages.
+enum class CountedCall : std::uint8_t { none, broadcast, reduce, all_gather, reduce_scatter, all_reduce };
+inline constexpr std::size_t kCountedCalls = 5;
+
 /// One operation of a group on this rank. Times are nanoseconds of the steady clock, and 0 while unknown.
 struct FlightEntry {
   static constexpr std::size_t kMostTensors = 8, kMostSizes = 25;
@@ -46,7 +51,8 @@ struct FlightEntry {
   std::uint8_t flags = 0, unused = 0;
   std::uint16_t inputs = 0, outputs = 0;               // how many tensors the call has
   std::uint8_t listed_inputs = 0, listed_outputs = 0;  // and how many of them are listed below
-  std::uint8_t listed_sizes = 0, unused_too = 0;
+  std::uint8_t listed_sizes = 0;
+  CountedCall counted = CountedCall::none;
   std::array<char, 40> name{};  // of the call: "all_reduce"
   std::array<char, 16> thread_name{};
   std::array<std::uint8_t, kMostTensors> dtypes{};      // torch's numbers of the dtypes

@@ -54,6 +54,7 @@ FlightSnapshot::Progress progress_of(const records::Progress& progress) {
     result.started[kind] = progress.started[kind].load(std::memory_order_acquire);
     result.enqueued[kind] = progress.enqueued[kind].load(std::memory_order_acquire);
   }
+  std::ranges::transform(progress.counts, result.counts.begin(), relaxed);
   return result;
 }
 

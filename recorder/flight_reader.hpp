@@ -26,6 +26,7 @@ struct FlightSnapshot {
   /// completed.
   struct Progress {
     std::array<std::uint64_t, 2> enqueued{}, started{}, completed{};
+    std::array<std::uint64_t, kCountedCalls> counts{};  // how often each CountedCall but `none` was called
   };
   struct Group {
     FlightGroup group;

@@ -48,11 +48,25 @@ void raise_to(std::atomic<std::uint64_t>& number, std::uint64_t value) {
   }
 }
 
-/// Notes how far a group has come, unless its place in the table has another group by now.
+/// Returns whether the place in the table has this group, and not a later one.
+bool has(const GroupSlot& slot, const RecordedGroup& group) {
+  return slot.group.get<std::uint64_t>(offsetof(FlightGroup, serial)) == group.serial;
+}
+
+/// Notes how far a group has come.
 void advance(GroupSlot& slot, const RecordedOperation& operation,
              std::array<std::atomic<std::uint64_t>, 2> records::Progress::* which) {
-  if (slot.group.get<std::uint64_t>(offsetof(FlightGroup, serial)) != operation.group.serial) return;
+  if (!has(slot, operation.group)) return;
   raise_to((slot.progress.*which)[operation.message], operation.sequence);
+}
+
+/// Counts the collectives that are called. Relaxed: nothing else is read by the numbers.
+void count(GroupSlot& slot, const RecordedGroup& group, std::span<const FlightEntry> entries) {
+  if (!has(slot, group)) return;
+  for (const FlightEntry& entry : entries) {
+    if (entry.counted == CountedCall::none) continue;
+    slot.progress.counts[static_cast<std::size_t>(entry.counted) - 1].fetch_add(1, std::memory_order_relaxed);
+  }
 }
 
 /// The calling thread. Its name is a system call away, so it is asked for once: a name that a thread gets
@@ -156,6 +170,7 @@ RecordedGroup FlightRecorder::open_group(FlightGroup group) {
     group.opened_ns = base::monotonic_ns();
     for (auto* numbers : {&slot.progress.enqueued, &slot.progress.started, &slot.progress.completed})
       for (auto& number : *numbers) number.store(0, std::memory_order_relaxed);
+    for (auto& number : slot.progress.counts) number.store(0, std::memory_order_relaxed);
     slot.group.write(group);
     return {place, groups_};
   }
@@ -215,7 +230,9 @@ RecordedOperation FlightRecorder::begin(const RecordedGroup& group, std::span<Fl
       stack_of(memory_, {settings_.entries, settings_.entries}, place).write(text);
     }
   }
-  advance(group_of(memory_, group.place), operation, &records::Progress::enqueued);
+  auto& slot = group_of(memory_, group.place);
+  advance(slot, operation, &records::Progress::enqueued);
+  count(slot, group, entries);
   return operation;
 }
 

@@ -126,6 +126,7 @@ Variables read_variables() {
   variables.warn_after = warn_after_from(variable("VCCL_WARN_AFTER"));
   variables.algorithms = variable("VCCL_ALGO");
   variables.debug = level(variable("VCCL_DEBUG"));
+  read_ras_address();  // a group that is being made tells all ranks what is wrong
   return variables;
 }
 
@@ -182,6 +183,19 @@ CheckVariables read_check_variables() {
   checks.nan_inputs |=
       reads_nccl.load(std::memory_order_relaxed) && says_yes(variable("TORCH_NCCL_NAN_CHECK"));
   return checks;
+}
+
+std::string read_ras_address() {
+  const auto [name, value] = first_set("VCCL_RAS_ADDR", "VCCL_RAS_ADDR", "NCCL_RAS_ADDR");
+  if (value.empty()) return value;
+  const auto colon = value.rfind(':');
+  if (colon != std::string::npos && colon > 0) {
+    const auto port = number(value.substr(colon + 1));
+    if (port && *port >= 1 && *port <= 65535) return value;
+  }
+  throw Error(ErrorCode::invalid,
+              base::text(name, " is \"", value, "\"; allowed are a host and a port from 1 to ",
+                         "65535, as in localhost:28028"));
 }
 
 RecorderVariables read_recorder_variables() {

@@ -81,6 +81,11 @@ struct RecorderVariables {
   std::string trigger;  // VCCL_RECORDER_TRIGGER: the path of a file that asks for a dump when it appears
 };
 
+/// Returns VCCL_RAS_ADDR, or NCCL_RAS_ADDR where NCCL's variables are read: "host:port" at which this process
+/// is to answer clients of NCCL's RAS. Returns an empty text if neither is set. Throws what read_variables()
+/// throws.
+std::string read_ras_address();
+
 /// Reads the variables of the flight recorder, which a process needs when it makes its first group. Throws
 /// what read_variables() throws.
 RecorderVariables read_recorder_variables();

@@ -545,6 +545,13 @@ def _capable_families(collective: str, bytes: int, ranks: int, mapped: bool, acr
         across: whether the ranks are on several hosts.
     """
 
+def _ras_address() -> str:
+    """Returns VCCL_RAS_ADDR, or NCCL_RAS_ADDR in pose. Returns an empty text if neither is set.
+
+    Raises:
+        ValueError: the variable has a value that is not allowed.
+    """
+
 def _is_cpu_sharing_asked_for() -> bool:
     """Returns whether VCCL_SHARE_CPU asks for shared CPU memory.
 

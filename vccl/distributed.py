@@ -86,7 +86,9 @@ def make_group(
     _prepare_process()
     _C._serve_stacks()  # a forked process has its own memory for them
     cpu_memory.share_if_asked()  # a forked process shares nothing yet, whatever its parent did
-    return _C.ProcessGroupVccl(store, rank, size, options, _groups_that_know_ranks())
+    group = _C.ProcessGroupVccl(store, rank, size, options, _groups_that_know_ranks())
+    _answer_clients_of_nccl()
+    return group
 
 
 def _origin() -> str:
@@ -125,6 +127,17 @@ def _prepare_process() -> None:
     # Python runs this before the device's own hook, which was registered earlier, so streams still work when
     # the groups close.
     atexit.register(_C._shutdown_process_groups, _PATIENCE_AT_EXIT)
+
+
+@functools.cache
+def _answer_clients_of_nccl() -> None:
+    """Answers tools that watch NCCL from now on, if the environment asks for it."""
+    from vccl import _C
+
+    if address := _C._ras_address():
+        from vccl.top import ras
+
+        ras.serve(address)
 
 
 def _find_libcrypto(prefix: str = sys.base_prefix) -> pathlib.Path | None:

@@ -49,8 +49,32 @@ bool has_chunks(c10d::OpType type) {
          type == OpType::SCATTER;
 }
 
+CountedCall counted(c10d::OpType type) {
+  using c10d::OpType;
+  switch (type) {
+    case OpType::BROADCAST:
+      return CountedCall::broadcast;
+    case OpType::REDUCE:
+      return CountedCall::reduce;
+    case OpType::ALLGATHER:
+    case OpType::_ALLGATHER_BASE:
+    case OpType::ALLGATHER_COALESCED:
+      return CountedCall::all_gather;
+    case OpType::REDUCE_SCATTER:
+    case OpType::_REDUCE_SCATTER_BASE:
+      return CountedCall::reduce_scatter;
+    case OpType::ALLREDUCE:
+    case OpType::ALLREDUCE_COALESCED:
+    case OpType::BARRIER:
+      return CountedCall::all_reduce;
+    default:
+      return CountedCall::none;
+  }
+}
+
 FlightEntry entry_of(const Request& request) {
   FlightEntry entry;
+  entry.counted = counted(request.type);
   put_text(entry.name, request.name);
   entry.timeout_ms = request.timeout.count();
   entry.card = request.device.is_cpu() ? -1 : static_cast<std::int16_t>(request.device.index());

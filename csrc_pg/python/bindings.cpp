@@ -184,6 +184,9 @@ void init_process_group_bindings(py::module_& module) {
       "_waits", [] { return vccl::DeadlockWatch::of_this_process().waits(); },
       "What threads of this process wait for in collectives, each as a text with the ranks that are missing.",
       without_gil);
+  module.def(
+      "_ras_address", &vccl::read_ras_address,
+      "VCCL_RAS_ADDR, or NCCL_RAS_ADDR in pose; empty if neither is set. ValueError for a wrong value.");
   module.def("_is_cpu_sharing_asked_for", &vccl::read_share_cpu,
              "Whether VCCL_SHARE_CPU asks for it. Raises for a value that is not allowed.");
   module.def("_groups_that_stage_cpu_tensors", &vccl::Communicators::that_stage_cpu_tensors,

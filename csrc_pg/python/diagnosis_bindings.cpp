@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -148,6 +149,25 @@ py::dict progress_dict(const JobGroup& group, std::size_t kind) {
   return dict;
 }
 
+py::dict calls_dict(const JobGroup& group) {
+  constexpr const char* kNames[] = {"broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce"};
+  static_assert(std::size(kNames) == kCountedCalls, "a name for each CountedCall but none");
+  py::dict dict;
+  for (const auto& [rank, progress] : group.progress) {
+    py::dict entry;
+    for (std::size_t i = 0; i < kCountedCalls; ++i) entry[kNames[i]] = progress.counts[i];
+    dict[py::str(std::to_string(rank))] = entry;
+  }
+  return dict;
+}
+
+py::list left_list(const JobGroup& group) {
+  py::list left;
+  for (const auto& [rank, open] : group.open)
+    if (!open) left.append(rank);
+  return left;
+}
+
 py::dict dict_of(const JobGroup& group) {
   py::dict dict;
   dict["name"] = group.name;
@@ -155,6 +175,8 @@ py::dict dict_of(const JobGroup& group) {
   dict["ranks"] = group.ranks;
   dict["sequence"] = progress_dict(group, 0);
   dict["messages"] = progress_dict(group, 1);
+  dict["calls"] = calls_dict(group);
+  dict["left"] = left_list(group);
   return dict;
 }
 

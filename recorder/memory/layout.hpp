@@ -15,7 +15,7 @@ namespace vccl::records {
 /// The name of the memfd, by which a reader finds it in /proc.
 inline constexpr char kMemoryName[] = "vccl-flight-recorder";
 inline constexpr std::uint64_t kMagic = 0x00636572'6c636376;  // "vcclrec", with the lowest byte first
-inline constexpr std::uint64_t kLayoutVersion = 2;
+inline constexpr std::uint64_t kLayoutVersion = 3;
 inline constexpr std::size_t kMostEntries = 1'000'000;
 inline constexpr std::size_t kMostGroups = 1024;
 
@@ -30,6 +30,8 @@ struct StackText {
 /// How far a group has come with its collectives ([0]) and its messages ([1]).
 struct Progress {
   std::array<std::atomic<std::uint64_t>, 2> enqueued, started, completed;
+  // How often each CountedCall but `none` was called, in the order of the enum.
+  std::array<std::atomic<std::uint64_t>, kCountedCalls> counts;
 };
 
 struct GroupSlot {

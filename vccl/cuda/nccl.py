@@ -23,6 +23,7 @@ _TIMEOUT = datetime.timedelta(minutes=10)
 _READ_BY_TRANSPORT = {
     "NCCL_DEBUG",
     "NCCL_HOSTID",
+    "NCCL_RAS_ADDR",
     "NCCL_SOCKET_IFNAME",
     "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
     "TORCH_NCCL_NAN_CHECK",

@@ -113,6 +113,22 @@ void check_use(const FlightSnapshot& snapshot) {
 
 }  // namespace
 
+TEST(calls_are_counted_for_as_long_as_the_group_lives) {
+  FlightRecorder recorder({.entries = 2});
+  const FlightReader reader(recorder.memory());
+  const auto group = recorder.open_group(group_of("tp", {4, 6}));
+  auto counted = entry_of(1);
+  counted.counted = CountedCall::broadcast;
+  for (int i = 0; i < 5; ++i) begin(recorder, group, counted);  // more than the ring keeps
+  counted.counted = CountedCall::all_reduce;
+  begin(recorder, group, counted);
+  begin(recorder, group, entry_of(1));
+  using Counts = std::array<std::uint64_t, kCountedCalls>;
+  CHECK(reader.read().groups.at(0).progress.counts == (Counts{5, 0, 0, 0, 1}));
+  recorder.open_group(group_of("dp", {4, 6}));
+  CHECK(reader.read().groups.at(1).progress.counts == Counts{});
+}
+
 TEST(an_operation_is_read_in_each_of_its_states) {
   FlightRecorder recorder({.entries = 8});
   const FlightReader reader(recorder.memory());

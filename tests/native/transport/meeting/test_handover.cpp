@@ -281,6 +281,14 @@ TEST(the_environment_is_checked) {
                    "VCCL_WARN_AFTER is \"" + text + "\"; allowed are 0 to 86400 seconds");
   }
   unsetenv("VCCL_WARN_AFTER");
+  setenv("VCCL_RAS_ADDR", "[::1]:28028", 1);
+  CHECK_EQ(read_ras_address(), "[::1]:28028");
+  for (const std::string text : {"28028", "localhost", ":28028", "localhost:", "localhost:0", "a:65536"}) {
+    setenv("VCCL_RAS_ADDR", text.c_str(), 1);
+    check_contains(error_of([] { read_variables(); }).what(),
+                   "VCCL_RAS_ADDR is \"" + text + "\"; allowed are a host and a port");
+  }
+  unsetenv("VCCL_RAS_ADDR");
 }
 
 TEST(the_checks_of_programs_are_checked_when_read) {

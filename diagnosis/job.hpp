@@ -42,6 +42,13 @@ struct JobRank {
   std::optional<Stacks> stacks;    // if it was asked and has answered
 };
 
+/// A process that seems to be a rank, and has made no group yet.
+struct UnstartedProcess {
+  pid_t pid = 0;
+  int rank = -1;  // in the job; -1 if it is not known
+  Activity activity = Activity::sleeps;
+};
+
 struct JobGroup {
   std::string name, description;
   std::vector<int> ranks;                            // in the job
@@ -70,6 +77,7 @@ struct Job {
   std::string id;
   int size = 0;
   std::map<int, JobRank> ranks;
+  std::vector<UnstartedProcess> unstarted;  // only looked for if ranks without a flight recorder are awaited
   std::vector<JobGroup> groups;
   std::vector<JobWait> waits;
   std::vector<Finding> findings;

@@ -11,6 +11,7 @@
 #include "diagnosis/jobs/findings.hpp"
 #include "diagnosis/jobs/job_table.hpp"
 #include "diagnosis/jobs/job_waits.hpp"
+#include "diagnosis/jobs/unstarted.hpp"
 
 namespace vccl {
 namespace {
@@ -77,6 +78,21 @@ void ask_for_stacks_of(Job& job, const DiagnosisOptions& options, std::int64_t n
     if (const auto rank = job.ranks.find(number); rank != job.ranks.end()) ask(rank->second, until);
 }
 
+bool awaits_unknown_ranks(const Job& job, const DiagnosisOptions& options, std::int64_t now) {
+  return std::ranges::any_of(job.waits, [&](const JobWait& wait) {
+    return now - wait.since_ns >= options.lasting.count() &&
+           std::ranges::any_of(wait.awaited, [&](int rank) { return !job.ranks.contains(rank); });
+  });
+}
+
+std::set<pid_t> launchers_of(const Job& job) {
+  std::set<pid_t> launchers;
+  for (const auto& [number, rank] : job.ranks) launchers.insert(base::status_of(rank.pid).parent);
+  launchers.erase(0);  // of a rank that has ended
+  launchers.erase(1);  // which adopts ranks whose launcher has ended
+  return launchers;
+}
+
 }  // namespace
 
 Diagnosis diagnose(const DiagnosisOptions& options) {
@@ -87,6 +103,7 @@ Diagnosis diagnose(const DiagnosisOptions& options) {
     const auto now = base::monotonic_ns();
     find_waits(job);
     if (options.stack_patience.count() > 0) ask_for_stacks_of(job, options, now);
+    if (awaits_unknown_ranks(job, options, now)) find_unstarted(job, launchers_of(job), kSample);
     find_culprits(job, options.lasting, now);
   }
   return diagnosis;

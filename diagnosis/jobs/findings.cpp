@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "diagnosis/jobs/unstarted.hpp"
 
 namespace vccl {
 namespace {
@@ -104,9 +105,15 @@ class Search {
 
   std::string kind_of(int rank) const {
     const auto found = job_.ranks.find(rank);
-    if (found == job_.ranks.end()) return "missing";
-    if (found->second.activity == Activity::gone) return "dead";
-    return may_run(found->second.activity) ? "missing" : "stopped";
+    if (found != job_.ranks.end() && found->second.activity == Activity::gone) return "dead";
+    return may_run(activity_of(rank)) ? "missing" : "stopped";
+  }
+
+  /// Returns what the rank does, or `sleeps` if its process is not known.
+  Activity activity_of(int rank) const {
+    if (const auto found = job_.ranks.find(rank); found != job_.ranks.end()) return found->second.activity;
+    const auto process = std::ranges::find(job_.unstarted, rank, &UnstartedProcess::rank);
+    return process == job_.unstarted.end() ? Activity::sleeps : process->activity;
   }
 
   /// Culprits that are in the same place, and that the same calls wait for, are one finding. Those that are
@@ -127,7 +134,7 @@ class Search {
   std::string place_of(int rank) const {
     const auto found = job_.ranks.find(rank);
     if (found != job_.ranks.end()) return whereabouts(found->second);
-    return "has no process here: it has ended, has not begun, or runs on another host or as another user";
+    return whereabouts_of_unstarted(job_, rank);
   }
 
   /// Returns who waits for the ranks, in which calls, and how far the ranks are: "Ranks 0 and 1 wait in ...

@@ -29,13 +29,20 @@ while True:
 """
 
 
+def command_line(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:  # a process of another job, which has ended meanwhile
+        return ""
+
+
 def wait_for_job(process, holds):
     """Returns the job of vrun's ranks once `holds(job)` does."""
     script = next(str(part) for part in process.args if str(part).endswith("top_job.py"))
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
         for job in jobs.look()["jobs"]:
-            if script in Path(f"/proc/{job['ranks'][0]['pid']}/cmdline").read_text() and holds(job):
+            if script in command_line(job["ranks"][0]["pid"]) and holds(job):
                 return job
         time.sleep(0.2)
     pytest.fail(process.printed())
@@ -130,6 +137,11 @@ def test_the_rank_that_others_wait_for():
 )
 def test_the_bytes_of_an_element(name, size):
     assert traffic._item_size(name) == size
+
+
+def test_the_short_form_of_an_id():
+    assert screen._short("0d7f5853c354ab") == "0d7f5853c354"
+    assert screen._short("of process 12149") == "of process 12149"
 
 
 def test_nothing_to_show(capsys):

@@ -52,6 +52,11 @@ def _sequence(sequence: dict[str, dict[str, int]]) -> str:
     return "" if not called else f"{called[0]}" if len(called) == 1 else f"{called[0]} to {called[-1]}"
 
 
+def _short(job: str) -> str:
+    """Returns the beginning of a job's id. Before its first group a job has "of process 1234" instead."""
+    return job if " " in job else job[:12]
+
+
 def _place(stack: list[dict[str, Any]]) -> str:
     if not stack:
         return ""
@@ -71,7 +76,7 @@ def _bytes(count: int | None) -> str:
 
 def _title(job: dict[str, Any]) -> str:
     programs = sorted({rank["program"] for rank in job["ranks"]})
-    return f"job {job['id'][:12]}, {len(job['ranks'])} of {job['world_size']} ranks: {programs[0]}"
+    return f"job {_short(job['id'])}, {len(job['ranks'])} of {job['world_size']} ranks: {programs[0]}"
 
 
 def _findings(job: dict[str, Any]) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Rank 2 does not come to init_process_group, so nobody knows where it is."""
+"""Rank 2 does not come to init_process_group, so only its process is known."""
 
 import time
 
@@ -6,7 +6,7 @@ import torch.distributed as dist
 from expected import Finding
 
 INIT = False
-EXPECT = Finding("missing", (2,), ("init_process_group", "no process here"))
+EXPECT = Finding("missing", (2,), ("init_process_group", "has made no group yet"))
 
 
 def job(rank):

@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from vccl._device_type import device_type
+
 
 class ConvNet(nn.Module):
     def __init__(self):
@@ -152,7 +154,7 @@ def wrong_on_cards(name, spoil=enlarge):
 
     library = torch.library.Library("aten", "IMPL")
     try:
-        library.impl(operator, kernel, torch._C._dispatch_key_for_device("vdev"))
+        library.impl(operator, kernel, torch._C._dispatch_key_for_device(device_type()))
         yield
     finally:
         library._destroy()

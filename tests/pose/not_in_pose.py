@@ -7,7 +7,8 @@ _STRATEGY = "DTensor has rules of its own for CUDA's attention; test_nccl has wh
 _GRADIENT = "torch's formula of the gradient has single precision for CUDA, and double for other devices"
 _NAMES = "operations have NCCL's names in profiles; test_nccl and the conformance run look for those"
 _DEVICE = "device/patches/test_torch_holes_of_device.py::test_hole_of_"
-_DISTRIBUTED = "distributed/patches/test_torch_holes_of_distributed.py::test_hole_of_"
+_WITHOUT = "distributed/patches/test_torch_holes_of_distributed.py::"
+_DISTRIBUTED = f"{_WITHOUT}test_hole_of_"
 _PATCHES = "distributed/patches/test_torch_patches.py::"
 _ATTENTION = "distributed/parallelism/test_attention_parallelism.py::test_attention_"
 # By file in `tests`, or by file and function, with or without parameters.
@@ -45,7 +46,10 @@ REASONS: dict[str, str] = {
     f"{_DISTRIBUTED}timeouts": _PATCH,
     f"{_DISTRIBUTED}shrink_group": _PATCH,
     f"{_DISTRIBUTED}ddp": _PATCH,
+    f"{_WITHOUT}test_set_pg_timeout_without_its_patch": _PATCH,
+    f"{_WITHOUT}test_shrink_groups_of_cards_alone_without_the_patch": _PATCH,
     f"{_PATCHES}test_sequence_numbers[None]": _PATCH,
+    f"{_PATCHES}test_sequence_numbers_that_torch_sets[None]": _PATCH,
     f"{_PATCHES}test_capabilities": "gloo refuses cards by another text; test_nccl has it",
     f"{_PATCHES}test_set_pg_timeout[vccl]": _PATCH,
     f"{_PATCHES}test_set_pg_timeout[None]": _PATCH,

@@ -22,8 +22,8 @@ COPY = ROOT / "build" / "cuda"
 TRANSLATED = ("device", "distributed")
 # Tests find these by their place above `tests`. pytest takes its options from the second.
 BESIDE = ("docs", "pyproject.toml")
-# The word, and not the module vccl.vdev or the name of the cards' memory.
-DEVICE = re.compile(r"(?<!vccl\.)(?<!memfd:)\b(?P<is>is_)?vdev\b")
+# The word, and not the module vccl.vdev or the names of the cards' memory and of the table of its users.
+DEVICE = re.compile(r"(?<!vccl\.)(?<!memfd:)\b(?P<is>is_)?vdev\b(?!-usage-)")
 GRAPH = re.compile(r"\bVDEVGraph\b")
 # What the profiler calls the device type.
 PROFILED = re.compile(r"\b(?P<kind>ProfilerActivity|DeviceType)\.PrivateUse1\b")

@@ -42,6 +42,7 @@ def talk(address, *lines):
 def address():
     listener = ras.serve("localhost:0")
     yield listener.getsockname()
+    listener.shutdown(socket.SHUT_RDWR)  # ends the thread's accept(), as close() does not
     listener.close()
 
 

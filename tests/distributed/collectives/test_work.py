@@ -198,6 +198,37 @@ def test_abort_frees_who_waits(ranks, device):
 
 
 @pytest.mark.ranks(2)
+@everywhere
+@pytest.mark.parametrize("what", ["all_reduce", "recv", "barrier"])
+def test_work_that_nobody_waits_for_times_out(ranks, device, what):
+    """Rank 1 never comes. No call of the program waits, and all that tells of the operation knows its end."""
+    group = dist.new_group(timeout=PATIENCE)
+    x = torch.ones(8, device=device)
+    dist.all_reduce(x, group=group)
+    torch.accelerator.synchronize()
+    tell(f"rank {ranks.rank} is there")
+    hear(f"rank {1 - ranks.rank} is there")
+    if ranks.rank == 1:
+        hear("given up")
+        return
+    ended = []
+    group._register_on_completion_hook(lambda info: ended.append(info.seq))
+    backend = backend_of(group, device)
+    backend._set_default_timeout(datetime.timedelta(milliseconds=100))
+    if what == "recv":
+        work = backend.recv([x], 1, 0)
+    else:
+        work = getattr(dist, what)(*([x] if what == "all_reduce" else []), group=group, async_op=True)
+    wait_until(lambda: work.is_completed())
+    assert not work.is_success() and "waited 100 ms for rank 1" in str(work.exception())
+    assert backend.get_error() == ErrorType.TIMEOUT
+    assert work._get_duration() > 0
+    group._wait_for_pending_works()
+    assert len(ended) == 1
+    tell("given up")
+
+
+@pytest.mark.ranks(2)
 def test_completion_hook(ranks):
     size = ranks.size
     group = dist.group.WORLD

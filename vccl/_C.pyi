@@ -439,6 +439,10 @@ class ProcessGroupVccl(Backend):
         """Whether wait(), and calls without a Work, block the host until the operation has ended."""
         group_desc: str
         """The description of the group. Errors call the group by it if it is not empty."""
+        _abort_after_failure: bool
+        """Whether a failed operation aborts the group."""
+        _end_after_failure: bool
+        """Whether a failed operation ends the process."""
         _call: str
         """The call that makes the group: "new_group". Ranks that meet compare it."""
         _origin: str

@@ -61,6 +61,8 @@ class Communicators {
   const RankNames& names() const { return names_; }
   /// Compares this rank's n-th call of `kind` with the other ranks'. Throws Error(mismatch).
   void agree_on_call(const std::string& kind, const CommonCall& call);
+  /// Returns what aborts the group for as long as it is there.
+  const std::shared_ptr<GroupToAbort>& to_abort() const { return to_abort_; }
   /// Returns the communicators that exist.
   std::vector<std::shared_ptr<DeviceCommunicator>> all() const;
   /// Returns the communicators that exist as relatives of a group that is made from this one.

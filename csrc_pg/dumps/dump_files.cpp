@@ -10,6 +10,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -25,6 +26,12 @@ namespace vccl {
 namespace {
 
 namespace files = std::filesystem;
+
+/// Held while dumps are written. Never destroyed, because threads may write while the process ends.
+std::mutex& writing() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
 
 /// Returns the beginning of the names of dumps where nobody has named a place. It is torch's, and its folder
 /// is made.
@@ -112,6 +119,7 @@ void write_others(const std::string& prefix) {
 void write_dump(const char* reason) noexcept {
   try {
     if (!own_flight_recorder().enabled()) return;
+    const std::lock_guard lock(writing());
     const auto& named = own_recorder_variables().file;
     write_own(named.empty() && !has_registered_writer() ? default_prefix() : named, reason);
   } catch (const std::exception& error) {
@@ -128,11 +136,16 @@ void dump_after_failure() noexcept {
     const auto now = base::monotonic_ns();
     auto expected = next.load();
     if (now < expected || !next.compare_exchange_strong(expected, now + kBetween)) return;
+    const std::lock_guard lock(writing());
     write_own(prefix, "after a failure");
     if (!prefix.empty()) write_others(prefix);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "[vccl] The flight recorder could not be written: %s\n", error.what());
   }
+}
+
+void wait_for_dump() noexcept {
+  const std::lock_guard lock(writing());
 }
 
 }  // namespace vccl

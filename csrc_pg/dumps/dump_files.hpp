@@ -14,4 +14,7 @@ void write_dump(const char* reason) noexcept;
 /// once a second, because the operations behind a failure fail, too.
 void dump_after_failure() noexcept;
 
+/// Blocks until no other thread writes a dump. Call this before the process ends.
+void wait_for_dump() noexcept;
+
 }  // namespace vccl

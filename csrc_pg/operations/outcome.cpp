@@ -6,15 +6,10 @@
 #include "csrc_pg/dumps/dump_files.hpp"
 
 namespace vccl {
-namespace {
 
-// What a rank of the group has asked for itself needs no dump, and neither does what this rank called
-// wrongly.
-bool is_worth_a_dump(std::optional<ErrorCode> code) {
+bool is_between_ranks(std::optional<ErrorCode> code) noexcept {
   return code != ErrorCode::aborted && code != ErrorCode::invalid && code != ErrorCode::unsupported;
 }
-
-}  // namespace
 
 std::uint64_t Outcome::next_key() noexcept {
   static std::atomic<std::uint64_t> last{0};
@@ -36,7 +31,7 @@ void Outcome::finish(std::exception_ptr error, std::optional<ErrorCode> code) no
     finished_ns_ = base::monotonic_ns();
     // Before anybody can see the end, so that whoever has seen it finds it in the recorder.
     if (recorder_) recorder_->ended(recorded_, !error, finished_ns_, source_.load(std::memory_order_relaxed));
-    if (recorder_ && error && is_worth_a_dump(code)) dump_after_failure();
+    if (recorder_ && error && is_between_ranks(code)) dump_after_failure();
     finished_.store(true, std::memory_order_release);
     callbacks = std::move(callbacks_);
   }

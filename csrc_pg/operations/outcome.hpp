@@ -15,6 +15,11 @@
 
 namespace vccl {
 
+/// Returns whether an operation that ended with this code has failed between the ranks. It has not if a rank
+/// of the group asked for the end itself, or if this rank called it wrongly. An error without a code is the
+/// group's failure, too.
+bool is_between_ranks(std::optional<ErrorCode> code) noexcept;
+
 /// Holds the result of one operation. The task that ran the operation, or that was dropped without running,
 /// writes it once; any number of handles read it. Times are nanoseconds of the steady clock, 0 while unknown.
 /// Thread-safe.

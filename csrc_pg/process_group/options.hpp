@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "csrc_device/torch/torch_version.hpp"
+#include "csrc_pg/handles/after_failure.hpp"
 
 namespace vccl {
 
@@ -21,6 +22,9 @@ struct Options : vdev::torch_version::BackendOptions {
   /// Makes wait(), and calls without a Work, block the host until the operation on cards has ended, so that
   /// they raise its error. ProcessGroupNCCL does this under TORCH_NCCL_BLOCKING_WAIT.
   bool blocking_wait = false;
+
+  /// What happens, beside the error, when an operation fails.
+  AfterFailure after_failure;
 
   /// The call that makes the group, for example "new_group". Ranks that meet compare it.
   std::string call = "ProcessGroupVccl";

@@ -15,6 +15,7 @@
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_pg/arguments/checks.hpp"
 #include "csrc_pg/arguments/torch_types.hpp"
+#include "csrc_pg/handles/after_failure.hpp"
 #include "csrc_pg/handles/callback_pool.hpp"
 #include "csrc_pg/operations/errors.hpp"
 #include "csrc_pg/operations/profiler_names.hpp"
@@ -242,6 +243,8 @@ ProcessGroupVccl::BegunOperation ProcessGroupVccl::begin_operation(c10d::OpType 
   SuccessHooks::watch(success_hooks_, begun.outcome);
   AbortHooks::watch(abort_hooks_, *begun.outcome);
   watch_completion(begun.outcome, type, begun.sequence);
+  // The last of these, because it may end the process.
+  watch_failure(options_->after_failure, communicators_.to_abort(), *begun.outcome);
   return begun;
 }
 

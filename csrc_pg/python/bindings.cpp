@@ -95,6 +95,14 @@ void init_process_group_bindings(py::module_& module) {
           "blocking_wait", &vccl::Options::blocking_wait,
           "Whether wait(), and calls without a Work, block the host until the operation has ended.")
       .def_property(
+          "_abort_after_failure", [](const vccl::Options& self) { return self.after_failure.abort_group; },
+          [](vccl::Options& self, bool wanted) { self.after_failure.abort_group = wanted; },
+          "Whether a failed operation aborts the group.")
+      .def_property(
+          "_end_after_failure", [](const vccl::Options& self) { return self.after_failure.end_process; },
+          [](vccl::Options& self, bool wanted) { self.after_failure.end_process = wanted; },
+          "Whether a failed operation ends the process.")
+      .def_property(
           "group_desc", [](const vccl::Options& self) { return self.group_desc; },
           [](vccl::Options& self, const std::string& description) { self.group_desc = description; },
           "How the group is described, which errors call it by where it is not empty.")

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import pickle
+import signal
 import sys
 from pathlib import Path
 
@@ -384,6 +385,94 @@ def test_high_priority(rank_pool):
     rank_pool.run(2, of_high_priority, group=False)
 
 
+# Nobody waits for the message, and the program is told nothing before it ends.
+ENDED = """if True:
+    import datetime, time, torch, torch.distributed as dist
+    soon = datetime.timedelta(milliseconds=100)
+    dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1, timeout=soon)
+    dist.group.WORLD._get_backend(torch.device("cuda")).recv([torch.ones(3, device="cuda")], 0, 0)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"},
+        {"NCCL_ASYNC_ERROR_HANDLING": "3"},
+        {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", "TORCH_NCCL_DESYNC_DEBUG": "yes"},
+    ],
+    ids=["abort and end", "end", "desync"],
+)
+def test_a_failure_that_nobody_waits_for_ends_the_process(run, variables):
+    told = run([sys.executable, "-c", ENDED], env=variables, status=-signal.SIGABRT)
+    assert "The process ends, because an operation has failed" in told
+    assert "waited 100 ms for rank 0 to send message(float32, 3 elements)" in told
+
+
+def options_with(**variables: str):
+    """The options of a group that is made under these variables."""
+    with pytest.MonkeyPatch.context() as changed:
+        for name, value in variables.items():
+            changed.setenv(name, value)
+        store = dist.HashStore()
+        return dist.ProcessGroupNCCL(store, 0, 1, dist.ProcessGroupNCCL.Options()).options
+
+
+def failing(rank, size, store) -> None:
+    def handling(**variables):
+        options = options_with(**variables)
+        return options._abort_after_failure, options._end_after_failure
+
+    name = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+    assert handling() == handling(**{name: "0"}) == (False, False)
+    assert handling(**{name: "1"}) == (True, True)
+    assert handling(**{name: "2"}) == (True, False)
+    assert handling(**{name: "3"}) == (False, True)
+    # torchrun sets 1 for every rank. A rank that waits on the host is told of the error.
+    assert handling(**{name: "1", "TORCHELASTIC_RUN_ID": "none"}) == (False, False)
+    assert handling(**{name: "3", "TORCH_NCCL_BLOCKING_WAIT": "1"}) == (False, False)
+    assert handling(TORCH_NCCL_DESYNC_DEBUG="1") == (False, True)
+    assert handling(**{name: "2", "NCCL_DESYNC_DEBUG": "1"}) == (True, False)
+    with pytest.raises(ValueError, match=f"{name} is '4'; allowed are 0, 1, 2, 3"):
+        options_with(**{name: "4"})
+    with pytest.raises(ValueError, match="TORCH_NCCL_DESYNC_DEBUG is '2'; allowed are y, yes, 1"):
+        options_with(TORCH_NCCL_DESYNC_DEBUG="2")
+
+
+def test_the_handling_of_errors_that_is_asked_for(rank_pool):
+    rank_pool.run(1, failing, group=False)
+
+
+def aborted_after_a_failure(rank, size, store, aborts: bool) -> None:
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2" if aborts else "0")
+        start(rank, size, store)
+    total(card(rank))
+    if rank == 1:
+        store.wait(["looked"], TIMEOUT)
+        return
+    group = dist.group.WORLD._get_backend(card(rank))
+    x = torch.ones(3, device=card(rank))
+    message = group.recv([x], 1, 0)
+    options = dist.AllreduceOptions()
+    options.timeout = datetime.timedelta(milliseconds=100)
+    with pytest.raises(dist.DistBackendError, match="waited 100 ms"):
+        group.allreduce([torch.ones(3, device=card(rank))], options).get_future_result().wait()
+        torch.cuda.synchronize()
+    if aborts:
+        with pytest.raises(dist.DistBackendError, match="waited 100 ms"):
+            message.wait(TIMEOUT)
+    else:
+        assert not message.is_completed()
+    store.set("looked", "")
+
+
+@pytest.mark.parametrize("aborts", [False, True])
+def test_a_failure_aborts_the_group(rank_pool, aborts):
+    rank_pool.run(2, aborted_after_a_failure, aborts, group=False)
+
+
 def on_hosts_of_nccl(rank, size, store, interface: str, refused: bool) -> None:
     os.environ["NCCL_HOSTID"] = f"host{rank}"
     os.environ["NCCL_SOCKET_IFNAME"] = interface
@@ -418,10 +507,10 @@ def test_debug_texts_of_nccl(run):
 
 def test_variables_of_nccl_are_named(run):
     code = f"import logging; logging.basicConfig(level={logging.INFO}); import torch"
-    variables = {"NCCL_ALGO": "Ring", "NCCL_DEBUG": "WARN", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+    variables = {"NCCL_ALGO": "Ring", "NCCL_DEBUG": "WARN", "TORCH_NCCL_RANKS_PER_ROOT": "1"}
     told = run([sys.executable, "-c", code], env=variables)
     assert "INFO:vccl.cuda.nccl" in told
-    assert "NCCL_ALGO, TORCH_NCCL_ASYNC_ERROR_HANDLING" in told
+    assert "NCCL_ALGO, TORCH_NCCL_RANKS_PER_ROOT" in told
     assert "NCCL_DEBUG" not in told
 
 

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from vccl._C import ProcessGroupVccl
+from vccl.cuda import nccl_variables
 
 logger = logging.getLogger(__name__)
 
@@ -29,23 +30,7 @@ _READ_BY_TRANSPORT = {
     "TORCH_NCCL_NAN_CHECK",
     "TORCH_NCCL_TRACE_BUFFER_SIZE",
 }
-# These become options of every group.
-_BLOCKING_WAIT = "TORCH_NCCL_BLOCKING_WAIT"
-_HIGH_PRIORITY = "TORCH_NCCL_HIGH_PRIORITY"
-_READ = _READ_BY_TRANSPORT | {_BLOCKING_WAIT, _HIGH_PRIORITY}
-# The texts that torch takes for yes and for no, in either case.
-_FLAGS = {
-    **dict.fromkeys(("y", "yes", "1", "t", "true"), True),
-    **dict.fromkeys(("n", "no", "0", "f", "false"), False),
-}
-
-
-def _is_set(name: str) -> bool:
-    """Returns whether the variable says yes. Raises ValueError for a text that torch does not take either."""
-    text = os.environ.get(name, "0")
-    if text.lower() not in _FLAGS:
-        raise ValueError(f"{name} is {text!r}; allowed are {', '.join(_FLAGS)}")
-    return _FLAGS[text.lower()]
+_READ = _READ_BY_TRANSPORT | nccl_variables.READ
 
 
 class NCCLConfig:
@@ -103,8 +88,7 @@ class _Type(type):
         if options is None:
             options = Options()
             options._timeout = timeout
-        options.blocking_wait |= _is_set(_BLOCKING_WAIT)
-        options.is_high_priority_stream |= _is_set(_HIGH_PRIORITY)
+        nccl_variables.apply(options)
         return make_group(store, rank, size, options)
 
 

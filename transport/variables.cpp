@@ -6,6 +6,7 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <initializer_list>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -155,10 +156,24 @@ bool read_share_cpu() {
 
 namespace {
 
-// What torch takes for yes.
-bool says_yes(const std::string& value) {
-  constexpr const char* kYes[] = {"1", "y", "yes", "t", "true"};
-  return std::ranges::any_of(kYes, [&](const char* yes) { return strcasecmp(value.c_str(), yes) == 0; });
+bool is_one_of(const std::string& value, std::initializer_list<const char*> texts) {
+  return std::ranges::any_of(texts, [&](const char* text) { return strcasecmp(value.c_str(), text) == 0; });
+}
+
+// Returns what a switch of NCCL says, in the texts that torch takes, and nothing if it is unset or not read.
+std::optional<bool> nccl_switch(const char* name) {
+  const std::string value = reads_nccl.load(std::memory_order_relaxed) ? variable(name) : "";
+  if (value.empty()) return std::nullopt;
+  if (is_one_of(value, {"y", "yes", "1", "t", "true"})) return true;
+  if (is_one_of(value, {"n", "no", "0", "f", "false"})) return false;
+  throw Error(ErrorCode::invalid, base::text(name, " is \"", value,
+                                             "\"; allowed are y, yes, 1, t, true, n, no, 0, f and false"));
+}
+
+DumpsAfterFailure dumps_after_failure() {
+  const auto wanted = nccl_switch("TORCH_NCCL_DUMP_ON_TIMEOUT");
+  if (!wanted) return DumpsAfterFailure::where_named;
+  return *wanted ? DumpsAfterFailure::always : DumpsAfterFailure::never;
 }
 
 }  // namespace
@@ -180,8 +195,7 @@ CheckVariables read_check_variables() {
     checks.leaks |= all || check == "leak";
     at = end + 1;
   }
-  checks.nan_inputs |=
-      reads_nccl.load(std::memory_order_relaxed) && says_yes(variable("TORCH_NCCL_NAN_CHECK"));
+  checks.nan_inputs |= nccl_switch("TORCH_NCCL_NAN_CHECK").value_or(false);
   return checks;
 }
 
@@ -215,6 +229,7 @@ RecorderVariables read_recorder_variables() {
       first_set("VCCL_RECORDER_FILE", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE").second;
   const std::string home = variable("HOME");
   variables.default_file = base::text(home.empty() ? "/tmp" : home, "/.cache/torch/comm_lib_trace_rank_");
+  variables.after_failure = dumps_after_failure();
   variables.trigger = variable("VCCL_RECORDER_TRIGGER");
   return variables;
 }

@@ -69,6 +69,13 @@ struct CheckVariables {
 /// what read_variables() throws.
 CheckVariables read_check_variables();
 
+/// Whether a rank writes dumps of the flight recorder after a failure.
+enum class DumpsAfterFailure {
+  where_named,  // if somebody has named a place for them
+  always,       // if nobody has, to the default place
+  never,
+};
+
 /// What the flight recorder is to do. Torch's variables count where the one with VCCL_ is unset.
 struct RecorderVariables {
   std::size_t entries = 2000;  // VCCL_RECORDER_SIZE, TORCH_FR_BUFFER_SIZE: how many operations it keeps
@@ -78,6 +85,8 @@ struct RecorderVariables {
   std::string file;
   std::string
       default_file;     // where dumps go that somebody asks for where nobody has named a place: below HOME
+  // TORCH_NCCL_DUMP_ON_TIMEOUT, where NCCL's variables are read
+  DumpsAfterFailure after_failure = DumpsAfterFailure::where_named;
   std::string trigger;  // VCCL_RECORDER_TRIGGER: the path of a file that asks for a dump when it appears
 };
 

@@ -42,6 +42,13 @@ std::string default_prefix() {
   return prefix;
 }
 
+/// Returns the beginning of the names of dumps: the default one, if nobody has named a place and no writer
+/// takes the dump.
+std::string place() {
+  const auto& named = own_recorder_variables().file;
+  return named.empty() && !has_registered_writer() ? default_prefix() : named;
+}
+
 /// Writes the file at once: a reader finds the old one, or all of the new one. A name that torch's analyzer
 /// would take for a dump is never half written.
 void write_file(const std::string& path, const std::string& content) {
@@ -120,8 +127,7 @@ void write_dump(const char* reason) noexcept {
   try {
     if (!own_flight_recorder().enabled()) return;
     const std::lock_guard lock(writing());
-    const auto& named = own_recorder_variables().file;
-    write_own(named.empty() && !has_registered_writer() ? default_prefix() : named, reason);
+    write_own(place(), reason);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "[vccl] The flight recorder could not be written: %s\n", error.what());
   }
@@ -131,12 +137,16 @@ void dump_after_failure() noexcept {
   constexpr std::int64_t kBetween = 1'000'000'000;  // ns
   static std::atomic<std::int64_t> next{0};
   try {
-    const auto& prefix = own_recorder_variables().file;
-    if (!own_flight_recorder().enabled() || (prefix.empty() && !has_registered_writer())) return;
+    const auto wanted = own_recorder_variables().after_failure;
+    const bool always = wanted == DumpsAfterFailure::always;
+    const bool has_place = !own_recorder_variables().file.empty() || has_registered_writer();
+    if (!own_flight_recorder().enabled() || wanted == DumpsAfterFailure::never || !(always || has_place))
+      return;
     const auto now = base::monotonic_ns();
     auto expected = next.load();
     if (now < expected || !next.compare_exchange_strong(expected, now + kBetween)) return;
     const std::lock_guard lock(writing());
+    const auto prefix = place();
     write_own(prefix, "after a failure");
     if (!prefix.empty()) write_others(prefix);
   } catch (const std::exception& error) {

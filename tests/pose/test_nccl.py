@@ -410,6 +410,27 @@ def test_a_failure_that_nobody_waits_for_ends_the_process(run, variables):
     assert "waited 100 ms for rank 0 to send message(float32, 3 elements)" in told
 
 
+@pytest.mark.parametrize(
+    "wanted, named, written",
+    [("1", True, True), ("1", False, True), ("0", True, False), (None, True, True), (None, False, False)],
+)
+def test_the_dump_is_whole_when_the_process_ends(run, tmp_path, wanted, named, written):
+    (tmp_path / "named").mkdir()
+    variables = {
+        "HOME": str(tmp_path),
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": wanted,
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(tmp_path / "named" / "rank_") if named else None,
+    }
+    run([sys.executable, "-c", ENDED], env=variables, status=-signal.SIGABRT)
+    by_torch = tmp_path / ".cache" / "torch" / "comm_lib_trace_rank_0"
+    dump = tmp_path / "named" / "rank_0" if named else by_torch
+    assert dump.exists() == written
+    if written:
+        last = pickle.loads(dump.read_bytes())["entries"][-1]
+        assert last["profiling_name"] == "nccl:recv 0<-0" and last["retired"]
+
+
 def options_with(**variables: str):
     """The options of a group that is made under these variables."""
     with pytest.MonkeyPatch.context() as changed:
@@ -438,6 +459,25 @@ def failing(rank, size, store) -> None:
         options_with(**{name: "4"})
     with pytest.raises(ValueError, match="TORCH_NCCL_DESYNC_DEBUG is '2'; allowed are y, yes, 1"):
         options_with(TORCH_NCCL_DESYNC_DEBUG="2")
+
+
+def without_subject(rank, size, store) -> None:
+    for name in ("ENABLE_MONITORING", "ENABLE_TIMING", "RETHROW_CUDA_ERRORS"):
+        options_with(**{f"TORCH_NCCL_{name}": "no"})
+        with pytest.raises(ValueError, match=f"TORCH_NCCL_{name} is 'soon'; allowed are y, yes, 1, t, true, n"):
+            options_with(**{f"TORCH_NCCL_{name}": "soon"})
+    options_with(TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC="480")
+    for text in ("-1", "8m", "2147483648"):
+        with pytest.raises(
+            ValueError, match=f"HEARTBEAT_TIMEOUT_SEC is '{text}'; allowed are 0 to 2147483647 seconds"
+        ):
+            options_with(TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC=text)
+    with pytest.raises(ValueError, match="TORCH_NCCL_DUMP_ON_TIMEOUT is \"soon\"; allowed are y, yes"):
+        options_with(TORCH_NCCL_DUMP_ON_TIMEOUT="soon")
+
+
+def test_variables_without_a_subject_are_checked(rank_pool):
+    rank_pool.run(1, without_subject, group=False)
 
 
 def test_the_handling_of_errors_that_is_asked_for(rank_pool):

@@ -14,6 +14,13 @@ _BLOCKING_WAIT = ("TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
 _HIGH_PRIORITY = ("TORCH_NCCL_HIGH_PRIORITY",)
 _ERROR_HANDLING = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING")
 _DESYNC_DEBUG = ("TORCH_NCCL_DESYNC_DEBUG", "NCCL_DESYNC_DEBUG")
+# These are about threads and measurements that vccl does without: their values are checked, and no more.
+_SWITCHES_WITHOUT_SUBJECT = (
+    ("TORCH_NCCL_ENABLE_MONITORING",),
+    ("TORCH_NCCL_ENABLE_TIMING", "NCCL_ENABLE_TIMING"),
+    ("TORCH_NCCL_RETHROW_CUDA_ERRORS",),
+)
+_HEARTBEAT = ("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC",)
 READ = {
     name
     for names in (
@@ -21,6 +28,8 @@ READ = {
         _HIGH_PRIORITY,
         _ERROR_HANDLING,
         _DESYNC_DEBUG,
+        _HEARTBEAT,
+        *_SWITCHES_WITHOUT_SUBJECT,
     )
     for name in names
 }
@@ -32,6 +41,7 @@ _FLAGS = {
 }
 # What TORCH_NCCL_ASYNC_ERROR_HANDLING asks for: to abort the group, to end the process.
 _HANDLING = {"0": (False, False), "1": (True, True), "2": (True, False), "3": (False, True)}
+_MOST_SECONDS = 2**31 - 1
 
 
 def _first_set(names: tuple[str, ...]) -> tuple[str, str | None]:
@@ -66,11 +76,20 @@ def _error_handling() -> tuple[bool, bool]:
     return _HANDLING[text or "0"]
 
 
+def _check_heartbeat() -> None:
+    name, text = _first_set(_HEARTBEAT)
+    if text is not None and not (text.isdecimal() and int(text) <= _MOST_SECONDS):
+        raise ValueError(f"{name} is {text!r}; allowed are 0 to {_MOST_SECONDS} seconds")
+
+
 def apply(options: "ProcessGroupVccl.Options") -> None:
     """Changes the options of a group as the variables say. Raises ValueError for a wrong value."""
     options.blocking_wait |= _is_set(_BLOCKING_WAIT)
     options.is_high_priority_stream |= _is_set(_HIGH_PRIORITY)
     abort, end = _error_handling()
+    for names in _SWITCHES_WITHOUT_SUBJECT:
+        _is_set(names)
+    _check_heartbeat()
     # A rank that waits on the host is told of the error, so ProcessGroupNCCL does nothing else there.
     options._abort_after_failure = abort and not options.blocking_wait
     options._end_after_failure = end and not options.blocking_wait

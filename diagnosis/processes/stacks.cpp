@@ -38,8 +38,11 @@ bool read_number(std::string_view text, Number& number, int radix = 10) {
   return wrong == std::errc() && stopped == text.data() + text.size();
 }
 
-/// Returns whether the process has a handler of the signal, and the thread does not block it.
-bool takes_signal(pid_t pid, pid_t thread) {
+/// Says what a thread does with the signal.
+enum class Handling { none, blocks, takes };
+
+/// Returns `takes` if the process has a handler of the signal, and the thread does not block it.
+Handling handling_of(pid_t pid, pid_t thread) {
   std::ifstream file(base::text("/proc/", pid, "/task/", thread, "/status"));
   bool caught = false, blocked = true;
   const auto has_signal = [](std::string_view line) {
@@ -51,7 +54,7 @@ bool takes_signal(pid_t pid, pid_t thread) {
     if (line.starts_with("SigCgt:")) caught = has_signal(line);
     if (line.starts_with("SigBlk:")) blocked = has_signal(line);
   }
-  return caught && !blocked;
+  return !caught ? Handling::none : blocked ? Handling::blocks : Handling::takes;
 }
 
 /// Opens the memory to which the process writes its stacks. The result is empty if it has none.
@@ -73,7 +76,7 @@ FileDescriptor open_stack_memory(pid_t pid) {
   return found;
 }
 
-/// Returns the number of the process's thread that gets the signal, or 0 if there is none that does.
+/// Returns the number of the process's thread that is to get the signal, or 0 if there is none.
 pid_t stack_thread_of(pid_t pid) {
   const std::string folder = base::text("/proc/", pid, "/task");
   DIR* opened = ::opendir(folder.c_str());
@@ -83,11 +86,21 @@ pid_t stack_thread_of(pid_t pid) {
     const std::string_view name = entry->d_name;
     pid_t number = 0;
     if (!read_number(name, number)) continue;
-    if (base::first_line(base::text(folder, '/', name, "/comm")) == kStackThread && takes_signal(pid, number))
-      found = number;
+    if (base::first_line(base::text(folder, '/', name, "/comm")) == kStackThread) found = number;
   }
   ::closedir(opened);
   return found;
+}
+
+/// Returns whether the thread takes the signal. While it handles the signal of an earlier request it blocks
+/// further ones, so a thread that blocks them is looked at again.
+bool takes_signal(pid_t pid, pid_t thread, Clock::time_point until) {
+  while (true) {
+    const Handling handling = handling_of(pid, thread);
+    if (handling != Handling::blocks) return handling == Handling::takes;
+    if (Clock::now() >= until) return false;
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
 }
 
 std::string content_of(int file) {
@@ -179,7 +192,7 @@ std::optional<Stacks> ask_for_stacks(pid_t pid, std::chrono::milliseconds patien
   const auto until = Clock::now() + patience;
   const FileDescriptor memory = open_stack_memory(pid);
   const pid_t thread = stack_thread_of(pid);
-  if (!memory || thread == 0) return {};
+  if (!memory || thread == 0 || !takes_signal(pid, thread, until)) return {};
   try {
     base::check_memory_kind(memory.get());
   } catch (const std::runtime_error&) {

@@ -1,5 +1,6 @@
 // How an answer with stacks is read, and how processes are asked for one.
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -60,7 +61,9 @@ TEST(damaged_answers_do_no_harm) {
 /// A process that answers with a fixed text, as a process with Python does.
 class Child {
  public:
-  explicit Child(bool answers) {
+  /// The handler goes on for `lasting` after it has answered.
+  explicit Child(bool answers, std::chrono::milliseconds lasting = {}) {
+    lasting_ms_ = static_cast<int>(lasting.count());
     int ready[2];
     CHECK(::pipe2(ready, O_CLOEXEC) == 0);
     pid_ = ::fork();
@@ -77,13 +80,16 @@ class Child {
   pid_t pid() const { return pid_; }
 
  private:
-  static inline int memory_ = -1;
+  static inline int memory_ = -1, lasting_ms_ = 0;
 
   [[noreturn]] static void serve(bool answers, int ready) {
     memory_ = ::memfd_create(kStackMemoryName, MFD_CLOEXEC);
     ::fcntl(memory_, F_SETFL, O_APPEND);
     struct sigaction action{};
-    action.sa_handler = [](int) { (void)!::write(memory_, kAnswer.data(), kAnswer.size()); };
+    action.sa_handler = [](int) {
+      (void)!::write(memory_, kAnswer.data(), kAnswer.size());
+      ::poll(nullptr, 0, lasting_ms_);
+    };
     if (answers) ::sigaction(kStackSignal, &action, nullptr);
     ::prctl(PR_SET_NAME, kStackThread);
     (void)!::write(ready, "r", 1);
@@ -105,6 +111,14 @@ TEST(a_process_without_a_handler_is_not_signalled) {
   const Child child(false);
   CHECK(!ask_for_stacks(child.pid(), std::chrono::seconds(60)));
   CHECK(::kill(child.pid(), 0) == 0);
+}
+
+TEST(a_process_that_still_handles_a_request_is_waited_for) {
+  const Child child(true, std::chrono::milliseconds(300));
+  for (int i = 0; i < 3; ++i) {
+    // The answer is there at once, and the handler goes on.
+    CHECK(ask_for_stacks(child.pid(), std::chrono::seconds(60)));
+  }
 }
 
 TEST(a_stopped_process_does_not_answer) {

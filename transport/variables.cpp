@@ -166,8 +166,8 @@ std::optional<bool> nccl_switch(const char* name) {
   if (value.empty()) return std::nullopt;
   if (is_one_of(value, {"y", "yes", "1", "t", "true"})) return true;
   if (is_one_of(value, {"n", "no", "0", "f", "false"})) return false;
-  throw Error(ErrorCode::invalid, base::text(name, " is \"", value,
-                                             "\"; allowed are y, yes, 1, t, true, n, no, 0, f and false"));
+  throw Error(ErrorCode::invalid,
+              base::text(name, " is \"", value, "\"; allowed are y, yes, 1, t, true, n, no, 0, f and false"));
 }
 
 DumpsAfterFailure dumps_after_failure() {

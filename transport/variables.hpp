@@ -84,7 +84,7 @@ struct RecorderVariables {
   // if nobody has named a place.
   std::string file;
   std::string
-      default_file;     // where dumps go that somebody asks for where nobody has named a place: below HOME
+      default_file;  // where dumps go that somebody asks for where nobody has named a place: below HOME
   // TORCH_NCCL_DUMP_ON_TIMEOUT, where NCCL's variables are read
   DumpsAfterFailure after_failure = DumpsAfterFailure::where_named;
   std::string trigger;  // VCCL_RECORDER_TRIGGER: the path of a file that asks for a dump when it appears

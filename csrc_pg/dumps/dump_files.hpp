@@ -10,8 +10,8 @@ void write_dump(const char* reason) noexcept;
 
 /// Call this when an operation of this rank has failed. If the variables name a file, or ask for a dump
 /// anyway, the dump is written, and so are the dumps of the job's other processes on this host which have not
-/// written theirs, such as a rank that never came. A registered DebugInfoWriter gets the dump of this process. All this happens at most
-/// once a second, because the operations behind a failure fail, too.
+/// written theirs, such as a rank that never came. A registered DebugInfoWriter gets the dump of this
+/// process. All this happens at most once a second, because the operations behind a failure fail, too.
 void dump_after_failure() noexcept;
 
 /// Blocks until no other thread writes a dump. Call this before the process ends.

@@ -464,7 +464,7 @@ def failing(rank, size, store) -> None:
 def without_subject(rank, size, store) -> None:
     for name in ("ENABLE_MONITORING", "ENABLE_TIMING", "RETHROW_CUDA_ERRORS"):
         options_with(**{f"TORCH_NCCL_{name}": "no"})
-        with pytest.raises(ValueError, match=f"TORCH_NCCL_{name} is 'soon'; allowed are y, yes, 1, t, true, n"):
+        with pytest.raises(ValueError, match=f"TORCH_NCCL_{name} is 'soon'; allowed are y, yes, 1"):
             options_with(**{f"TORCH_NCCL_{name}": "soon"})
     options_with(TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC="480")
     for text in ("-1", "8m", "2147483648"):
@@ -472,7 +472,7 @@ def without_subject(rank, size, store) -> None:
             ValueError, match=f"HEARTBEAT_TIMEOUT_SEC is '{text}'; allowed are 0 to 2147483647 seconds"
         ):
             options_with(TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC=text)
-    with pytest.raises(ValueError, match="TORCH_NCCL_DUMP_ON_TIMEOUT is \"soon\"; allowed are y, yes"):
+    with pytest.raises(ValueError, match='TORCH_NCCL_DUMP_ON_TIMEOUT is "soon"; allowed are y, yes'):
         options_with(TORCH_NCCL_DUMP_ON_TIMEOUT="soon")
 
 

@@ -353,11 +353,13 @@ TEST(variables_of_the_flight_recorder_are_checked_when_read) {
   setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 1);
   CHECK(read_recorder_variables().after_failure == DumpsAfterFailure::never);
   setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "soon", 1);
-  check_contains(error_of([] { read_recorder_variables(); }).what(),
-                 "TORCH_NCCL_DUMP_ON_TIMEOUT is \"soon\"; allowed are y, yes, 1, t, true, n, no, 0, f and false");
+  check_contains(
+      error_of([] { read_recorder_variables(); }).what(),
+      "TORCH_NCCL_DUMP_ON_TIMEOUT is \"soon\"; allowed are y, yes, 1, t, true, n, no, 0, f and false");
   unsetenv("TORCH_NCCL_DUMP_ON_TIMEOUT");
   setenv("TORCH_NCCL_NAN_CHECK", "soon", 1);
-  check_contains(error_of([] { read_check_variables(); }).what(), "TORCH_NCCL_NAN_CHECK is \"soon\"; allowed");
+  check_contains(error_of([] { read_check_variables(); }).what(),
+                 "TORCH_NCCL_NAN_CHECK is \"soon\"; allowed");
   unsetenv("TORCH_NCCL_NAN_CHECK");
 }
 

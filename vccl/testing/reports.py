@@ -23,7 +23,7 @@ Represent = Callable[[Sequence[Sequence[str]], tuple[str, int], str], Any]
 
 
 @dataclasses.dataclass
-class Failure:
+class RankFailure:
     """A failure of one rank, or the equal failures of several."""
 
     ranks: list[int]
@@ -97,7 +97,7 @@ class _Reports:
 
     def __init__(self, item: pytest.Item, outcome: Outcome, is_test: bool = True) -> None:
         self.by_phase: dict[str, pytest.TestReport] = {}
-        self.failures: list[Failure] = []
+        self.failures: list[RankFailure] = []
         self._outcome = outcome
         done = outcome.done
         for data in (done.result if done and is_test else None) or ():
@@ -120,7 +120,7 @@ class _Reports:
         if outcome.was_aborted:
             text = message
         self.failures.append(
-            Failure([outcome.rank], at, headline + after, message, text, phase, expected, report)
+            RankFailure([outcome.rank], at, headline + after, message, text, phase, expected, report)
         )
 
     def _add_end(self) -> None:
@@ -151,10 +151,10 @@ class _Reports:
             at = float("inf")
         message = f"{ranks_as_text([outcome.rank])}: {how}"
         headline = f"{how} (pid {outcome.pid})"
-        self.failures.append(Failure([outcome.rank], at, headline, message, text, "call"))
+        self.failures.append(RankFailure([outcome.rank], at, headline, message, text, "call"))
 
 
-def _in_order(ranks: Iterable[_Reports]) -> list[Failure]:
+def _in_order(ranks: Iterable[_Reports]) -> list[RankFailure]:
     return sorted((failure for rank in ranks for failure in rank.failures), key=lambda failure: failure.at)
 
 
@@ -185,7 +185,7 @@ def _message(report: pytest.TestReport) -> str:
 
 
 def _failed(
-    item: pytest.Item, failures: list[Failure], reports: list[pytest.TestReport], represent: Represent
+    item: pytest.Item, failures: list[RankFailure], reports: list[pytest.TestReport], represent: Represent
 ) -> pytest.TestReport:
     """Returns the one report of a test that failed. It has the failures of all phases."""
     first = failures[0]
@@ -197,7 +197,7 @@ def _failed(
     return _report(item, first.phase, "failed", longrepr, reports)
 
 
-def _message_of(failures: list[Failure]) -> str:
+def _message_of(failures: list[RankFailure]) -> str:
     """Returns the first failure in a line, with its ranks."""
     message = failures[0].message
     return (
@@ -205,14 +205,14 @@ def _message_of(failures: list[Failure]) -> str:
     )
 
 
-def _parts(failures: list[Failure]) -> list[tuple[str, str]]:
+def _parts(failures: list[RankFailure]) -> list[tuple[str, str]]:
     """Returns headlines and texts, those of the first failure first. Later ones often follow from it."""
     first, *others = _grouped(failures)
     parts = [(f"{ranks_as_text(first.ranks)}: {first.headline}{', the first' if others else ''}", first.text)]
     return parts + [(f"{ranks_as_text(group.ranks)}: {group.headline}", _brief(group)) for group in others]
 
 
-def _brief(failure: Failure) -> str:
+def _brief(failure: RankFailure) -> str:
     """Returns a line for each frame of a failure, and its message."""
     traceback = getattr(failure.report and failure.report.longrepr, "reprtraceback", None)
     if traceback is None or failure.text == failure.message:
@@ -226,9 +226,9 @@ def _brief(failure: Failure) -> str:
     return "\n".join(lines) + failure.differences
 
 
-def _grouped(failures: Iterable[Failure]) -> list[Failure]:
+def _grouped(failures: Iterable[RankFailure]) -> list[RankFailure]:
     """Joins failures of the same place in the code. What differs in their messages is listed."""
-    groups: dict[tuple[str, ...], Failure] = {}
+    groups: dict[tuple[str, ...], RankFailure] = {}
     for failure in failures:
         crash = getattr(failure.report and failure.report.longrepr, "reprcrash", None)
         text = _OF_ONE_RANK.sub("", failure.text)

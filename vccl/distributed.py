@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import pathlib
 import sys
+import warnings
 from typing import TYPE_CHECKING
 
 import torch.distributed as dist
@@ -137,7 +138,14 @@ def _answer_clients_of_nccl() -> None:
     if address := _C._ras_address():
         from vccl.top import ras
 
-        ras.serve(address)
+        try:
+            ras.serve(address)
+        except OSError as error:
+            warnings.warn(
+                f"VCCL_RAS_ADDR is {address!r}, where this process cannot listen ({error}). It answers no "
+                "client of NCCL's RAS.",
+                stacklevel=2,
+            )
 
 
 def _find_libcrypto(prefix: str = sys.base_prefix) -> pathlib.Path | None:

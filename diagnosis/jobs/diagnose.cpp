@@ -80,7 +80,8 @@ void ask_for_stacks_of(Job& job, const DiagnosisOptions& options, std::int64_t n
 
 bool awaits_unknown_ranks(const Job& job, const DiagnosisOptions& options, std::int64_t now) {
   return std::ranges::any_of(job.waits, [&](const JobWait& wait) {
-    return now - wait.since_ns >= options.lasting.count() &&
+    // A rank that is awaited in a collective has made the group, and records nothing or is elsewhere.
+    return !wait.pending && now - wait.since_ns >= options.lasting.count() &&
            std::ranges::any_of(wait.awaited, [&](int rank) { return !job.ranks.contains(rank); });
   });
 }

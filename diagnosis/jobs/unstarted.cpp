@@ -86,6 +86,9 @@ void find_unstarted(Job& job, const std::set<pid_t>& launchers, std::chrono::mil
   }
   if (!watches.empty()) std::this_thread::sleep_for(sample);
   for (std::size_t i = 0; i < watches.size(); ++i) job.unstarted[i].activity = watches[i]->look();
+  // A zombie shows no environment any more.
+  std::erase_if(job.unstarted,
+                [](const UnstartedProcess& process) { return process.activity == Activity::gone; });
 }
 
 std::string whereabouts_of_unstarted(const Job& job, int rank) {

@@ -125,3 +125,27 @@ def test_a_rank_answers_for_its_job(run, script):
     counts = [rank["collective_counts"] for rank in communicator["ranks"]]
     assert counts[0] == {"Broadcast": 3, "Reduce": 0, "AllGather": 0, "ReduceScatter": 0, "AllReduce": 2}
     assert counts[1]["Broadcast"] == 3
+
+
+ENDS_WHILE_IT_ANSWERS = """
+import socket
+from vccl.top import ras
+address = ras.serve("localhost:0").getsockname()
+clients = [socket.create_connection(address) for _ in range(4)]
+for client in clients:
+    client.sendall(b"STATUS\\n")
+ras._looking.acquire()  # a client's look is over, or none has begun: further ones come while Python ends
+ras._looking.release()
+"""
+
+
+def test_a_process_ends_well_while_it_answers(run):
+    run([sys.executable, "-c", ENDS_WHILE_IT_ANSWERS])
+
+
+def test_a_look_that_fails_is_told_to_the_client(address, monkeypatch):
+    def fail(**_options):
+        raise RuntimeError("nothing can be read")
+
+    monkeypatch.setattr(ras.jobs, "look", fail)
+    assert talk(address, "STATUS") == "ERROR: nothing can be read\n"

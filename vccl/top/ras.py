@@ -7,6 +7,7 @@ References:
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html
 """
 
+import atexit
 import errno
 import hashlib
 import json
@@ -25,7 +26,11 @@ from vccl._version import VERSION
 from vccl.top import jobs, screen
 
 _PROTOCOL = 2
-# A client that says nothing for so long is let go, and so is one whose line has no end.
+# Python must not end while a thread looks at jobs: the thread would be ended inside of C++, which aborts the
+# process. So the end takes this lock and keeps it.
+_looking = threading.Lock()
+atexit.register(_looking.acquire)
+# A client that says nothing for so long is let go, and so is one that sends a longer line.
 _PATIENCE_S = 60.0
 _LONGEST_LINE = 1024
 # NCCL's names of the functions whose calls it counts.
@@ -44,7 +49,7 @@ def serve(address: str) -> socket.socket | None:
     """Listens at ``host:port`` on a thread of its own. Returns its socket, or None if the address is taken.
 
     The first process of a machine gets the address, and answers for all ranks of its job on the machine.
-    Further processes go on without, as with NCCL.
+    Further processes go on without.
 
     Raises:
         OSError: the address is none of this machine's.
@@ -71,8 +76,11 @@ def _accept(listener: socket.socket) -> None:
     while True:
         try:
             connection, _ = listener.accept()
-        except OSError:  # the listener was closed
-            return
+        except OSError:
+            if listener.fileno() < 0:  # it was closed
+                return
+            time.sleep(0.1)  # this process has no descriptor to give, for instance
+            continue
         connection.settimeout(_PATIENCE_S)
         threading.Thread(target=_answer, args=(connection,), name="vccl ras client", daemon=True).start()
 
@@ -85,6 +93,7 @@ def _answer(connection: socket.socket) -> None:
             with connection.makefile("rb") as lines:
                 while not client.is_served and (line := lines.readline(_LONGEST_LINE)).endswith(b"\n"):
                     connection.sendall(client.answer(line.decode(errors="replace").strip()).encode())
+            connection.shutdown(socket.SHUT_RDWR)  # a forked child may have the descriptor, too
         except OSError:  # the client has left, or says nothing
             return
 
@@ -111,8 +120,12 @@ class _Client:
         if command in ("status", "verbose status"):
             begin = time.monotonic()
             self.is_served = True
-            found = jobs.look(stacks=command == "verbose status", pid=os.getpid())
-            return self.report(found, time.monotonic() - begin)
+            try:
+                with _looking:
+                    found = jobs.look(stacks=command == "verbose status", pid=os.getpid())
+                return self.report(found, time.monotonic() - begin)
+            except Exception as error:
+                return f"ERROR: {error}\n"
         return f"ERROR: Unknown command {line}\n"
 
     def _set_format(self, name: str) -> str:

@@ -83,6 +83,16 @@ TEST(a_stopped_process_is_said_to_be_stopped) {
   CHECK(has(whereabouts_of_unstarted(job, 2), base::text("its process ", late.pid, " is stopped")));
 }
 
+TEST(a_process_that_has_ended_is_no_candidate) {
+  const Sleeper known({}), ended({});
+  ::kill(ended.pid, SIGKILL);
+  siginfo_t facts{};
+  CHECK(::waitid(P_PID, static_cast<id_t>(ended.pid), &facts, WEXITED | WNOWAIT) == 0);  // it stays a zombie
+  Job job = job_with(known);
+  find_unstarted(job, {::getpid()}, kSample);
+  CHECK(job.unstarted.empty());
+}
+
 TEST(forks_of_a_launcher_do_not_say_which_rank_they_are) {
   const Sleeper known({}), first({}), second({});
   Job job = job_with(known);

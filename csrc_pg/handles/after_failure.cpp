@@ -2,24 +2,12 @@
 
 #include <cstdio>
 #include <exception>
-#include <string>
 
-#include <c10/util/Exception.h>
-
+#include "csrc_device/torch/errors.hpp"
 #include "csrc_pg/dumps/dump_files.hpp"
 
 namespace vccl {
 namespace {
-
-std::string text_of_error(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const c10::Error& known) {
-    return known.what_without_backtrace();
-  } catch (const std::exception& known) {
-    return known.what();
-  }
-}
 
 /// Lets the error reach std::terminate(), which writes the error's text and raises SIGABRT. The error of
 /// NCCL's watchdog ends there, too.
@@ -39,7 +27,7 @@ void watch_failure(const AfterFailure& wanted, const std::shared_ptr<GroupToAbor
   // The outcome calls back and is not kept: it lives until the callbacks have returned.
   outcome.when_finished([wanted, group, &outcome](const std::exception_ptr& error) {
     if (!error || !is_between_ranks(outcome.error_code())) return;
-    if (wanted.abort_group) group->abort(text_of_error(error));
+    if (wanted.abort_group) group->abort(vdev::text_of(error));
     if (wanted.end_process) end_process(error);
   });
 }

@@ -4,8 +4,13 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 namespace base {
+
+/// Returns the process that an entry of /proc stands for, or nothing if it stands for something else.
+std::optional<pid_t> process_number(std::string_view name);
 
 /// What /proc/<pid>/stat says of a process.
 struct ProcessStatus {

@@ -1,17 +1,14 @@
 // Finds the flight recorders of the user's processes.
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cstring>
-#include <optional>
 #include <string_view>
 #include <utility>
 
+#include "base/files.hpp"
 #include "base/process.hpp"
 #include "base/text.hpp"
 #include "recorder/flight_reader.hpp"
@@ -22,23 +19,6 @@ namespace {
 
 using base::FileDescriptor;
 using records::Header;
-
-/// Calls `take` with the name of each entry of a folder. Does nothing if the folder cannot be read: the
-/// process may have ended.
-template <class Take>
-void for_each_entry(const char* folder, const Take& take) {
-  DIR* opened = ::opendir(folder);
-  if (!opened) return;
-  while (const dirent* entry = ::readdir(opened)) take(::dirfd(opened), entry->d_name);
-  ::closedir(opened);
-}
-
-std::optional<pid_t> process_number(const char* name) {
-  pid_t number = 0;
-  const char* end = name + std::strlen(name);
-  const auto [stopped, wrong] = std::from_chars(name, end, number);
-  return wrong == std::errc() && stopped == end ? std::optional(number) : std::nullopt;
-}
 
 bool leads_to_recorder(int folder, const char* name) {
   constexpr std::string_view kBegin = "/memfd:";
@@ -84,11 +64,11 @@ void open_recorder(int folder, const char* name, pid_t holder, std::vector<Found
 
 std::vector<FoundRecorder> find_flight_recorders() {
   std::vector<FoundRecorder> all;
-  for_each_entry("/proc", [&](int proc, const char* name) {
-    const auto pid = process_number(name);
+  base::for_each_entry("/proc", [&](int proc, const char* name) {
+    const auto pid = base::process_number(name);
     struct stat status;
     if (!pid || ::fstatat(proc, name, &status, 0) != 0 || status.st_uid != ::geteuid()) return;
-    for_each_entry(base::text("/proc/", *pid, "/fd").c_str(), [&](int folder, const char* descriptor) {
+    base::for_each_entry(base::text("/proc/", *pid, "/fd").c_str(), [&](int folder, const char* descriptor) {
       if (leads_to_recorder(folder, descriptor)) open_recorder(folder, descriptor, *pid, all);
     });
   });

@@ -141,8 +141,8 @@ bool read_switch(const char* name) {
 }
 
 // Returns the name and the value of the first variable that is set. Torch's NCCL names count in pose.
-std::pair<const char*, std::string> first_set(const char* ours, const char* torchs, const char* nccls) {
-  for (const char* name : {ours, torchs}) {
+std::pair<const char*, std::string> first_set(std::initializer_list<const char*> names, const char* nccls) {
+  for (const char* name : names) {
     if (auto value = variable(name); !value.empty()) return {name, std::move(value)};
   }
   return {nccls, reads_nccl.load(std::memory_order_relaxed) ? variable(nccls) : ""};
@@ -200,7 +200,7 @@ CheckVariables read_check_variables() {
 }
 
 std::string read_ras_address() {
-  const auto [name, value] = first_set("VCCL_RAS_ADDR", "VCCL_RAS_ADDR", "NCCL_RAS_ADDR");
+  const auto [name, value] = first_set({"VCCL_RAS_ADDR"}, "NCCL_RAS_ADDR");
   if (value.empty()) return value;
   const auto colon = value.rfind(':');
   if (colon != std::string::npos && colon > 0) {
@@ -215,7 +215,7 @@ std::string read_ras_address() {
 RecorderVariables read_recorder_variables() {
   RecorderVariables variables;
   const auto [name, size] =
-      first_set("VCCL_RECORDER_SIZE", "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE");
+      first_set({"VCCL_RECORDER_SIZE", "TORCH_FR_BUFFER_SIZE"}, "TORCH_NCCL_TRACE_BUFFER_SIZE");
   if (!size.empty()) {
     const auto entries = number(size);
     if (!entries || *entries > kMostRecorderEntries) {
@@ -226,7 +226,7 @@ RecorderVariables read_recorder_variables() {
   }
   variables.stacks = read_switch("VCCL_RECORD_STACKS");
   variables.file =
-      first_set("VCCL_RECORDER_FILE", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE").second;
+      first_set({"VCCL_RECORDER_FILE", "TORCH_FR_DUMP_TEMP_FILE"}, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE").second;
   const std::string home = variable("HOME");
   variables.default_file = base::text(home.empty() ? "/tmp" : home, "/.cache/torch/comm_lib_trace_rank_");
   variables.after_failure = dumps_after_failure();

@@ -1,5 +1,6 @@
 #include "base/process.hpp"
 
+#include <charconv>
 #include <sstream>
 #include <string>
 
@@ -7,6 +8,13 @@
 #include "base/text.hpp"
 
 namespace base {
+
+std::optional<pid_t> process_number(std::string_view name) {
+  pid_t number = 0;
+  const char* end = name.data() + name.size();
+  const auto [stopped, wrong] = std::from_chars(name.data(), end, number);
+  return wrong == std::errc() && stopped == end ? std::optional(number) : std::nullopt;
+}
 
 ProcessStatus status_of(pid_t pid) {
   const std::string line = first_line(text("/proc/", pid, "/stat"));

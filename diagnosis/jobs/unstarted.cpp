@@ -1,6 +1,5 @@
 #include "diagnosis/jobs/unstarted.hpp"
 
-#include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/files.hpp"
 #include "base/process.hpp"
 #include "base/text.hpp"
 
@@ -39,18 +39,14 @@ struct Environment {
 /// Returns the processes of this user that `launchers` have started, with their parents.
 std::map<pid_t, pid_t> children_of(const std::set<pid_t>& launchers) {
   std::map<pid_t, pid_t> children;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), &::closedir);
-  if (!folder) return children;
-  while (const dirent* entry = ::readdir(folder.get())) {
-    const std::string_view name = entry->d_name;
-    pid_t pid = 0;
-    if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc() || pid <= 0) continue;
-    const pid_t parent = base::status_of(pid).parent;
-    if (!launchers.contains(parent)) continue;
+  base::for_each_entry("/proc", [&](int folder, const char* name) {
+    const auto pid = base::process_number(name);
+    if (!pid) return;
+    const pid_t parent = base::status_of(*pid).parent;
+    if (!launchers.contains(parent)) return;
     struct stat facts{};
-    if (::stat(base::text("/proc/", pid).c_str(), &facts) == 0 && facts.st_uid == ::getuid())
-      children.emplace(pid, parent);
-  }
+    if (::fstatat(folder, name, &facts, 0) == 0 && facts.st_uid == ::getuid()) children.emplace(*pid, parent);
+  });
   return children;
 }
 

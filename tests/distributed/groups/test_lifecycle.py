@@ -20,12 +20,15 @@ CYCLES = int(os.environ.get("VCCL_TEST_CYCLES", "25"))
 def footprint() -> dict[str, int]:
     gc.collect()
     self = pathlib.Path("/proc/self")
-    mapped = [line.split(maxsplit=5)[5:] for line in (self / "maps").read_text().splitlines()]
+    lines = (self / "maps").read_text().splitlines()
+    # The heap has a name, too, but is no file: it is in several pieces in a forked process, and how many these
+    # are depends on when it grows.
+    files = [line.partition("/")[2] for line in lines if "/" in line]
     return {
         "descriptors": len(os.listdir(self / "fd")),
         "threads": len(os.listdir(self / "task")),
-        "mappings of files": sum(name != [] for name in mapped),
-        "mappings": sum(name == [] for name in mapped),
+        "mappings": len(lines) - len(files),
+        **{f"mappings of /{name}": files.count(name) for name in files},
         "shared memory files": sum("vccl" in name for name in os.listdir("/dev/shm")),
     }
 
@@ -34,8 +37,9 @@ def grown_since(before: dict[str, int], slack: dict[str, int] | None = None) -> 
     """What there is more of than before. A thread that was joined may stay in /proc for a moment."""
     limit = time.monotonic() + 60
     while True:
-        after, room = footprint(), slack or {}
-        grown = {name: (before[name], n) for name, n in after.items() if n > before[name] + room.get(name, 0)}
+        counts = {name: (before.get(name, 0), after) for name, after in footprint().items()}
+        room = slack or {}
+        grown = {name: (then, now) for name, (then, now) in counts.items() if now > then + room.get(name, 0)}
         if set(grown) != {"threads"} or time.monotonic() > limit:
             return grown
         time.sleep(0.01)

@@ -108,6 +108,12 @@ struct Diagnosis {
 /// stacks: a rank that runs at full speed is not interrupted.
 Diagnosis diagnose(const DiagnosisOptions& options);
 
+/// Returns sentences that say which two calls the ranks `rank` and `other` have made in different order, one
+/// of them the oldest collective of `group` on cards that is not over. `group` is a description, or the name
+/// of a group without one. Returns an empty text if the recorders do not tell.
+std::string order_text(const Job& job, const std::string& group, int rank, int other,
+                       const DiagnosisOptions& options);
+
 /// Names folders whose files are not the user's own code, each with a "/" at its end. Call this before
 /// diagnose().
 void set_library_folders(std::vector<std::string> folders);

@@ -25,6 +25,7 @@ struct Signature {
   std::uint8_t collective = 0;
   std::uint8_t dtype = 0;
   std::uint8_t op = 0;
+  std::uint8_t checks = 0;  // what the program asks to check, as bits (VCCL_CHECK)
   std::int32_t root = -1;
   std::uint64_t count = 0;
   std::uint64_t extra = 0;  // anything else that must be equal (a hash of split sizes, a factor's bits)
@@ -91,7 +92,9 @@ struct Announcement {
   // the same on all of them.
   bool shows = false;
   Route route = Route::ring;    // must be the same on all ranks of the host
-  std::uint32_t algorithm = 0;  // compared on one host, as VCCL_ALGO might differ between ranks
+  std::uint32_t algorithm = 0;  // compared, as VCCL_ALGO might differ between ranks
+  // A hash of what the rank has called in other groups before, which is compared, or 0.
+  std::uint32_t order = 0;
   std::span<std::byte> input = {}, output = {};
   std::uint64_t factor = 0;  // a number for the peers, which is not compared
   // Bytes that travel with the announcement to the ranks of this host, so that the sender does not wait until

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 
 #include "transport/deadline.hpp"
@@ -15,6 +16,10 @@ struct Explainer {
   /// or an empty text. `waited` is for how long the caller has waited. May take a second. The caller may hold
   /// locks of the transport.
   std::string (*explain)(std::chrono::nanoseconds waited) = nullptr;
+  /// Returns sentences that say which two calls the ranks `rank` and `other` of the job have made in
+  /// different order, one of them the oldest collective of `group` that is not over. May be empty. The caller
+  /// may hold locks of the transport.
+  std::string (*explain_order)(const std::string& group, std::uint64_t rank, std::uint64_t other) = nullptr;
   /// Returns whether the main thread of the program waits for other ranks, or may do so.
   bool (*program_waits)() = nullptr;
 };
@@ -27,6 +32,7 @@ inline constexpr int kMostExplaining = 8;
 
 /// Returns " " and the explanation, or an empty text if there is none.
 std::string explanation(std::chrono::nanoseconds waited);
+std::string explanation_of_order(const std::string& group, std::uint64_t rank, std::uint64_t other);
 bool program_waits();
 
 /// Tells when a wait has lasted so long that the user has to learn of it: once after `warn_after`, unless

@@ -185,13 +185,18 @@ CheckVariables read_check_variables() {
     const std::size_t end = std::min(value.find(',', at), value.size());
     const std::string check = value.substr(at, end - at);
     const bool all = check == "all";
-    if (!all && check != "nan" && check != "nan:inputs" && check != "nan:outputs" && check != "leak") {
-      throw Error(ErrorCode::invalid, base::text("VCCL_CHECK is \"", value,
-                                                 "\"; allowed are nan, nan:inputs, nan:outputs, leak and ",
-                                                 "all, or several of them with commas in between"));
+    constexpr std::string_view kAllowed[] = {"nan",   "nan:inputs", "nan:outputs", "content",
+                                             "order", "leak",       "all"};
+    if (std::ranges::find(kAllowed, check) == std::end(kAllowed)) {
+      throw Error(
+          ErrorCode::invalid,
+          base::text("VCCL_CHECK is \"", value, "\"; allowed are nan, nan:inputs, nan:outputs, content, ",
+                     "order, leak and all, or several of them with commas in ", "between"));
     }
     checks.nan_inputs |= all || check == "nan" || check == "nan:inputs";
     checks.nan_outputs |= all || check == "nan:outputs";
+    checks.content |= all || check == "content";
+    checks.order |= all || check == "order";
     checks.leaks |= all || check == "leak";
     at = end + 1;
   }
@@ -224,7 +229,10 @@ RecorderVariables read_recorder_variables() {
     }
     variables.entries = *entries;
   }
-  variables.stacks = read_switch("VCCL_RECORD_STACKS");
+  if (read_switch("VCCL_RECORD_STACKS"))
+    variables.stacks = StacksToRecord::whole;
+  else if (read_check_variables().order)
+    variables.stacks = StacksToRecord::line;
   variables.file =
       first_set({"VCCL_RECORDER_FILE", "TORCH_FR_DUMP_TEMP_FILE"}, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE").second;
   const std::string home = variable("HOME");

@@ -58,10 +58,13 @@ Variables read_variables();
 /// its own because it is needed before a group exists. Throws what read_variables() throws.
 bool read_share_cpu();
 
-/// What VCCL_CHECK asks to check of a program: a list of nan, nan:inputs, nan:outputs, leak and all.
+/// What VCCL_CHECK asks to check of a program: a list of nan, nan:inputs, nan:outputs, content, order, leak
+/// and all.
 struct CheckVariables {
   bool nan_inputs = false;   // nan, nan:inputs: NaN and infinity in what collectives read
   bool nan_outputs = false;  // nan:outputs: the same in what they have written
+  bool content = false;      // content: results that must be the same on all ranks
+  bool order = false;        // order: in which order ranks use their groups
   bool leaks = false;        // leak: operations that nobody has waited for
 };
 
@@ -76,10 +79,17 @@ enum class DumpsAfterFailure {
   never,
 };
 
+/// What the flight recorder notes of the Python stack of each call.
+enum class StacksToRecord {
+  none,
+  line,   // the program's line, with VCCL_CHECK=order
+  whole,  // with VCCL_RECORD_STACKS
+};
+
 /// What the flight recorder is to do. Torch's variables count where the one with VCCL_ is unset.
 struct RecorderVariables {
   std::size_t entries = 2000;  // VCCL_RECORDER_SIZE, TORCH_FR_BUFFER_SIZE: how many operations it keeps
-  bool stacks = false;         // VCCL_RECORD_STACKS: whether it notes the Python stack of each call
+  StacksToRecord stacks = StacksToRecord::none;
   // VCCL_RECORDER_FILE, TORCH_FR_DUMP_TEMP_FILE: where dumps go, without the rank's number at the end. Empty
   // if nobody has named a place.
   std::string file;

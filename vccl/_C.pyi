@@ -424,6 +424,12 @@ def default_generator(index: int, /) -> torch.Generator:
 
 # ---- the process group
 
+def _checks_content() -> bool:
+    """Returns whether VCCL_CHECK asks for content. Raises for a value that is not allowed."""
+
+def _content_of(tensor: torch.Tensor) -> int:
+    """Returns a hash of a tensor's elements as an int64. All NaNs count as equal."""
+
 class ProcessGroupVccl(Backend):
     """Runs collectives over virtual cards and CPU tensors.
 

@@ -163,6 +163,7 @@ void check_overlap(const Communicator& communicator, const Call& call, const Buf
 Signature signature_of(const Call& call) {
   Signature signature;
   signature.collective = static_cast<std::uint8_t>(call.collective);
+  signature.checks = call.checks;
   if (call.collective == Collective::barrier) return signature;
   signature.dtype = static_cast<std::uint8_t>(call.dtype);
   signature.count = call.count;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -39,7 +40,15 @@ struct Call {
   // another rank as much as that rank expects.
   std::span<const std::size_t> input_counts = {};
   std::span<const std::size_t> output_counts = {};
+  // Which checks the program has switched on, as bits that must be the same on every rank: kChecksContent and
+  // kChecksOrder.
+  std::uint8_t checks = 0;
+  // With kChecksOrder, a hash of what this rank has called in other groups before; the same on every rank.
+  std::uint32_t order = 0;
 };
+
+/// The bits of Call::checks.
+inline constexpr std::uint8_t kChecksContent = 1, kChecksOrder = 2;
 
 /// Returns the values that the ranks have to agree on. Fields without a meaning for the collective are the
 /// same on every rank, whatever the caller left in them. Equal chunks give the same signature whether they

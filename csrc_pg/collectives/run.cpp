@@ -21,6 +21,7 @@ Announcement announcement_of(const Communicator& communicator, const Call& call,
   const int rank = communicator.rank(), size = communicator.size();
   Announcement announcement{.signature = signature_of(call), .window = window_of(call, rank, size)};
   announcement.algorithm = choice.number();
+  announcement.order = call.order;
   announcement.payload_bytes = choice.payload.bytes;
   std::copy(std::begin(choice.payload.data), std::end(choice.payload.data), announcement.payload);
   announcement.route = route_of(*choice.first);

@@ -54,16 +54,34 @@ std::string explain(std::chrono::nanoseconds waited) {
   return std::string(base::cut_text(text, kMostText));
 }
 
+std::string explain_order(const std::string& group, std::uint64_t rank, std::uint64_t other) {
+  if (!own_flight_recorder().enabled()) return {};
+  auto options = diagnosis_options();
+  options.only_job = get_text(own_flight_recorder().process().job);
+  std::string text;
+  for (const Job& job : diagnose(options).jobs)
+    text += order_text(job, group, static_cast<int>(rank), static_cast<int>(other), options);
+  return std::string(base::cut_text(text, kMostText));
+}
+
+/// Calls the function. An error or a warning is worth as much without the text.
+template <class Function, class... Arguments>
+std::string text_or_nothing(const Function& function, const Arguments&... arguments) {
+  try {
+    return function(arguments...);
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
 }  // namespace
 
 void explain_waits_by_diagnosis() {
-  set_explainer({.explain = [](std::chrono::nanoseconds waited) -> std::string {
-                   try {
-                     return explain(waited);
-                   } catch (const std::exception&) {
-                     return {};  // the error or the warning is worth as much without it
-                   }
-                 },
+  set_explainer({.explain = [](std::chrono::nanoseconds waited) { return text_or_nothing(explain, waited); },
+                 .explain_order =
+                     [](const std::string& group, std::uint64_t rank, std::uint64_t other) {
+                       return text_or_nothing(explain_order, group, rank, other);
+                     },
                  .program_waits = &main_thread_may_wait});
 }
 

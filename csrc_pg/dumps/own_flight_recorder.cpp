@@ -15,8 +15,8 @@ struct OwnRecorder {
 
   OwnRecorder() {
     try {
-      recorder = std::make_unique<FlightRecorder>(
-          FlightRecorder::Settings{.entries = variables.entries, .stacks = variables.stacks});
+      recorder = std::make_unique<FlightRecorder>(FlightRecorder::Settings{
+          .entries = variables.entries, .stacks = variables.stacks != StacksToRecord::none});
     } catch (const base::SystemError& error) {
       std::fprintf(stderr, "[vccl] The flight recorder records nothing: %s\n", error.what());
       recorder = std::make_unique<FlightRecorder>(FlightRecorder::Settings{.entries = 0});

@@ -3,28 +3,32 @@
 #include <torch/csrc/profiler/combined_traceback.h>
 
 #include "base/text.hpp"
+#include "csrc_device/torch/program_line.hpp"
 
 namespace vccl {
+namespace {
 
-std::shared_ptr<torch::CapturedTraceback> capture_frames() {
-  return torch::CapturedTraceback::gather(true, false, false);
+std::string line_text(const std::string& function, const std::string& file, std::uint64_t line) {
+  return base::text(function, '\t', file, '\t', line, '\n');
 }
 
-std::vector<CallFrame> frames_of(torch::CapturedTraceback& captured) {
-  const auto found = torch::symbolize({&captured});
-  std::vector<CallFrame> frames;
-  for (const auto index : found.tracebacks.at(0)) {
-    const auto& frame = found.all_frames.at(index);
-    frames.push_back({frame.funcname, frame.filename, static_cast<std::int64_t>(frame.lineno)});
-  }
-  return frames;
-}
+}  // namespace
 
 std::string call_stack() {
+  const auto captured = torch::CapturedTraceback::gather(true, false, false);
+  const auto found = torch::symbolize({captured.get()});
   std::string text;
-  for (const CallFrame& frame : frames_of(*capture_frames()))
-    text += base::text(frame.function, '\t', frame.file, '\t', frame.line, '\n');
+  for (const auto index : found.tracebacks.at(0)) {
+    const auto& frame = found.all_frames.at(index);
+    text += line_text(frame.funcname, frame.filename, frame.lineno);
+  }
   return text;
+}
+
+std::string call_line() {
+  const auto line = vdev::program_line();
+  return line.file.empty() ? ""
+                           : line_text(line.function, line.file, static_cast<std::uint64_t>(line.number));
 }
 
 }  // namespace vccl

@@ -5,6 +5,7 @@
 
 #include "base/fork.hpp"
 #include "base/text.hpp"
+#include "csrc_pg/collectives/content.hpp"
 #include "csrc_pg/collectives/finite.hpp"
 
 namespace vccl {
@@ -14,6 +15,17 @@ namespace {
 struct ProgramChecks {
   const CheckVariables variables = read_check_variables();
 };
+
+/// Returns " of all_reduce(...)", or " of call 2 of 3 in a batch, of all_reduce(...)".
+std::string call_text(const Call& call, std::size_t number, std::size_t calls) {
+  return base::text(calls > 1 ? base::text(" of call ", number + 1, " of ", calls, " in a batch,") : "",
+                    " of ", describe(signature_of(call)));
+}
+
+bool has_equal_results(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::all_gather ||
+         collective == Collective::broadcast;
+}
 
 }  // namespace
 
@@ -30,29 +42,41 @@ void check_finite(Communicator& communicator, const Call& call, bool output, std
   if (!buffer || count == 0) return;
   const auto found = find_nonfinite(call.dtype, buffer, count);
   if (!found) return;
-  const Error error(
-      ErrorCode::invalid,
-      base::text(communicator.own_text_in_group(), ": element ", *found, " of ", count, " of the ",
-                 output ? "output" : "input",
-                 calls > 1 ? base::text(" of call ", number + 1, " of ", calls, " in a batch,") : "", " of ",
-                 describe(signature_of(call)), " is NaN or infinite (VCCL_CHECK=nan",
-                 output ? ":outputs" : "", ")"));
+  const Error error(ErrorCode::invalid,
+                    base::text(communicator.own_text_in_group(), ": element ", *found, " of ", count,
+                               " of the ", output ? "output" : "input", call_text(call, number, calls),
+                               " is NaN or infinite (VCCL_CHECK=nan", output ? ":outputs" : "", ")"));
+  communicator.fail(error.code(), error.what());
+  throw error;
+}
+
+void check_content(Communicator& communicator, const Call& call, const Deadline& deadline, std::size_t number,
+                   std::size_t calls) {
+  if (!has_equal_results(call.collective)) return;
+  const std::size_t count = buffers_of(call, communicator.rank(), communicator.size()).output;
+  if (count == 0) return;
+  const auto difference = find_difference(communicator, call.dtype, call.output, count, deadline);
+  if (!difference) return;
+  // Every rank has found the same and fails the communicator with the same text.
+  const Error error(ErrorCode::mismatch,
+                    base::text("the ranks of group ", communicator.name(), " differ in the output",
+                               call_text(call, number, calls), " (VCCL_CHECK=content): ",
+                               describe(*difference, communicator.names()), ", of ", count,
+                               ". Something has written to the tensor before the collective was over, for "
+                               "instance an operator on another stream."));
   communicator.fail(error.code(), error.what());
   throw error;
 }
 
 LeakCheck::LeakCheck(std::string who, std::string what)
-    : who_(std::move(who)), what_(std::move(what)), frames_(capture_frames()) {}
+    : who_(std::move(who)), what_(std::move(what)), line_(vdev::program_line()) {}
 
 LeakCheck::~LeakCheck() {
   if (used_.load(std::memory_order_relaxed)) return;
   try {
     std::string place;
-    for (const CallFrame& frame : frames_of(*frames_)) {
-      if (frame.file.find("/torch/") != std::string::npos) continue;
-      place = base::text(" It was called in ", frame.function, " (", frame.file, ":", frame.line, ").");
-      break;
-    }
+    if (!line_.file.empty())
+      place = base::text(" It was called in ", line_.function, " (", line_.file, ":", line_.number, ").");
     std::fprintf(stderr, "[vccl] %s: nobody has waited for its %s (VCCL_CHECK=leak).%s\n", who_.c_str(),
                  what_.c_str(), place.c_str());
   } catch (const std::exception&) {

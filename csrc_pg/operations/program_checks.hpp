@@ -3,12 +3,12 @@
 
 #include <atomic>
 #include <cstddef>
-#include <memory>
 #include <string>
 
+#include "csrc_device/torch/program_line.hpp"
 #include "csrc_pg/collectives/call.hpp"
-#include "csrc_pg/operations/call_stack.hpp"
 #include "transport/communicator.hpp"
+#include "transport/deadline.hpp"
 #include "transport/variables.hpp"
 
 namespace vccl {
@@ -23,11 +23,17 @@ const CheckVariables& program_checks();
 void check_finite(Communicator& communicator, const Call& call, bool output, std::size_t number,
                   std::size_t calls);
 
+/// Compares the buffer that the call has written between the ranks, if it must be the same on all of them:
+/// after all_reduce, all_gather and broadcast. Every rank must call this. If a rank differs, fails the
+/// communicator and throws Error(mismatch), which says which element is what on which rank.
+void check_content(Communicator& communicator, const Call& call, const Deadline& deadline, std::size_t number,
+                   std::size_t calls);
+
 /// Says on stderr that nobody has waited for an operation, if nobody has. A handle has one of these if the
 /// check is switched on.
 class LeakCheck {
  public:
-  /// `who` is this rank, and `what` the operation: "all_reduce (number 7)". Captures the frames of the call.
+  /// `who` is this rank, and `what` the operation: "all_reduce (number 7)". Notes the line of the call.
   LeakCheck(std::string who, std::string what);
   ~LeakCheck();
   LeakCheck(const LeakCheck&) = delete;
@@ -38,7 +44,7 @@ class LeakCheck {
 
  private:
   const std::string who_, what_;
-  const std::shared_ptr<torch::CapturedTraceback> frames_;
+  const vdev::PythonLine line_;
   std::atomic<bool> used_{false};
 };
 

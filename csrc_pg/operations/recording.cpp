@@ -122,10 +122,15 @@ void Recording::close() noexcept {
   recorder_.close_group(group_);
 }
 
+std::string Recording::stack_now() const {
+  if (!recorder_.has_stacks()) return {};
+  return own_recorder_variables().stacks == StacksToRecord::whole ? call_stack() : call_line();
+}
+
 RecordedOperation Recording::begin(std::span<const Request> requests, bool batch, bool message,
                                    std::uint64_t sequence, std::uint64_t other, std::int64_t now_ns) {
   if (!recorder_.enabled()) return {};
-  const auto stack = recorder_.has_stacks() ? call_stack() : std::string();
+  const auto stack = stack_now();
   const auto fill = [&](FlightEntry& entry) {
     if (message) entry.flags |= FlightEntry::kMessage;
     entry.collective_sequence = message ? other : sequence;

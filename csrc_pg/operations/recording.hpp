@@ -38,6 +38,8 @@ class Recording {
   void close() noexcept;
 
  private:
+  std::string stack_now() const;
+
   FlightRecorder& recorder_;
   const RecordedGroup group_;
   std::atomic<std::uint64_t> operations_{0};

@@ -196,6 +196,10 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
     const char* const name = batch.requests.size() == 1 ? batch.requests.front().name : "coalesced";
 
     const auto memory = device.is_cpu() ? nullptr : std::make_shared<HeldMemory>();
+    if (order_ && has_collectives && !device.is_cpu()) {
+      const auto order = order_->next();
+      for (auto& plan : batch.plans) plan.set_order(order);
+    }
     if (memory) {
       for (auto& plan : batch.plans) plan.hold_memory_in(memory);
       for (auto& call : batch.messages) call.plan.hold_memory_in(memory);

@@ -19,6 +19,7 @@
 #include "csrc_pg/handles/callback_pool.hpp"
 #include "csrc_pg/operations/errors.hpp"
 #include "csrc_pg/operations/profiler_names.hpp"
+#include "csrc_pg/operations/program_checks.hpp"
 #include "csrc_pg/tasks/captured_collective.hpp"
 #include "csrc_pg/tasks/collective_task.hpp"
 #include "transport/deadlock_watch.hpp"
@@ -76,6 +77,9 @@ ProcessGroupVccl::ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int ra
   // long.
   with_torch_errors([&] { communicators_.get(c10::kCPU, timeout_.load()); });
   record_process();
+  if (program_checks().order && !options_->group_name.empty())
+    order_ = std::make_shared<GroupOrder>(options_->group_name, ranks_from(*options_, size_),
+                                          options_->call == "init_process_group");
   std::lock_guard lock(living().mutex);
   living().groups.insert(this);
 }
@@ -167,6 +171,7 @@ void ProcessGroupVccl::abort() {
   WithoutGil without_gil;
   abort_hooks_->call();
   failures_->settle();
+  if (order_) order_->leave_out();
   communicators_.abort(base::text(names().rank(rank_), " aborted the group ", group_name()));
 }
 
@@ -243,6 +248,11 @@ ProcessGroupVccl::BegunOperation ProcessGroupVccl::begin_operation(c10d::OpType 
   SuccessHooks::watch(success_hooks_, begun.outcome);
   AbortHooks::watch(abort_hooks_, *begun.outcome);
   watch_completion(begun.outcome, type, begun.sequence);
+  if (order_) {
+    begun.outcome->when_finished([order = order_](const std::exception_ptr& error) {
+      if (error) order->leave_out();
+    });
+  }
   // The last of these, because it may end the process.
   watch_failure(options_->after_failure, communicators_.to_abort(), *begun.outcome);
   return begun;
@@ -270,6 +280,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
     if (!request.async) profile_launch(rank_, request.type, request.name, request.inputs, request.outputs);
 
     const bool on_card = !request.device.is_cpu();
+    if (on_card && order_) plan.set_order(order_->next());
     std::shared_ptr<HeldMemory> memory;
     if (on_card && request.async) memory = std::make_shared<HeldMemory>();
     if (on_card) plan.hold_memory_in(memory);

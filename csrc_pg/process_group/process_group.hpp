@@ -23,6 +23,7 @@
 #include "csrc_pg/handles/work.hpp"
 #include "csrc_pg/operations/errors.hpp"
 #include "csrc_pg/operations/extra_time.hpp"
+#include "csrc_pg/operations/group_order.hpp"
 #include "csrc_pg/operations/recording.hpp"
 #include "csrc_pg/operations/request.hpp"
 #include "csrc_pg/process_group/options.hpp"
@@ -291,6 +292,7 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   const std::shared_ptr<SuccessHooks> success_hooks_ = std::make_shared<SuccessHooks>();
   const std::shared_ptr<AbortHooks> abort_hooks_ = std::make_shared<AbortHooks>();
   const std::shared_ptr<ExtraTime> extra_time_ = std::make_shared<ExtraTime>();
+  std::shared_ptr<GroupOrder> order_;  // null unless VCCL_CHECK asks for it
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<std::uint64_t> message_sequence_{0};  // the ranks' numbers need not agree

@@ -11,12 +11,15 @@
 
 #include "base/periods.hpp"
 #include "csrc_device/runtime/environment.hpp"
+#include "csrc_pg/arguments/torch_types.hpp"
 #include "csrc_pg/benchmark/host_barrier.hpp"
 #include "csrc_pg/collectives/algorithm.hpp"
+#include "csrc_pg/collectives/content.hpp"
 #include "csrc_pg/collectives/selector.hpp"
 #include "csrc_pg/communicators/abort_when_interrupted.hpp"
 #include "csrc_pg/communicators/communicators.hpp"
 #include "csrc_pg/communicators/numeric_addresses.hpp"
+#include "csrc_pg/operations/program_checks.hpp"
 #include "csrc_pg/process_group/process_group.hpp"
 #include "csrc_pg/python/blocked_threads.hpp"
 #include "csrc_pg/python/diagnosis_bindings.hpp"
@@ -44,6 +47,13 @@ vccl::HostBarrier make_barrier(const py::buffer& page, int size) {
       reinterpret_cast<std::uintptr_t>(info.ptr) % alignof(vccl::HostBarrier::Words) != 0)
     throw py::value_error("a barrier needs a page of memory that all ranks map");
   return {*static_cast<vccl::HostBarrier::Words*>(info.ptr), size};
+}
+
+std::int64_t content_of(const at::Tensor& tensor) {
+  const auto on_cpu = tensor.detach().to(at::kCPU).contiguous();
+  const auto dtype = vccl::to_dtype(on_cpu.scalar_type(), "_content_of");
+  return static_cast<std::int64_t>(
+      vccl::content_of(dtype, on_cpu.const_data_ptr(), static_cast<std::size_t>(on_cpu.numel())));
 }
 
 // Passes the barrier. Signal handlers run meanwhile.
@@ -80,6 +90,12 @@ void init_process_group_bindings(py::module_& module) {
       module, "ProcessGroupVccl",
       "Collectives over virtual cards and CPU tensors. Made by "
       "torch.distributed.init_process_group('vccl').");
+
+  module.def(
+      "_checks_content", [] { return vccl::program_checks().content; },
+      "Returns whether VCCL_CHECK asks for content. Raises for a value that is not allowed.");
+  module.def("_content_of", &content_of, py::arg("tensor"), without_gil,
+             "Returns a hash of a tensor's elements as an int64. All NaNs count as equal.");
 
   py::class_<vccl::Options, c10d::Backend::Options, c10::intrusive_ptr<vccl::Options>>(
       group, "Options", "What init_process_group and new_group take as pg_options.")

@@ -196,9 +196,13 @@ void CollectivePlan::run_calls(Communicator& communicator, const Deadline& deadl
   for (std::size_t i = 0; i < calls_.size(); ++i) {
     Call call = calls_[i];
     if (factor != factors_.end() && factor->call == i) call.factor = number_in((factor++)->of);
+    if (checks.content) call.checks |= kChecksContent;
+    if (checks.order) call.checks |= kChecksOrder;
+    call.order = order_;
     if (checks.nan_inputs) check_finite(communicator, call, false, i, calls_.size());
     vccl::run(communicator, call, deadline);
     if (checks.nan_outputs) check_finite(communicator, call, true, i, calls_.size());
+    if (checks.content) check_content(communicator, call, deadline, i, calls_.size());
   }
 }
 

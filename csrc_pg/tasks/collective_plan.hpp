@@ -79,6 +79,8 @@ class CollectivePlan {
   /// next one is.
   void add(Body body) { bodies_.push_back(std::move(body)); }
   const std::vector<Call>& calls() const { return calls_; }
+  /// Sets Call::order of the calls.
+  void set_order(std::uint32_t order) { order_ = order; }
 
   /// Runs the copies, the calls and the functions. Throws Error.
   void run(Communicator& communicator, Milliseconds timeout) const;
@@ -126,6 +128,7 @@ class CollectivePlan {
   std::vector<Factor> factors_;  // in the order of their calls
   std::vector<Body> bodies_;
   std::vector<std::vector<std::size_t>> counts_;
+  std::uint32_t order_ = 0;
   // The plan keeps storages and not tensors: a worker destroys them when the task is done, and destroying a
   // tensor that Python knows takes the GIL.
   std::vector<c10::Storage> storages_;

@@ -26,17 +26,12 @@ std::string tensors_text(const FlightEntry& entry, const DiagnosisOptions& optio
   return text + (listed > kMostTensorsInText ? ", ..." : "");
 }
 
-std::string tensors_in_parentheses(const FlightEntry& entry, const DiagnosisOptions& options) {
-  const auto tensors = tensors_text(entry, options);
-  return tensors.empty() ? "" : "(" + tensors + ")";
-}
-
 PendingCall call_of(const FlightEntry& entry, const FlightGroup& group, std::size_t place,
                     const DiagnosisOptions& options) {
   PendingCall call;
   call.group = place;
   call.name = get_text(entry.name);
-  call.text = call.name + tensors_in_parentheses(entry, options);
+  call.text = call_text(entry, options);
   call.message = entry.is(FlightEntry::kMessage);
   call.sends = entry.is(FlightEntry::kSends);
   call.started = entry.started_ns != 0;
@@ -90,6 +85,11 @@ void add_rank(Job& job, ObservedProcess&& process, const DiagnosisOptions& optio
 }
 
 }  // namespace
+
+std::string call_text(const FlightEntry& entry, const DiagnosisOptions& options) {
+  const auto tensors = tensors_text(entry, options);
+  return tensors.empty() ? get_text(entry.name) : base::text(get_text(entry.name), "(", tensors, ")");
+}
 
 std::vector<Job> jobs_of(std::vector<ObservedProcess> processes, const DiagnosisOptions& options) {
   std::map<pid_t, std::string> ids;  // by parent

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "diagnosis/job.hpp"
@@ -18,6 +19,9 @@ struct ObservedProcess {
   FlightSnapshot snapshot;
   Activity activity = Activity::sleeps;
 };
+
+/// Returns the call with its first tensors: "all_reduce(float32 [4])".
+std::string call_text(const FlightEntry& entry, const DiagnosisOptions& options);
 
 /// Returns the jobs that the processes belong to, by their ids. A process that is still making its first
 /// group knows no id yet, and belongs to the job of the processes that have the same parent.

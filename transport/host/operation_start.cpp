@@ -37,6 +37,7 @@ void OperationStart::announce(const Announcement& announcement) {
   OperationSlot& own = slot(group_.host.index);
   own.signature = announcement.signature;
   own.algorithm = announcement.algorithm;
+  own.order = announcement.order;
   if (announcement.payload_bytes > 0) copy_payload(announcement, own);
   if (!is_inline(announcement)) {
     own.windows.ring = record_of(announcement.window);
@@ -80,13 +81,13 @@ void OperationStart::compare() const {
   const Signature reference = slot(0).signature;
   for (int i = 1; i < static_cast<int>(group_.host.ranks.size()); ++i) {
     const Signature signature = slot(i).signature;
-    if (signature == reference) {
-      if (slot(i).algorithm == slot(0).algorithm) continue;
-      failures_.raise(ErrorCode::mismatch,
-                      operation_.algorithms_text(group_.host.ranks[0], group_.host.ranks[i]));
-    }
-    failures_.raise(ErrorCode::mismatch, operation_.mismatch_text(group_.host.ranks[0], reference,
-                                                                  group_.host.ranks[i], signature));
+    const int first = group_.host.ranks[0], other = group_.host.ranks[i];
+    if (signature != reference)
+      failures_.raise(ErrorCode::mismatch, operation_.mismatch_text(first, reference, other, signature));
+    if (slot(i).algorithm != slot(0).algorithm)
+      failures_.raise(ErrorCode::mismatch, operation_.algorithms_text(first, other));
+    if (slot(i).order != slot(0).order)
+      failures_.raise(ErrorCode::mismatch, operation_.order_text(first, other));
   }
 }
 

@@ -48,7 +48,7 @@ struct RemoteLink : PeerConnection {
   struct Begin {
     std::uint64_t sequence;
     Signature signature;
-    std::uint32_t algorithm;
+    std::uint32_t algorithm, order;
   };
   RemoteLink(const Group& group, const FailureChannel& failures, const LinkSettings& link_settings,
              Side peer_side, int peer)

@@ -103,6 +103,7 @@ Map RemoteLinks::take_announcement() {
   Map fields = signature_fields(operation_.signature());
   fields["seq"] = operation_.sequence();
   fields["algorithm"] = std::uint64_t{operation_.algorithm()};
+  fields["order"] = std::uint64_t{operation_.order()};
   return fields;
 }
 
@@ -317,7 +318,8 @@ void RemoteLinks::understand(RemoteLink& link, ZmqSocket::Received received) {
 // over other links as well (Route::some_leaps), and else by one.
 void RemoteLinks::understand_begin(RemoteLink& link, const Value& message) {
   link.begins.push_back({message.at("seq").as_uint(), read_signature(message),
-                         static_cast<std::uint32_t>(message.at("algorithm").as_int(0, UINT32_MAX))});
+                         static_cast<std::uint32_t>(message.at("algorithm").as_int(0, UINT32_MAX)),
+                         static_cast<std::uint32_t>(message.at("order").as_int(0, UINT32_MAX))});
   if (link.begins.size() > Communicator::kSlots)
     throw breach("the beginnings of operations without waiting for their ends");
 }
@@ -338,7 +340,7 @@ void RemoteLinks::send(RemoteLink& link, const BlockSender::Prepared& block) {
 void RemoteLinks::compare_begins(RemoteLink& link) {
   const std::uint64_t current = operation_.sequence();
   if (link.begins.empty() || link.begins.front().sequence > current) return;
-  const auto [number, theirs, algorithm] = link.begins.front();
+  const auto [number, theirs, algorithm, order] = link.begins.front();
   link.begins.pop_front();
   if (number <= link.compared) throw breach(base::text("the beginning of operation ", number, " twice"));
   // Operations that both ranks announced on other links are left out. This rank has done operation `number`
@@ -363,6 +365,10 @@ void RemoteLinks::compare_begins(RemoteLink& link) {
   if (algorithm != operation_.algorithm()) {
     throw Error(ErrorCode::mismatch, first ? operation_.algorithms_text(group_.rank, link.rank)
                                            : operation_.algorithms_text(link.rank, group_.rank));
+  }
+  if (order != operation_.order()) {
+    throw Error(ErrorCode::mismatch, first ? operation_.order_text(group_.rank, link.rank)
+                                           : operation_.order_text(link.rank, group_.rank));
   }
 }
 

@@ -47,7 +47,7 @@ struct alignas(64) OperationSlot {
 
   std::atomic<std::uint64_t> sequence;
   Signature signature;
-  std::uint32_t algorithm;
+  std::uint32_t algorithm, order;
   // is_inline() of the announcement says which member is used. The first 24 bytes of a payload are in the
   // cache line of the flag.
   union {
@@ -127,7 +127,7 @@ struct LostRecord {
 };
 
 struct ControlHeader {
-  static constexpr std::uint64_t kMagic = 0x7663636c00000009;  // "vccl", layout 9
+  static constexpr std::uint64_t kMagic = 0x7663636c0000000a;  // "vccl", layout 10
   static constexpr std::size_t kNonceBytes = 32;
 
   std::uint64_t magic;

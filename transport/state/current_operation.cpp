@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include "base/text.hpp"
+#include "transport/explanation.hpp"
 
 namespace vccl {
 
@@ -16,6 +17,7 @@ bool CurrentOperation::begin(const Announcement& announcement, const Deadline& d
   }
   signature_ = announcement.signature;
   algorithm_ = announcement.algorithm;
+  order_ = announcement.order;
   window_ = window_in(group_.regions, announcement.window);
   deadline_ = deadline;
   sequence_.store(sequence() + 1, std::memory_order_relaxed);
@@ -55,10 +57,25 @@ std::string CurrentOperation::call_text() const {
 // collectives set it to describe() in csrc_pg/collectives/call.cpp, since the transport knows no dtypes.
 std::string CurrentOperation::mismatch_text(int rank, const Signature& signature, int other_rank,
                                             const Signature& other_signature) const {
+  Signature same_but_checks = other_signature;
+  same_but_checks.checks = signature.checks;
+  if (signature == same_but_checks) {
+    return base::text(group_.rank_text(rank), " and ", group_.rank_text(other_rank),
+                      " have asked for different checks before ", text(),
+                      ". VCCL_CHECK must be the same on every rank.");
+  }
   return base::text(group_.rank_text(rank), " called ", group_.describe_signature(signature),
                     " as operation ", sequence(), " of group ", group_.name, ", but ",
                     group_.rank_text(other_rank), " called ", group_.describe_signature(other_signature),
                     ". Every rank must call the same collectives in the same order with the same arguments.");
+}
+
+std::string CurrentOperation::order_text(int rank, int other_rank) const {
+  return base::text(
+      group_.rank_text(rank), " and ", group_.rank_text(other_rank), " have called ", text(),
+      " at different places among the collectives of other groups (VCCL_CHECK=order). On GPUs "
+      "this may deadlock: all ranks must use their groups in the same order.",
+      explanation_of_order(group_.name, group_.names.in_job(rank), group_.names.in_job(other_rank)));
 }
 
 std::string CurrentOperation::algorithms_text(int rank, int other_rank) const {

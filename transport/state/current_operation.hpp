@@ -40,6 +40,8 @@ class CurrentOperation {
   const Signature& signature() const { return signature_; }
   /// Returns the number of the algorithm that this rank announced.
   std::uint32_t algorithm() const { return algorithm_; }
+  /// Returns Announcement::order.
+  std::uint32_t order() const { return order_; }
   const Window& window() const { return window_; }
   const Deadline& deadline() const { return deadline_; }
 
@@ -55,6 +57,8 @@ class CurrentOperation {
                             const Signature& other_signature) const;
   /// Returns the error text for two ranks that chose different algorithms for the operation.
   std::string algorithms_text(int rank, int other_rank) const;
+  /// Returns the error text for two ranks whose Announcement::order differs.
+  std::string order_text(int rank, int other_rank) const;
 
  private:
   enum class State : std::uint8_t { idle, borrowed, under_way };
@@ -65,7 +69,7 @@ class CurrentOperation {
   // else follows.
   std::atomic<std::uint64_t> sequence_{0};
   Signature signature_;
-  std::uint32_t algorithm_ = 0;
+  std::uint32_t algorithm_ = 0, order_ = 0;
   Window window_;
   Deadline deadline_;
 };

@@ -37,6 +37,7 @@ DISTRIBUTED_PATCHES = (
     "monitored_barrier",
     "coalescing",
     "ddp",
+    "ddp_content",
     "all_gather_backward",
     "torchrun_abbreviations",
     "attention_sharding",

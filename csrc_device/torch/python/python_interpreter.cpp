@@ -5,8 +5,8 @@
 #include <torch/csrc/Exceptions.h>
 
 #include <memory>
+#include <utility>
 
-#include "base/text.hpp"
 #include "csrc_device/torch/threads/interpreter.hpp"
 
 namespace vdev {
@@ -39,17 +39,16 @@ void take_lock(void* state) {
   PyEval_RestoreThread(static_cast<PyThreadState*>(state));
 }
 
-std::string line_of_program() {
-  if (!python_runs()) return "";
+PythonLine line_of_program() {
+  if (!python_runs()) return {};
   const PyGILState_STATE gil = PyGILState_Ensure();
-  std::string line;
+  PythonLine line;
   Owned<PyFrameObject> frame(PyThreadState_GetFrame(PyThreadState_Get()));
-  while (frame && line.empty()) {
+  while (frame && line.file.empty()) {
     const Owned<PyCodeObject> code(PyFrame_GetCode(frame.get()));
-    const std::string file = utf8(code->co_filename);
-    if (belongs_to_the_program(file)) {
-      line = base::text(file, ":", PyFrame_GetLineNumber(frame.get()), " (", utf8(code->co_name), ")");
-    }
+    std::string file = utf8(code->co_filename);
+    if (belongs_to_the_program(file))
+      line = {utf8(code->co_name), std::move(file), PyFrame_GetLineNumber(frame.get())};
     frame.reset(PyFrame_GetBack(frame.get()));
   }
   PyGILState_Release(gil);

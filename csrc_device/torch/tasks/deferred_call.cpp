@@ -108,7 +108,7 @@ DeferredCall::DeferredCall(const c10::OperatorHandle& op, c10::DispatchKey kerne
       known_(std::move(known)),
       arguments_(std::move(arguments)),
       draw_(std::move(draw)),
-      line_(environment().launch_trace ? interpreter().line() : "") {}
+      line_(environment().launch_trace ? interpreter().line().text() : "") {}
 
 DeferredCall::~DeferredCall() {
   if (known_->has_frames) known_->frames.give_back(std::move(arguments_));

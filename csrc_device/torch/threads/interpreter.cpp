@@ -1,5 +1,7 @@
 #include "csrc_device/torch/threads/interpreter.hpp"
 
+#include "base/text.hpp"
+
 namespace vdev {
 namespace {
 
@@ -9,6 +11,10 @@ Interpreter& of_this_process() {
 }
 
 }  // namespace
+
+std::string PythonLine::text() const {
+  return file.empty() ? "" : base::text(file, ":", number, " (", function, ")");
+}
 
 const Interpreter& interpreter() {
   return of_this_process();

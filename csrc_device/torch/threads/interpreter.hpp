@@ -9,15 +9,24 @@
 
 namespace vdev {
 
+/// A line of Python. The file is empty if there is none.
+struct PythonLine {
+  std::string function, file;
+  int number = 0;
+
+  /// Returns "file.py:12 (function)", or "" if there is none.
+  std::string text() const;
+};
+
 /// Holds functions of the interpreter. Without one they do nothing.
 struct Interpreter {
   /// Releases the interpreter's lock if the calling thread holds it. Returns the state that take_lock() needs
   /// to take it again, or null if the thread did not hold it.
   void* (*release_lock)() = [] { return static_cast<void*>(nullptr); };
   void (*take_lock)(void* state) = [](void*) {};
-  /// Returns "file.py:12 (function)" for the innermost line of Python on the calling thread that belongs
-  /// neither to torch nor to vccl. Without one, as on autograd's threads, returns "". Takes the lock.
-  std::string (*line)() = [] { return std::string(); };
+  /// Returns the innermost line of Python on the calling thread that belongs neither to torch nor to vccl.
+  /// There is none on autograd's threads, for instance. Takes the lock.
+  PythonLine (*line)() = [] { return PythonLine(); };
   /// Calls `function`, and makes Python warnings of torch's warnings in it. The caller holds the lock.
   void (*with_warnings)(const std::function<void()>& function) = [](const auto& function) { function(); };
 };

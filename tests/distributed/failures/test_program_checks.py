@@ -1,10 +1,11 @@
-"""VCCL_CHECK: NaN and infinity in collectives, and operations that nobody has waited for."""
+"""VCCL_CHECK: numbers, results, the order of groups, and operations that nobody has waited for."""
 
 import sys
 
 import pytest
 
 SCRIPT = """
+{before}
 import os, sys, torch, torch.distributed as dist
 dist.init_process_group("vccl")
 rank, size = dist.get_rank(), dist.get_world_size()
@@ -17,10 +18,10 @@ dist.destroy_process_group()
 def ranks(start, tmp_path):
     """ranks(body, check) returns what two ranks that run `body` print."""
 
-    def ranks(body, check, **env):
+    def ranks(body, check, *arguments, cards=2, before="", **env):
         script = tmp_path / "ranks.py"
-        script.write_text(SCRIPT.format(body=body))
-        command = [sys.executable, "-m", "vccl.launch.vrun", "--cards", "2", script]
+        script.write_text(SCRIPT.format(body=body, before=before))
+        command = [sys.executable, "-m", "vccl.launch.vrun", "--cards", str(cards), *arguments, script]
         return start(command, env={"VCCL_CHECK": check, **env}).output(300)
 
     return ranks
@@ -98,6 +99,187 @@ print("done", flush=True)
     assert output.count("done") == 2 and "VCCL_CHECK" not in output, output
 
 
+def test_a_result_that_something_else_writes_to(ranks):
+    body = f"""{CAUGHT}
+import threading
+x = torch.zeros(1 << 16)
+over = threading.Event()
+
+def write():
+    while not over.is_set():
+        x.add_(1)
+
+def broadcast():
+    while True:  # until the writer has met a broadcast
+        dist.broadcast(x, 0)
+
+threads = [threading.Thread(target=write)] if rank == 1 else []
+for thread in threads:
+    thread.start()
+caught(broadcast)
+over.set()
+for thread in threads:
+    thread.join()
+"""
+    output = ranks(body, "content")
+    said = (
+        "the ranks of group default_pg differ in the output of broadcast(float32, 65536 elements, root 0) "
+        "(VCCL_CHECK=content): element "
+    )
+    for rank in range(2):
+        lines = [line for line in output.splitlines() if line.startswith(f"rank {rank} ")]
+        assert len(lines) == 1 and said in lines[0] and "Something has written to" in lines[0], output
+
+
+def test_models_that_differ_between_ranks(ranks):
+    """A model of which one rank has another state, which DDP does not make equal."""
+    body = f"""{CAUGHT}
+torch.manual_seed(0)
+torch.accelerator.set_device_index(rank)
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)).to(f"vdev:{{rank}}")
+make = lambda: torch.nn.parallel.DistributedDataParallel(net, init_sync=False)
+caught(make)
+if rank == 1:
+    with torch.no_grad():
+        net[0].bias[2] = 7
+caught(make)
+print("over", flush=True)
+"""
+    output = ranks(body, "content")
+    said = (
+        "DDP was given models that differ between ranks (VCCL_CHECK=content): 0.bias on rank 1 is not what "
+        "rank 0 has"
+    )
+    for rank in range(2):
+        lines = [line for line in output.splitlines() if line.startswith(f"rank {rank} ")]
+        assert len(lines) == 1 and f"ValueError: {said}" in lines[0], output
+    assert output.count("over") == 2 and "VCCL_CHECK" not in ranks(body, "leak")
+
+
+INVERTED = f"""{CAUGHT}
+torch.accelerator.set_device_index(rank)
+other = dist.new_group(list(range(size)), group_desc="other")
+x, y = (torch.ones(n, device=f"vdev:{{rank}}") for n in (4, 5))
+dist.all_reduce(x)
+dist.all_reduce(y, group=other)
+torch.accelerator.synchronize(rank)
+
+def first():
+    return dist.all_reduce(x, async_op=True)
+
+def second():
+    return dist.all_reduce(y, group=other, async_op=True)
+
+def both():
+    works = [first(), second()] if rank == 0 else [second(), first()]
+    for work in works:
+        work.wait()
+caught(both)
+"""
+
+
+@pytest.mark.parametrize("hosts", [(), ("--hosts", "2")], ids=["one_host", "two_hosts"])
+def test_groups_in_another_order(ranks, hosts):
+    output = ranks(INVERTED, "order", *hosts, cards=1 if hosts else 2)
+    for rank in range(2):
+        lines = [line for line in output.splitlines() if line.startswith(f"rank {rank} ")]
+        assert len(lines) == 1, output
+        assert "at different places among the collectives of other groups (VCCL_CHECK=order)" in lines[0]
+        # One of the two collectives fails first.
+        one = [
+            "Rank 1 called all_reduce(float32 [5]), collective 2 of group other, in second (ranks.py:",
+            "Rank 0 called all_reduce(float32 [4]), collective 2 of group default_pg, in first (ranks.py:",
+        ]
+        assert any(text in lines[0] for text in one), lines
+        assert "called the latter first, in " in lines[0]
+    assert "VCCL_CHECK" not in ranks(INVERTED, "leak", *hosts, cards=1 if hosts else 2)
+
+
+def test_groups_in_the_same_order(ranks):
+    """Groups that contain each other or overlap, messages, batches, CPU tensors, groups that come and go."""
+    body = """
+torch.accelerator.set_device_index(rank)
+device = f"vdev:{rank}"
+same = dist.new_group(list(range(size)))
+pair = dist.new_group([0, 1])
+rest = dist.new_group([1, 2])
+xs = [torch.ones(6, device=device) for _ in range(8)]
+for step in range(3):
+    works = [dist.all_reduce(xs[0], async_op=True), dist.all_reduce(xs[1], group=same, async_op=True)]
+    if rank < 2:
+        works.append(dist.broadcast(xs[2], 0, group=pair, async_op=True))
+        # The ranks of a group may call other groups' collectives of the CPU in any order.
+        if rank == 0:
+            dist.all_reduce(torch.ones(2), group=pair)
+    if rank == 1:
+        dist.all_reduce(torch.ones(2), group=pair)
+    if rank > 0:
+        works.append(dist.all_reduce(xs[3], group=rest, async_op=True))
+    if rank < 2:
+        ops = [dist.P2POp(dist.isend, xs[4], 1 - rank), dist.P2POp(dist.irecv, xs[5], 1 - rank)]
+        works.extend(dist.batch_isend_irecv(ops))
+    with dist._coalescing_manager(device=torch.device(device)):
+        for x in xs[6:]:
+            dist.all_reduce(x)
+    for work in works:
+        work.wait()
+    short = dist.new_group(list(range(size)))
+    dist.all_reduce(xs[7], group=short)
+    dist.destroy_process_group(short)
+torch.accelerator.synchronize()
+print("done", flush=True)
+"""
+    output = ranks(body, "order,content", cards=3)
+    assert output.count("done") == 3 and "VCCL_CHECK" not in output, output
+
+
+def test_parallel_training_is_in_order(ranks):
+    """A pipeline of two stages, each with DDP, and then FSDP with tensor parallel layers."""
+    body = """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+torch.manual_seed(0)
+torch.accelerator.set_device_index(rank)
+device = torch.device(f"vdev:{rank}")
+mesh = init_device_mesh("vdev", (2, 2), mesh_dim_names=("pp", "dp"))
+stage_module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8)).to(device)
+ddp = torch.nn.parallel.DistributedDataParallel(stage_module, process_group=mesh["dp"].get_group())
+stage = PipelineStage(ddp, mesh["pp"].get_local_rank(), 2, device, group=mesh["pp"].get_group())
+schedule = Schedule1F1B(stage, 4, loss_fn=torch.nn.functional.mse_loss)
+for _ in range(2):
+    if mesh["pp"].get_local_rank() == 0:
+        schedule.step(torch.ones(8, 8, device=device))
+    else:
+        schedule.step(target=torch.ones(8, 8, device=device))
+mesh = init_device_mesh("vdev", (2, 2), mesh_dim_names=("dp", "tp"))
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8)).to(device)
+parallelize_module(net, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+fully_shard(net, mesh=mesh["dp"])
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    net(torch.ones(2, 8, device=device)).sum().backward()
+    norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    optimizer.step()
+    total = torch.ones(1, device=device)
+    dist.all_reduce(total)
+torch.accelerator.synchronize()
+print("done", flush=True)
+"""
+    output = ranks(body, "order,content,leak", cards=4)
+    assert output.count("done") == 4 and "VCCL_CHECK" not in output, output
+
+
+def test_ranks_that_check_different_things(ranks):
+    script = "import os\nos.environ['VCCL_CHECK'] = ('content', 'order')[int(os.environ['RANK'])]\n"
+    body = f"""{CAUGHT}
+caught(lambda: dist.all_reduce(torch.ones(3)))
+"""
+    output = ranks(body, "leak", before=script)
+    assert output.count("have asked for different checks before all_reduce(float32, 3 elements, SUM)") == 2
+
+
 def test_an_operation_that_nobody_has_waited_for(ranks):
     body = """
 def forgets(x):
@@ -121,7 +303,7 @@ torch.accelerator.synchronize(rank)
         lines = [line for line in output.splitlines() if said in line]
         assert len(lines) == 2, output
         for line in lines:
-            assert "It was called in forgets" in line and "ranks.py:7)" in line
+            assert "It was called in forgets" in line and "ranks.py:8)" in line
 
 
 def test_training_leaks_nothing(ranks):

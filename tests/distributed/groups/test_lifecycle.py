@@ -21,8 +21,8 @@ def footprint() -> dict[str, int]:
     gc.collect()
     self = pathlib.Path("/proc/self")
     lines = (self / "maps").read_text().splitlines()
-    # The heap has a name, too, but is no file: it is in several pieces in a forked process, and how many these
-    # are depends on when it grows.
+    # The heap has a name, too, but is no file. In a forked process it is in several pieces, whose number
+    # depends on when it grows.
     files = [line.partition("/")[2] for line in lines if "/" in line]
     return {
         "descriptors": len(os.listdir(self / "fd")),

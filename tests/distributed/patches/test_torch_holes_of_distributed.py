@@ -224,6 +224,20 @@ def test_hole_of_ddp(ranks):
         assert net._get_ddp_logging_data()["backend_name"] == "custom"
 
 
+@pytest.mark.ranks(2)
+def test_hole_of_ddp_content(ranks, monkeypatch):
+    """DDP compares shapes at most, and with init_sync=False nothing."""
+    from vccl import _C
+
+    monkeypatch.setattr(_C, "_checks_content", lambda: True)
+    net = nn.Linear(3, 2)
+    nn.init.constant_(net.weight, ranks.rank)
+    with unpatched("ddp_content"):
+        DistributedDataParallel(net, init_sync=False)
+    with pytest.raises(ValueError, match="weight and 1 others on rank 1 are not what rank 0 has"):
+        DistributedDataParallel(net, init_sync=False)
+
+
 @pytest.mark.ranks(1, group=False)
 def test_hole_of_all_gather_backward(ranks):
     from torch.distributed.nn import functional

@@ -609,24 +609,24 @@ TEST(booleans_are_0_or_1) {
 
 TEST(names) {
   CHECK_EQ(describe({std::uint8_t(Collective::all_reduce), std::uint8_t(Dtype::float32),
-                     std::uint8_t(ReduceOp::sum), -1, 1024}),
+                     std::uint8_t(ReduceOp::sum), 0, -1, 1024}),
            "all_reduce(float32, 1024 elements, SUM)");
-  CHECK_EQ(describe({std::uint8_t(Collective::broadcast), std::uint8_t(Dtype::boolean), 0, 3, 1}),
+  CHECK_EQ(describe({std::uint8_t(Collective::broadcast), std::uint8_t(Dtype::boolean), 0, 0, 3, 1}),
            "broadcast(bool, 1 element, root 3)");
-  CHECK_EQ(describe({std::uint8_t(Collective::all_gather), std::uint8_t(Dtype::bfloat16), 0, -1, 0}),
+  CHECK_EQ(describe({std::uint8_t(Collective::all_gather), std::uint8_t(Dtype::bfloat16), 0, 0, -1, 0}),
            "all_gather(bfloat16, 0 elements)");
   CHECK_EQ(describe({std::uint8_t(Collective::reduce), std::uint8_t(Dtype::float8_e5m2),
-                     std::uint8_t(ReduceOp::premul_sum), 2, 7}),
+                     std::uint8_t(ReduceOp::premul_sum), 0, 2, 7}),
            "reduce(float8_e5m2, 7 elements, PREMUL_SUM, root 2)");
   CHECK_EQ(describe({std::uint8_t(Collective::reduce_scatter), std::uint8_t(Dtype::int16),
-                     std::uint8_t(ReduceOp::bxor), -1, 12, 0x1234}),
+                     std::uint8_t(ReduceOp::bxor), 0, -1, 12, 0x1234}),
            "reduce_scatter(int16, 12 elements in uneven chunks #00001234, BXOR)");
-  CHECK_EQ(describe({std::uint8_t(Collective::scatter), std::uint8_t(Dtype::complex64), 0, 1, 5}),
+  CHECK_EQ(describe({std::uint8_t(Collective::scatter), std::uint8_t(Dtype::complex64), 0, 0, 1, 5}),
            "scatter(complex64, 5 elements, root 1)");
-  CHECK_EQ(describe({std::uint8_t(Collective::all_to_all), std::uint8_t(Dtype::uint64), 0, -1, 0, 1}),
+  CHECK_EQ(describe({std::uint8_t(Collective::all_to_all), std::uint8_t(Dtype::uint64), 0, 0, -1, 0, 1}),
            "all_to_all(uint64, with splits)");
   CHECK_EQ(describe({std::uint8_t(Collective::barrier)}), "barrier()");
-  CHECK_EQ(describe({250, 251, 252, 0, 2}), "unknown collective(unknown dtype, 2 elements)");
+  CHECK_EQ(describe({250, 251, 252, 0, 0, 2}), "unknown collective(unknown dtype, 2 elements)");
 }
 
 TEST_MAIN

@@ -164,7 +164,7 @@ struct EarlyBlock : Rank0 {
   /// Says the begin of rank 1, whose signature has this count.
   void begin(std::uint64_t count, std::uint32_t algorithm = 0) {
     Map fields = signature_fields({.collective = 1, .count = count});
-    fields.insert({{"seq", 1}, {"algorithm", std::uint64_t{algorithm}}, {"heard", 0}});
+    fields.insert({{"seq", 1}, {"algorithm", std::uint64_t{algorithm}}, {"order", 0}, {"heard", 0}});
     neighbour->send(control_message("begin", std::move(fields)));
   }
   std::vector<std::byte> block, slot;
@@ -223,7 +223,7 @@ struct AnnouncedBlock : Rank0 {
     CHECK(operation.begin({.signature = {.collective = 1, .count = 5}}, Deadline::in(kLong)));
     links->begin_with_block();
     Map fields = signature_fields({.collective = 1, .count = their_count});
-    fields.insert({{"seq", 1}, {"algorithm", 0}, {"n", 1}, {"heard", 0}});
+    fields.insert({{"seq", 1}, {"algorithm", 0}, {"order", 0}, {"n", 1}, {"heard", 0}});
     neighbour->send(control_message("block", std::move(fields)), block.data(), block.size());
   }
   const std::vector<std::byte> block{5, std::byte{7}};
@@ -326,7 +326,7 @@ TEST(what_was_not_heard_is_said_again) {
 TEST(what_was_heard_is_counted) {
   CutLink rank;
   Map fields = signature_fields({.collective = 1});
-  fields.insert({{"seq", 1}, {"algorithm", 0}, {"heard", 1}});
+  fields.insert({{"seq", 1}, {"algorithm", 0}, {"order", 0}, {"heard", 1}});
   rank.neighbour->send(control_message("begin", std::move(fields)));
   while (rank.links->to_left()->compared != 1) rank.links->pump();
   rank.come_again({}, 1);
@@ -487,7 +487,7 @@ TEST(wrong_confirmations) {
     rank.come_again({}, 1);
     rank.check_answer(0);
     Map fields = signature_fields({.collective = 1});
-    fields.insert({{"seq", 1}, {"algorithm", 0}, {"heard", lie}});
+    fields.insert({{"seq", 1}, {"algorithm", 0}, {"order", 0}, {"heard", lie}});
     rank.neighbour->send(control_message("begin", std::move(fields)));
     refused(rank, "the confirmation of " + std::to_string(lie) + " messages, of 1 that it was sent and 1");
   }

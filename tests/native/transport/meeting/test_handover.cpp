@@ -295,15 +295,18 @@ TEST(the_checks_of_programs_are_checked_when_read) {
   const auto read = [](const char* value) {
     setenv("VCCL_CHECK", value, 1);
     const CheckVariables checks = read_check_variables();
-    return std::array{checks.nan_inputs, checks.nan_outputs, checks.leaks};
+    return std::array{checks.nan_inputs, checks.nan_outputs, checks.leaks, checks.content, checks.order};
   };
-  CHECK((read("") == std::array{false, false, false}));
-  CHECK((read("nan") == std::array{true, false, false}));
-  CHECK((read("leak,nan:outputs") == std::array{false, true, true}));
-  CHECK((read("all") == std::array{true, true, true}));
+  CHECK((read("") == std::array{false, false, false, false, false}));
+  CHECK((read("nan") == std::array{true, false, false, false, false}));
+  CHECK((read("leak,nan:outputs") == std::array{false, true, true, false, false}));
+  CHECK((read("content") == std::array{false, false, false, true, false}));
+  CHECK((read("order") == std::array{false, false, false, false, true}));
+  CHECK((read("all") == std::array{true, true, true, true, true}));
   for (const std::string text : {"NaN", "1", "nan;leak", ",leak", "nan:input"}) {
     check_contains(error_of([&] { read(text.c_str()); }).what(),
-                   "VCCL_CHECK is \"" + text + "\"; allowed are nan, nan:inputs, nan:outputs, leak and all");
+                   "VCCL_CHECK is \"" + text +
+                       "\"; allowed are nan, nan:inputs, nan:outputs, content, order, leak " + "and all");
   }
   unsetenv("VCCL_CHECK");
 }
@@ -313,7 +316,7 @@ TEST(variables_of_the_flight_recorder_are_checked_when_read) {
     unsetenv(name);
   CHECK_EQ(read_recorder_variables().entries, std::size_t{2'000});
   CHECK_EQ(read_recorder_variables().file, std::string());
-  CHECK(!read_recorder_variables().stacks);
+  CHECK(read_recorder_variables().stacks == StacksToRecord::none);
   setenv("TORCH_NCCL_TRACE_BUFFER_SIZE", "5", 1);  // counts in pose alone
   CHECK_EQ(read_recorder_variables().entries, std::size_t{2'000});
   setenv("TORCH_FR_BUFFER_SIZE", "30", 1);
@@ -330,7 +333,12 @@ TEST(variables_of_the_flight_recorder_are_checked_when_read) {
   check_contains(error_of([] { read_recorder_variables(); }).what(), "TORCH_FR_BUFFER_SIZE is \"few\"");
   unsetenv("TORCH_FR_BUFFER_SIZE");
   setenv("VCCL_RECORD_STACKS", "1", 1);
-  CHECK(read_recorder_variables().stacks);
+  CHECK(read_recorder_variables().stacks == StacksToRecord::whole);
+  setenv("VCCL_CHECK", "order", 1);
+  CHECK(read_recorder_variables().stacks == StacksToRecord::whole);
+  setenv("VCCL_RECORD_STACKS", "0", 1);
+  CHECK(read_recorder_variables().stacks == StacksToRecord::line);
+  unsetenv("VCCL_CHECK");
   setenv("VCCL_RECORD_STACKS", "yes", 1);
   check_contains(error_of([] { read_recorder_variables(); }).what(),
                  "VCCL_RECORD_STACKS is \"yes\"; allowed are 0 and 1");

@@ -27,6 +27,20 @@ bool has_equal_results(Collective collective) {
          collective == Collective::broadcast;
 }
 
+/// Throws the error of an element of `what` that is NaN or infinite, here and on the peers, which must not
+/// wait for this rank. Does nothing if all `count` elements are finite.
+void refuse_nonfinite(Communicator& communicator, Dtype dtype, const void* elements, std::size_t count,
+                      const std::string& what, const char* check) {
+  const auto found = find_nonfinite(dtype, elements, count);
+  if (!found) return;
+  const Error error(
+      ErrorCode::invalid,
+      base::text(communicator.own_text_in_group(), ": element ", *found, " of ", count, " of the ", what,
+                 " is NaN or infinite (VCCL_CHECK=", std::string_view(check), ")"));
+  communicator.fail(error.code(), error.what());
+  throw error;
+}
+
 }  // namespace
 
 const CheckVariables& program_checks() {
@@ -40,14 +54,15 @@ void check_finite(Communicator& communicator, const Call& call, bool output, std
   const void* buffer = output ? call.output : call.input;
   const std::size_t count = output ? lengths.output : lengths.input;
   if (!buffer || count == 0) return;
-  const auto found = find_nonfinite(call.dtype, buffer, count);
-  if (!found) return;
-  const Error error(ErrorCode::invalid,
-                    base::text(communicator.own_text_in_group(), ": element ", *found, " of ", count,
-                               " of the ", output ? "output" : "input", call_text(call, number, calls),
-                               " is NaN or infinite (VCCL_CHECK=nan", output ? ":outputs" : "", ")"));
-  communicator.fail(error.code(), error.what());
-  throw error;
+  refuse_nonfinite(communicator, call.dtype, buffer, count,
+                   base::text(output ? "output" : "input", call_text(call, number, calls)),
+                   output ? "nan:outputs" : "nan");
+}
+
+void check_finite_message(Communicator& communicator, const Signature& message, const void* elements,
+                          int to) {
+  refuse_nonfinite(communicator, static_cast<Dtype>(message.dtype), elements, message.count,
+                   base::text("tensor of send to ", communicator.names().rank(to)), "nan");
 }
 
 void check_content(Communicator& communicator, const Call& call, const Deadline& deadline, std::size_t number,

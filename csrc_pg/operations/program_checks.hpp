@@ -23,6 +23,9 @@ const CheckVariables& program_checks();
 void check_finite(Communicator& communicator, const Call& call, bool output, std::size_t number,
                   std::size_t calls);
 
+/// Does the same for a tensor that is sent to rank `to`.
+void check_finite_message(Communicator& communicator, const Signature& message, const void* elements, int to);
+
 /// Compares the buffer that the call has written between the ranks, if it must be the same on all of them:
 /// after all_reduce, all_gather and broadcast. Every rank must call this. If a rank differs, fails the
 /// communicator and throws Error(mismatch), which says which element is what on which rank.

@@ -5,6 +5,7 @@
 #include "base/text.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_pg/operations/errors.hpp"
+#include "csrc_pg/operations/program_checks.hpp"
 #include "csrc_pg/tasks/collective_task.hpp"
 
 namespace vccl {
@@ -100,6 +101,8 @@ void MessageTask::post(MessageCall call, const Deadline& deadline) {
     auto& messages = communicator_->messages();
     if (vdev::SpoiledMemory::any()) check_inputs(*plan, *communicator_, name_);
     plan->copy_in();
+    if (call.sends && program_checks().nan_inputs)
+      check_finite_message(*communicator_, call.signature, call.bytes.data(), call.peer);
     const auto bytes = call.bytes;
     if (call.activity) call.activity->posted();
     // The callback does not keep the communicator: a part of the communicator calls it, and must not destroy

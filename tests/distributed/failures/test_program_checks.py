@@ -37,17 +37,21 @@ def caught(call):
 """
 
 
+# A rank that fails the group also ends what another rank has not returned from.
+MET = """
+store = dist.distributed_c10d._get_default_store()
+store.set(f"ready {rank}", "")
+store.wait([f"ready {other}" for other in range(size)])
+"""
+
+
 @pytest.mark.parametrize("device", ["cpu", "vdev"])
 def test_the_first_nan_that_enters(ranks, device):
     body = f"""{CAUGHT}
 x = torch.ones(300, dtype=torch.bfloat16, device="cpu" if "{device}" == "cpu" else f"vdev:{{rank}}")
 dist.all_reduce(x)
 torch.accelerator.synchronize(rank)
-# A rank that fails the group also ends what another rank has not returned from.
-store = dist.distributed_c10d._get_default_store()
-store.set(f"ready {{rank}}", "")
-store.wait([f"ready {{other}}" for other in range(size)])
-if rank == 1:
+{MET}if rank == 1:
     x[[17, 40]] = float("nan")
 caught(lambda: dist.all_reduce(x))
 """
@@ -82,6 +86,28 @@ def batch():
 caught(batch)
 """
     assert "element 0 of 4 of the input of call 2 of 2 in a batch, of all_reduce" in ranks(body, "nan")
+
+
+@pytest.mark.parametrize("device", ["cpu", "vdev"])
+def test_nan_that_is_sent(ranks, device):
+    body = f"""{CAUGHT}
+device = "cpu" if "{device}" == "cpu" else f"vdev:{{rank}}"
+torch.accelerator.set_device_index(rank)
+sound, x = torch.ones(6, device=device), torch.zeros(4, 2, device=device).t()
+dist.send(sound, 1) if rank == 0 else dist.recv(sound, 0)
+torch.accelerator.synchronize()
+{MET}
+if rank == 0:
+    x[1, 2] = float("nan")
+    caught(lambda: dist.send(x, 1))
+else:
+    caught(lambda: dist.recv(x, 0))
+"""
+    output = ranks(body, "nan")
+    said = "rank 0 of group default_pg: element 6 of 8 of the tensor of send to rank 1 is NaN or infinite"
+    for rank in range(2):
+        lines = [line for line in output.splitlines() if line.startswith(f"rank {rank} ")]
+        assert len(lines) == 1 and said in lines[0], output
 
 
 def test_sound_numbers_and_integers_pass(ranks):

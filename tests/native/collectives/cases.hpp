@@ -55,7 +55,8 @@ struct Case {
   bool uneven = false;  // chunks of up to twice `count` elements
 
   std::string text(int size) const {
-    const Signature signature{std::uint8_t(collective), std::uint8_t(dtype), std::uint8_t(op), 0, root, count};
+    const Signature signature{
+        std::uint8_t(collective), std::uint8_t(dtype), std::uint8_t(op), 0, root, count};
     return describe(signature) + (uneven ? " (uneven chunks), " : ", ") + std::to_string(size) +
            " ranks, shift " + std::to_string(shift) + (in_place ? ", in place" : ", out of place") +
            ", seed " + std::to_string(seed);

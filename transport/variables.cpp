@@ -29,10 +29,12 @@ std::string variable(const char* name) {
 // Relaxed: it is set before the threads that read it are started.
 std::atomic<bool> reads_nccl{false};
 
-// Returns the value of the variable with VCCL_, otherwise NCCL's if that is read, otherwise nothing.
-std::string either(const char* ours, const char* nccls) {
-  std::string value = variable(ours);
-  return value.empty() && reads_nccl.load(std::memory_order_relaxed) ? variable(nccls) : value;
+// Returns the name and the value of the first variable that is set. Torch's NCCL names count in pose.
+std::pair<const char*, std::string> first_set(std::initializer_list<const char*> names, const char* nccls) {
+  for (const char* name : names) {
+    if (auto value = variable(name); !value.empty()) return {name, std::move(value)};
+  }
+  return {nccls, reads_nccl.load(std::memory_order_relaxed) ? variable(nccls) : ""};
 }
 
 // Reads a level of NCCL. NCCL also takes VERSION and ABORT, which concern itself, and passes over other
@@ -117,8 +119,8 @@ void also_read_nccl_variables() {
 
 Variables read_variables() {
   Variables variables;
-  variables.host_id = either("VCCL_HOSTID", "NCCL_HOSTID");
-  variables.socket_interface = either("VCCL_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME");
+  variables.host_id = first_set({"VCCL_HOSTID"}, "NCCL_HOSTID").second;
+  variables.socket_interface = first_set({"VCCL_SOCKET_IFNAME"}, "NCCL_SOCKET_IFNAME").second;
   variables.zmq_library = variable("VCCL_ZMQ_LIBRARY");
   variables.crypto_library = variable("VCCL_CRYPTO_LIBRARY");
   variables.link_security = security_from(variable("VCCL_LINK_SECURITY"));
@@ -138,14 +140,6 @@ bool read_switch(const char* name) {
   if (value.empty() || value == "0") return false;
   if (value == "1") return true;
   throw Error(ErrorCode::invalid, base::text(name, " is \"", value, "\"; allowed are 0 and 1"));
-}
-
-// Returns the name and the value of the first variable that is set. Torch's NCCL names count in pose.
-std::pair<const char*, std::string> first_set(std::initializer_list<const char*> names, const char* nccls) {
-  for (const char* name : names) {
-    if (auto value = variable(name); !value.empty()) return {name, std::move(value)};
-  }
-  return {nccls, reads_nccl.load(std::memory_order_relaxed) ? variable(nccls) : ""};
 }
 
 }  // namespace

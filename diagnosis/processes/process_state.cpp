@@ -1,7 +1,5 @@
 #include "diagnosis/processes/process_state.hpp"
 
-#include <dirent.h>
-
 #include <cstdlib>
 #include <string>
 
@@ -39,16 +37,13 @@ ActivityWatch::ActivityWatch(pid_t pid) : pid_(pid), computed_(computed()), sinc
 
 std::uint64_t ActivityWatch::computed() const {
   const std::string folder = base::text("/proc/", pid_, "/task");
-  DIR* opened = ::opendir(folder.c_str());
-  if (!opened) return 0;
   std::uint64_t sum = 0;
-  while (const dirent* entry = ::readdir(opened)) {
-    if (entry->d_name[0] == '.') continue;
-    const std::string thread = base::text(folder, '/', std::string_view(entry->d_name));
-    if (base::first_line(thread + "/comm").starts_with("vccl ")) continue;
+  base::for_each_entry(folder.c_str(), [&](int, const char* name) {
+    if (name[0] == '.') return;
+    const std::string thread = base::text(folder, '/', std::string_view(name));
+    if (base::first_line(thread + "/comm").starts_with("vccl ")) return;
     sum += std::strtoull(base::first_line(thread + "/schedstat").c_str(), nullptr, 10);
-  }
-  ::closedir(opened);
+  });
   return sum;
 }
 

@@ -1,6 +1,5 @@
 #include "diagnosis/stacks.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -59,36 +58,27 @@ Handling handling_of(pid_t pid, pid_t thread) {
 
 /// Opens the memory to which the process writes its stacks. The result is empty if it has none.
 FileDescriptor open_stack_memory(pid_t pid) {
-  const std::string folder = base::text("/proc/", pid, "/fd");
-  DIR* opened = ::opendir(folder.c_str());
-  if (!opened) return {};
   FileDescriptor found;
   const std::string begin = base::text("/memfd:", kStackMemoryName);
-  while (const dirent* entry = ::readdir(opened)) {
+  base::for_each_entry(base::text("/proc/", pid, "/fd").c_str(), [&](int folder, const char* name) {
     std::array<char, 128> target;
-    const auto length = ::readlinkat(::dirfd(opened), entry->d_name, target.data(), target.size());
+    const auto length = ::readlinkat(folder, name, target.data(), target.size());
     if (length < 0 || !std::string_view(target.data(), static_cast<std::size_t>(length)).starts_with(begin))
-      continue;
-    found = FileDescriptor(::openat(::dirfd(opened), entry->d_name, O_RDWR | O_NONBLOCK | O_CLOEXEC));
-    break;
-  }
-  ::closedir(opened);
+      return;
+    found = FileDescriptor(::openat(folder, name, O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  });
   return found;
 }
 
 /// Returns the number of the process's thread that is to get the signal, or 0 if there is none.
 pid_t stack_thread_of(pid_t pid) {
   const std::string folder = base::text("/proc/", pid, "/task");
-  DIR* opened = ::opendir(folder.c_str());
-  if (!opened) return 0;
   pid_t found = 0;
-  while (const dirent* entry = ::readdir(opened)) {
-    const std::string_view name = entry->d_name;
+  base::for_each_entry(folder.c_str(), [&](int, const char* name) {
     pid_t number = 0;
-    if (!read_number(name, number)) continue;
-    if (base::first_line(base::text(folder, '/', name, "/comm")) == kStackThread) found = number;
-  }
-  ::closedir(opened);
+    if (!read_number(std::string_view(name), number)) return;
+    if (base::first_line(base::text(folder, '/', number, "/comm")) == kStackThread) found = number;
+  });
   return found;
 }
 

@@ -33,6 +33,11 @@ struct Signature {
   bool operator==(const Signature&) const = default;
 };
 
+/// Why a rank refuses an operation, in numbers that mean something to the caller only.
+struct Refusal {
+  std::uint64_t facts[4] = {};
+};
+
 /// Memory that peers on this host may map: a card's arena. `base` is the address of the file's first byte.
 struct Region {
   int fd = -1;
@@ -58,6 +63,8 @@ struct CommunicatorConfig {
   std::vector<Region> regions;  // at most kMaxRegions; ranks may have different numbers of regions
   // Returns "all_reduce(float32, 1024 elements, SUM)".
   std::string (*describe)(const Signature&, const RankNames&) = nullptr;
+  // Returns "element 17 of 300 of the input is NaN".
+  std::string (*describe_refusal)(const Refusal&) = nullptr;
   Milliseconds timeout{600'000};  // how long the making of the communicator may take
   // Ranks with different ids count as ranks on different hosts. An equal id alone does not make ranks share a
   // host. If this is empty, VCCL_HOSTID applies.
@@ -87,6 +94,9 @@ enum class Route : std::uint8_t {
 /// What a rank publishes at the beginning of an operation.
 struct Announcement {
   Signature signature;
+  // If it is there, this rank refuses the operation: all ranks throw Error(invalid), which says of each rank
+  // of this host why it refuses.
+  std::optional<Refusal> refusal = {};
   std::span<std::byte> window = {};  // the memory that post() and take() refer to; may be empty
   // Whether the ranks of this host may read and write `input` and `output` through Peers. The value must be
   // the same on all of them.

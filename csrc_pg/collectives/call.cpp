@@ -191,6 +191,13 @@ std::string describe(const Signature& signature, const RankNames& names) {
   return base::text(text, ")");
 }
 
+std::string describe_nonfinite(const Refusal& refusal) {
+  const auto [element, count, number, calls] = refusal.facts;
+  return base::text("element ", element, " of ", count, " of the input",
+                    calls > 1 ? base::text(" of call ", number + 1, " of ", calls, " in a batch") : "",
+                    " is NaN or infinite (VCCL_CHECK=nan)");
+}
+
 Buffers buffers_of(const Call& call, int rank, int size) {
   const bool is_root = call.root == rank;
   switch (call.collective) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -14,6 +15,12 @@
 #include "transport/rank_names.hpp"
 
 namespace vccl {
+
+/// An element of a call's input that is NaN or infinite.
+struct Nonfinite {
+  std::size_t element = 0, count = 0;  // the first one, and how many elements the input has
+  std::size_t number = 0, calls = 1;   // which of a batch of calls it is, from 0
+};
 
 /// Holds one rank's part of a collective. Pointers need no alignment beyond the element's. Members that a
 /// collective has no use for on this rank are not looked at.
@@ -45,6 +52,9 @@ struct Call {
   std::uint8_t checks = 0;
   // With kChecksOrder, a hash of what this rank has called in other groups before; the same on every rank.
   std::uint32_t order = 0;
+  // What is wrong with this rank's input, if it has been looked at and is not finite. No rank runs the call
+  // then.
+  std::optional<Nonfinite> refused = {};
 };
 
 /// The bits of Call::checks.
@@ -57,6 +67,10 @@ Signature signature_of(const Call& call);
 
 /// Returns the signature as text for messages: "all_reduce(float32, 1024 elements, SUM)".
 std::string describe(const Signature& signature, const RankNames& names = {});
+
+/// Returns "element 17 of 300 of the input of call 2 of 3 in a batch is NaN or infinite (VCCL_CHECK=nan)",
+/// from the refusal that run() makes of Call::refused.
+std::string describe_nonfinite(const Refusal& refusal);
 
 /// Throws Error(unsupported | invalid) that names the rank, the call and what is wrong with it.
 void check_call(const Communicator& communicator, const Call& call);

@@ -22,6 +22,8 @@ Announcement announcement_of(const Communicator& communicator, const Call& call,
   Announcement announcement{.signature = signature_of(call), .window = window_of(call, rank, size)};
   announcement.algorithm = choice.number();
   announcement.order = call.order;
+  if (const auto& refused = call.refused)
+    announcement.refusal = Refusal{{refused->element, refused->count, refused->number, refused->calls}};
   announcement.payload_bytes = choice.payload.bytes;
   std::copy(std::begin(choice.payload.data), std::end(choice.payload.data), announcement.payload);
   announcement.route = route_of(*choice.first);

@@ -151,6 +151,7 @@ std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, Mill
   config.call = identity_.call;
   config.device = device.str();
   config.describe = &describe;
+  config.describe_refusal = &describe_nonfinite;
   config.timeout = timeout;
   // This runs while the ranks meet, so that all ranks learn at once of a rank that cannot do its part.
   config.prepare = [&](CommunicatorConfig& prepared) {

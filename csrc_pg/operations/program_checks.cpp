@@ -48,15 +48,21 @@ const CheckVariables& program_checks() {
   return one.get().variables;
 }
 
-void check_finite(Communicator& communicator, const Call& call, bool output, std::size_t number,
-                  std::size_t calls) {
-  const Buffers lengths = buffers_of(call, communicator.rank(), communicator.size());
-  const void* buffer = output ? call.output : call.input;
-  const std::size_t count = output ? lengths.output : lengths.input;
-  if (!buffer || count == 0) return;
-  refuse_nonfinite(communicator, call.dtype, buffer, count,
-                   base::text(output ? "output" : "input", call_text(call, number, calls)),
-                   output ? "nan:outputs" : "nan");
+std::optional<Nonfinite> nonfinite_input(const Communicator& communicator, const Call& call,
+                                         std::size_t number, std::size_t calls) {
+  const std::size_t count = buffers_of(call, communicator.rank(), communicator.size()).input;
+  if (!call.input || count == 0) return std::nullopt;
+  const auto found = find_nonfinite(call.dtype, call.input, count);
+  if (!found) return std::nullopt;
+  return Nonfinite{*found, count, number, calls};
+}
+
+void check_finite_output(Communicator& communicator, const Call& call, std::size_t number,
+                         std::size_t calls) {
+  const std::size_t count = buffers_of(call, communicator.rank(), communicator.size()).output;
+  if (!call.output || count == 0) return;
+  refuse_nonfinite(communicator, call.dtype, call.output, count,
+                   base::text("output", call_text(call, number, calls)), "nan:outputs");
 }
 
 void check_finite_message(Communicator& communicator, const Signature& message, const void* elements,

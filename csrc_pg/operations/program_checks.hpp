@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "csrc_device/torch/program_line.hpp"
@@ -17,11 +18,15 @@ namespace vccl {
 /// for a value that is not allowed.
 const CheckVariables& program_checks();
 
-/// Looks for NaN and infinity in the buffer that the call reads (`output` false) or has written. If there is
-/// one, fails the communicator, because the peers must not wait for this rank, and throws Error(invalid) with
-/// the rank, the call and the element. `number` and `calls` say which of a batch of calls it is.
-void check_finite(Communicator& communicator, const Call& call, bool output, std::size_t number,
-                  std::size_t calls);
+/// Returns where the buffer that the call reads has NaN or infinity, for Call::refused. `number` and `calls`
+/// say which of a batch of calls it is.
+std::optional<Nonfinite> nonfinite_input(const Communicator& communicator, const Call& call,
+                                         std::size_t number, std::size_t calls);
+
+/// Looks for NaN and infinity in the buffer that the call has written. If there is one, fails the
+/// communicator, because the peers must not wait for this rank, and throws Error(invalid) with the rank, the
+/// call and the element.
+void check_finite_output(Communicator& communicator, const Call& call, std::size_t number, std::size_t calls);
 
 /// Does the same for a tensor that is sent to rank `to`.
 void check_finite_message(Communicator& communicator, const Signature& message, const void* elements, int to);

@@ -199,9 +199,9 @@ void CollectivePlan::run_calls(Communicator& communicator, const Deadline& deadl
     if (checks.content) call.checks |= kChecksContent;
     if (checks.order) call.checks |= kChecksOrder;
     call.order = order_;
-    if (checks.nan_inputs) check_finite(communicator, call, false, i, calls_.size());
+    if (checks.nan_inputs) call.refused = nonfinite_input(communicator, call, i, calls_.size());
     vccl::run(communicator, call, deadline);
-    if (checks.nan_outputs) check_finite(communicator, call, true, i, calls_.size());
+    if (checks.nan_outputs) check_finite_output(communicator, call, i, calls_.size());
     if (checks.content) check_content(communicator, call, deadline, i, calls_.size());
   }
 }

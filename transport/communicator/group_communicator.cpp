@@ -31,6 +31,7 @@ GroupCommunicator::GroupCommunicator(Store& store, const CommunicatorConfig& giv
   group_.size = config.size;
   group_.names = config.names();
   group_.describe = config.describe;
+  group_.describe_refusal = config.describe_refusal;
   group_.earlier = config.earlier;
   config.check_rank();
   Meeting meeting(store, config, operation_.deadline());

@@ -38,6 +38,13 @@ void OperationStart::announce(const Announcement& announcement) {
   own.signature = announcement.signature;
   own.algorithm = announcement.algorithm;
   own.order = announcement.order;
+  if (announcement.refusal) {
+    own.signature.checks |= OperationSlot::kRefuses;
+    own.refusal = *announcement.refusal;
+    announce_core(group_.own_line());
+    own.sequence.store(operation_.sequence());
+    return;
+  }
   if (announcement.payload_bytes > 0) copy_payload(announcement, own);
   if (!is_inline(announcement)) {
     own.windows.ring = record_of(announcement.window);
@@ -76,7 +83,21 @@ void OperationStart::pass(const Announcement& announcement) {
   compare();
 }
 
+void OperationStart::raise_refusals() const {
+  std::string text;
+  for (int i = 0; i < static_cast<int>(group_.host.ranks.size()); ++i) {
+    if ((slot(i).signature.checks & OperationSlot::kRefuses) == 0) continue;
+    const Refusal refusal = slot(i).refusal;  // copied, because the slot is memory that a peer writes
+    const std::string rank = group_.rank_text(group_.host.ranks[static_cast<std::size_t>(i)]);
+    text +=
+        text.empty() ? base::text(rank, " refuses ", operation_.text(), ": ") : base::text("; ", rank, ": ");
+    text += group_.describe_refusal ? group_.describe_refusal(refusal) : "no reason is known";
+  }
+  if (!text.empty()) failures_.raise(ErrorCode::invalid, text);
+}
+
 void OperationStart::compare() const {
+  raise_refusals();
   // All ranks compare with the same rank, so that all of them find the same pair.
   const Signature reference = slot(0).signature;
   for (int i = 1; i < static_cast<int>(group_.host.ranks.size()); ++i) {

@@ -34,6 +34,7 @@ class OperationStart {
   WindowRecord record_of(std::span<std::byte> window) const;
   void copy_payload(const Announcement& announcement, OperationSlot& own) const;
   void compare() const;
+  void raise_refusals() const;
 
   const Group& group_;
   const CurrentOperation& operation_;

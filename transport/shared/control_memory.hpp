@@ -40,6 +40,8 @@ struct WindowRecord {
 /// The same holds for the payload, which every rank has read before it begins its next operation.
 struct alignas(64) OperationSlot {
   static constexpr std::size_t kInlineBytes = 88;
+  /// In `signature.checks` of a slot: the rank refuses the operation.
+  static constexpr std::uint8_t kRefuses = 0x80;
   struct Windows {
     WindowRecord ring, input, output;
     std::uint64_t factor;
@@ -48,11 +50,12 @@ struct alignas(64) OperationSlot {
   std::atomic<std::uint64_t> sequence;
   Signature signature;
   std::uint32_t algorithm, order;
-  // is_inline() of the announcement says which member is used. The first 24 bytes of a payload are in the
-  // cache line of the flag.
+  // kRefuses says whether the rank refuses the operation. Otherwise is_inline() of the announcement says
+  // which member is used. The first 24 bytes of a payload are in the cache line of the flag.
   union {
     Windows windows;
     alignas(8) std::byte payload[kInlineBytes];  // a longer payload is in the rank's payload area
+    Refusal refusal;
   };
 };
 static_assert(sizeof(OperationSlot) == 128, "the flag and what is read with it in one cache line");

@@ -26,6 +26,7 @@ struct Group {
   int size = 1;
   RankNames names;
   std::string (*describe)(const Signature&, const RankNames&) = nullptr;
+  std::string (*describe_refusal)(const Refusal&) = nullptr;
   Log log;
   HostGroup host;
   std::vector<Region> regions;  // this rank's regions, given when the communicator was made

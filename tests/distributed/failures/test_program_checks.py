@@ -57,12 +57,32 @@ caught(lambda: dist.all_reduce(x))
 """
     output = ranks(body, "nan")
     said = (
-        "rank 1 of group default_pg: element 17 of 300 of the input of all_reduce(bfloat16, 300 elements, "
-        "SUM) is NaN or infinite (VCCL_CHECK=nan)"
+        "rank 1 refuses all_reduce(bfloat16, 300 elements, SUM) (operation 2 of group default_pg): element "
+        "17 of 300 of the input is NaN or infinite (VCCL_CHECK=nan)"
     )
     for rank in range(2):
         lines = [line for line in output.splitlines() if line.startswith(f"rank {rank} ")]
         assert len(lines) == 1 and said in lines[0], output
+
+
+@pytest.mark.parametrize("hosts", [(), ("--hosts", "2")], ids=["one_host", "two_hosts"])
+def test_every_rank_of_a_host_says_what_it_has(ranks, hosts):
+    body = f"""{CAUGHT}
+x = torch.ones(5)
+x[rank] = float("inf") if rank != 1 else 1.0
+caught(lambda: dist.all_reduce(x))
+"""
+    output = ranks(body, "nan", *hosts, cards=2 if hosts else 3)
+    size = 4 if hosts else 3
+    reasons = [f"element {n} of 5 of the input is NaN or infinite (VCCL_CHECK=nan)" for n in range(size)]
+    one_host = f"(operation 1 of group default_pg): {reasons[0]}; rank 2: {reasons[2]}"
+    for rank in range(size):
+        lines = [line for line in output.splitlines() if line.startswith(f"rank {rank} ValueError")]
+        assert len(lines) == 1, output
+        if hosts:
+            assert any(reason in lines[0] for reason in reasons), output
+        else:
+            assert lines[0].endswith(one_host), output
 
 
 def test_what_a_collective_makes_infinite(ranks):
@@ -85,7 +105,7 @@ def batch():
             dist.all_reduce(x)
 caught(batch)
 """
-    assert "element 0 of 4 of the input of call 2 of 2 in a batch, of all_reduce" in ranks(body, "nan")
+    assert "element 0 of 4 of the input of call 2 of 2 in a batch is NaN or infinite" in ranks(body, "nan")
 
 
 @pytest.mark.parametrize("device", ["cpu", "vdev"])
@@ -367,4 +387,5 @@ except ValueError as error:
     )
     command = [sys.executable, "-m", "vccl.launch.vrun", "--as-cuda", "--cards", "2", script]
     output = start(command, env={"TORCH_NCCL_NAN_CHECK": "yes"}).output(300)
-    assert "element 0 of 3 of the input of all_reduce(float32, 3 elements, SUM) is NaN or infinite" in output
+    said = "refuses all_reduce(float32, 3 elements, SUM) (operation 1 of group default_pg): element 0 of 3 "
+    assert said in output

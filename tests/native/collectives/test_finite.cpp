@@ -7,6 +7,7 @@
 
 #include "csrc_pg/collectives/finite.hpp"
 #include "tests/native/check.hpp"
+#include "tests/native/collectives/world.hpp"
 
 using namespace vccl;
 
@@ -63,6 +64,33 @@ TEST(integers_are_finite_and_any_alignment_will_do) {
   std::memcpy(bytes.data() + 1 + 4 * 299, &nan, 4);
   CHECK(find_nonfinite(Dtype::float32, bytes.data() + 1, 300) == std::size_t{299});
   CHECK(!find_nonfinite(Dtype::float32, bytes.data() + 1, 0));
+}
+
+TEST(every_rank_learns_why_ranks_refuse_a_call) {
+  for (const int size : {1, 3}) {
+    MemoryStore store;
+    std::vector<std::string> texts(static_cast<std::size_t>(size));
+    run_threads(size, [&](int rank) {
+      as_member(store, World{.size = size}, rank, {}, [&](Communicator& communicator) {
+        float number = 0;
+        Call call{.collective = Collective::all_reduce, .dtype = Dtype::float32, .count = 1};
+        call.input = call.output = &number;
+        if (rank != 1) call.refused = Nonfinite{std::size_t(rank), 9, std::size_t(rank), rank == 2 ? 3U : 1U};
+        const Error error = error_of([&] { run(communicator, call, Deadline::in(kLimit)); });
+        CHECK(error.code() == ErrorCode::invalid);
+        CHECK(communicator.failed());
+        texts[std::size_t(rank)] = error.what();
+      });
+    });
+    for (const auto& text : texts) {
+      check_contains(text, "rank 0 refuses all_reduce(float32, 1 element, SUM) (operation 1 of group");
+      check_contains(text, "): element 0 of 9 of the input is NaN or infinite (VCCL_CHECK=nan)");
+      if (size == 3)
+        check_contains(text,
+                       "; rank 2: element 2 of 9 of the input of call 3 of 3 in a batch is NaN or infinite");
+      CHECK(text.find("rank 1:") == std::string::npos);
+    }
+  }
 }
 
 TEST_MAIN

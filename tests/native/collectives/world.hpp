@@ -55,6 +55,7 @@ inline void as_member(Store& store, const World& world, int rank, const std::vec
   CommunicatorConfig config = test_config(rank, world.size);
   config.regions = regions;
   config.describe = describe;
+  config.describe_refusal = describe_nonfinite;
   config.algorithms = world.algorithms;
   if (!world.cores.empty()) bind_to(world.cores);
   find_zmq_for_tests();

@@ -114,10 +114,6 @@ Diagnosis diagnose(const DiagnosisOptions& options);
 std::string order_text(const Job& job, const std::string& group, int rank, int other,
                        const DiagnosisOptions& options);
 
-/// Names folders whose files are not the user's own code, each with a "/" at its end. Call this before
-/// diagnose().
-void set_library_folders(std::vector<std::string> folders);
-
 /// Returns what a rank does and where: "sleeps in load (data.py:31), called by ...". The rank was asked for
 /// its stack.
 std::string whereabouts(const JobRank& rank);

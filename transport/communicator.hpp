@@ -103,7 +103,7 @@ struct Announcement {
   bool shows = false;
   Route route = Route::ring;    // must be the same on all ranks of the host
   std::uint32_t algorithm = 0;  // compared, as VCCL_ALGO might differ between ranks
-  // A hash of what the rank has called in other groups before, which is compared, or 0.
+  // A hash of what the rank has called in other groups before, which is compared unless it is 0.
   std::uint32_t order = 0;
   std::span<std::byte> input = {}, output = {};
   std::uint64_t factor = 0;  // a number for the peers, which is not compared

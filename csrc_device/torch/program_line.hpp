@@ -5,8 +5,8 @@
 
 namespace vdev {
 
-/// Returns the innermost line of Python on the calling thread that belongs neither to torch nor to vccl.
-/// Takes the interpreter's lock, and about half a microsecond.
+/// Returns the innermost line of the program on the calling thread, or of a library other than torch and vccl
+/// if there is none. Takes the interpreter's lock, and about half a microsecond.
 inline PythonLine program_line() {
   return interpreter().line();
 }

@@ -50,7 +50,8 @@ struct Call {
   // Which checks the program has switched on, as bits that must be the same on every rank: kChecksContent and
   // kChecksOrder.
   std::uint8_t checks = 0;
-  // With kChecksOrder, a hash of what this rank has called in other groups before; the same on every rank.
+  // With kChecksOrder, a hash of what this rank has called in other groups before. It must be the same on
+  // every rank that gives another number than 0.
   std::uint32_t order = 0;
   // What is wrong with this rank's input, if it has been looked at and is not finite. No rank runs the call
   // then.

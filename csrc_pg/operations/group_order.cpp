@@ -1,6 +1,7 @@
 #include "csrc_pg/operations/group_order.hpp"
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -8,16 +9,13 @@
 
 namespace vccl {
 
-struct GroupOrder::Member {
-  std::string name;
-  std::vector<std::uint64_t> ranks;  // sorted
-  std::uint64_t calls = 0;
-  bool left_out = false;
-
-  bool contains(const Member& other) const { return std::ranges::includes(ranks, other.ranks); }
-};
-
 namespace {
+
+using Ranks = std::vector<std::uint64_t>;
+
+bool contains(const Ranks& ranks, const Ranks& others) {
+  return std::ranges::includes(ranks, others);
+}
 
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
   hash = (hash ^ value) * 0x9e37'79b9'7f4a'7c15;
@@ -33,11 +31,35 @@ std::uint64_t hash_of(const std::string& text) {
 
 }  // namespace
 
+/// What groups that were destroyed add to the sums of the groups that they contain.
+struct GroupOrder::Past {
+  std::uint64_t sum = 0;
+  bool failed = false;
+
+  void add(const Past& other) {
+    sum += other.sum;
+    failed |= other.failed;
+  }
+};
+
+struct GroupOrder::Member {
+  std::uint64_t name = 0;  // its hash
+  Ranks ranks;             // sorted
+  std::uint64_t calls = 0;
+  bool failed = false;
+  Past past;                                        // of the groups that contained this one
+  std::vector<std::shared_ptr<Member>> containing;  // those that are there
+
+  /// A group without calls adds nothing, so it does not matter which ranks have made it already.
+  Past share() const { return {calls > 0 ? mixed(name, calls) : 0, failed}; }
+};
+
 /// The groups of this process. The mutex also guards the members, so that one thread's call is wholly before
 /// or behind another's.
 struct GroupOrder::Members {
   std::mutex mutex;
   std::vector<std::shared_ptr<Member>> all;
+  std::map<Ranks, Past> past;  // of destroyed groups, by their ranks: there are few different ones
 
   static Members& of_this_process() {
     static base::OnePerProcess<Members> one;
@@ -45,35 +67,49 @@ struct GroupOrder::Members {
   }
 };
 
-GroupOrder::GroupOrder(std::string name, std::vector<std::uint64_t> ranks, bool makes_new_job)
+GroupOrder::GroupOrder(const std::string& name, Ranks ranks, bool begins_job)
     : own_(std::make_shared<Member>()) {
   std::ranges::sort(ranks);
-  own_->name = std::move(name);
+  own_->name = hash_of(name);
   own_->ranks = std::move(ranks);
-  auto& [mutex, all] = Members::of_this_process();
-  std::lock_guard lock(mutex);
-  if (makes_new_job) all.clear();
-  // Of a group that was destroyed and made again, the calls count from 0 on all ranks.
-  std::erase_if(all,
-                [&](const auto& other) { return other->name == own_->name && other->ranks == own_->ranks; });
-  all.push_back(own_);
+  auto& members = Members::of_this_process();
+  std::lock_guard lock(members.mutex);
+  if (begins_job) {
+    members.all.clear();
+    members.past.clear();
+  }
+  for (const auto& [ranks_before, past] : members.past)
+    if (contains(ranks_before, own_->ranks)) own_->past.add(past);
+  for (const auto& other : members.all) {
+    if (contains(other->ranks, own_->ranks)) own_->containing.push_back(other);
+    if (contains(own_->ranks, other->ranks)) other->containing.push_back(own_);
+  }
+  members.all.push_back(own_);
 }
 
-std::uint32_t GroupOrder::next() {
-  auto& [mutex, all] = Members::of_this_process();
-  std::lock_guard lock(mutex);
-  std::uint64_t sum = 0;  // a sum, because ranks may have made the groups in different orders
-  for (const auto& other : all)
-    if (other != own_ && other->calls > 0 && !other->left_out && other->contains(*own_))
-      sum += mixed(hash_of(other->name), other->calls);
-  ++own_->calls;
-  return static_cast<std::uint32_t>(mixed(sum, 1) >> 32) | 1;
+GroupOrder::~GroupOrder() {
+  auto& members = Members::of_this_process();
+  std::lock_guard lock(members.mutex);
+  own_->containing.clear();  // two groups of the same ranks would keep each other
+  if (std::erase(members.all, own_) == 0)
+    return;  // of an earlier job, or of the process that forked this one
+  const Past share = own_->share();
+  for (const auto& other : members.all)
+    if (std::erase(other->containing, own_) > 0) other->past.add(share);
+  members.past[own_->ranks].add(share);
 }
 
-void GroupOrder::leave_out() noexcept {
-  auto& [mutex, all] = Members::of_this_process();
-  std::lock_guard lock(mutex);
-  own_->left_out = true;
+std::uint32_t GroupOrder::next(std::size_t calls) {
+  std::lock_guard lock(Members::of_this_process().mutex);
+  own_->calls += calls;
+  Past sum = own_->past;  // a sum, because ranks may have made the groups in different orders
+  for (const auto& other : own_->containing) sum.add(other->share());
+  return sum.failed ? 0 : static_cast<std::uint32_t>(mixed(sum.sum, 1) >> 32) | 1;
+}
+
+void GroupOrder::note_failure() noexcept {
+  std::lock_guard lock(Members::of_this_process().mutex);
+  own_->failed = true;
 }
 
 }  // namespace vccl

@@ -1,6 +1,7 @@
 // In which order this process uses its groups, for VCCL_CHECK=order.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,21 +15,27 @@ namespace vccl {
 /// of collectives of every other group that both belong to. A group compares this for the groups that have
 /// all its ranks, because all its ranks know those.
 ///
-/// Groups are known by their names and ranks, which are the same on every rank. A group that was destroyed
-/// still counts, because the other ranks may destroy it later. Thread-safe.
+/// A group that was destroyed still counts, because the other ranks may destroy it later. After a failure of
+/// a group, the groups that it contains are compared no more: its ranks may have called different numbers of
+/// its collectives, and learn of the failure at different times. Thread-safe.
 class GroupOrder {
  public:
-  /// `ranks` are the numbers in the job. `makes_new_job` says that the groups before belong to an earlier
-  /// job, as init_process_group() does: they count no more.
-  GroupOrder(std::string name, std::vector<std::uint64_t> ranks, bool makes_new_job);
+  /// `name` is the same on every rank, and `ranks` are the numbers in the job. `begins_job` says that the
+  /// groups before belong to an earlier job, as init_process_group() does: they count no more.
+  GroupOrder(const std::string& name, std::vector<std::uint64_t> ranks, bool begins_job);
+  ~GroupOrder();
+  GroupOrder(const GroupOrder&) = delete;
+  GroupOrder& operator=(const GroupOrder&) = delete;
 
-  /// Counts a collective and returns a number that is the same on all ranks of the group if they have called
-  /// the same number of collectives of each containing group before. The number is not 0.
-  std::uint32_t next();
-  /// Call this when the group has failed: its ranks may have called different numbers of its collectives.
-  void leave_out() noexcept;
+  /// Counts so many collectives. Returns a number that is the same on all ranks of the group if they have
+  /// called the same number of collectives of each containing group before, or 0 if they are not to be
+  /// compared.
+  std::uint32_t next(std::size_t calls);
+  /// Call this when the group has failed, or was aborted.
+  void note_failure() noexcept;
 
  private:
+  struct Past;
   struct Member;
   struct Members;
 

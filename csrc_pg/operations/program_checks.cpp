@@ -17,7 +17,7 @@ struct ProgramChecks {
 };
 
 /// Returns " of all_reduce(...)", or " of call 2 of 3 in a batch, of all_reduce(...)".
-std::string call_text(const Call& call, std::size_t number, std::size_t calls) {
+std::string of_call(const Call& call, std::size_t number, std::size_t calls) {
   return base::text(calls > 1 ? base::text(" of call ", number + 1, " of ", calls, " in a batch,") : "",
                     " of ", describe(signature_of(call)));
 }
@@ -62,7 +62,7 @@ void check_finite_output(Communicator& communicator, const Call& call, std::size
   const std::size_t count = buffers_of(call, communicator.rank(), communicator.size()).output;
   if (!call.output || count == 0) return;
   refuse_nonfinite(communicator, call.dtype, call.output, count,
-                   base::text("output", call_text(call, number, calls)), "nan:outputs");
+                   base::text("output", of_call(call, number, calls)), "nan:outputs");
 }
 
 void check_finite_message(Communicator& communicator, const Signature& message, const void* elements,
@@ -81,7 +81,7 @@ void check_content(Communicator& communicator, const Call& call, const Deadline&
   // Every rank has found the same and fails the communicator with the same text.
   const Error error(ErrorCode::mismatch,
                     base::text("the ranks of group ", communicator.name(), " differ in the output",
-                               call_text(call, number, calls), " (VCCL_CHECK=content): ",
+                               of_call(call, number, calls), " (VCCL_CHECK=content): ",
                                describe(*difference, communicator.names()), ", of ", count,
                                ". Something has written to the tensor before the collective was over, for "
                                "instance an operator on another stream."));

@@ -197,8 +197,7 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
 
     const auto memory = device.is_cpu() ? nullptr : std::make_shared<HeldMemory>();
     if (order_ && has_collectives && !device.is_cpu()) {
-      const auto order = order_->next();
-      for (auto& plan : batch.plans) plan.set_order(order);
+      for (auto& plan : batch.plans) plan.set_order(order_->next(plan.calls().size()));
     }
     if (memory) {
       for (auto& plan : batch.plans) plan.hold_memory_in(memory);

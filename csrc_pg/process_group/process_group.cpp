@@ -171,7 +171,7 @@ void ProcessGroupVccl::abort() {
   WithoutGil without_gil;
   abort_hooks_->call();
   failures_->settle();
-  if (order_) order_->leave_out();
+  if (order_) order_->note_failure();
   communicators_.abort(base::text(names().rank(rank_), " aborted the group ", group_name()));
 }
 
@@ -250,7 +250,7 @@ ProcessGroupVccl::BegunOperation ProcessGroupVccl::begin_operation(c10d::OpType 
   watch_completion(begun.outcome, type, begun.sequence);
   if (order_) {
     begun.outcome->when_finished([order = order_](const std::exception_ptr& error) {
-      if (error) order->leave_out();
+      if (error) order->note_failure();
     });
   }
   // The last of these, because it may end the process.
@@ -280,7 +280,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
     if (!request.async) profile_launch(rank_, request.type, request.name, request.inputs, request.outputs);
 
     const bool on_card = !request.device.is_cpu();
-    if (on_card && order_) plan.set_order(order_->next());
+    if (on_card && order_) plan.set_order(order_->next(plan.calls().size()));
     std::shared_ptr<HeldMemory> memory;
     if (on_card && request.async) memory = std::make_shared<HeldMemory>();
     if (on_card) plan.hold_memory_in(memory);

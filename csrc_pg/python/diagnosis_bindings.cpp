@@ -1,4 +1,5 @@
 #include "csrc_pg/python/diagnosis_bindings.hpp"
+#include "base/program_files.hpp"
 
 #include <torch/csrc/utils/pybind.h>
 
@@ -238,7 +239,7 @@ void init_diagnosis_bindings(py::module_& module) {
   explain_waits_by_diagnosis();
   module.def("_serve_stacks", &serve_stacks,
              "Makes this process answer other processes of the user that ask for its Python stacks.");
-  module.def("_set_library_folders", &set_library_folders, py::arg("folders"),
+  module.def("_set_library_folders", &base::set_library_folders, py::arg("folders"),
              "Names the folders whose files are not the user's own code in a diagnosis.");
   module.def(
       "_diagnose",

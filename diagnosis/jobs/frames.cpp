@@ -1,24 +1,13 @@
 #include "diagnosis/jobs/frames.hpp"
 
 #include <algorithm>
-#include <array>
-#include <string_view>
-#include <utility>
-#include <vector>
 
+#include "base/program_files.hpp"
 #include "base/text.hpp"
 #include "diagnosis/job.hpp"
 
 namespace vccl {
 namespace {
-
-constexpr std::array<std::string_view, 3> kOfLibraries = {"/site-packages/", "/dist-packages/",
-                                                          "/lib/python3."};
-
-std::vector<std::string>& library_folders() {
-  static std::vector<std::string> folders;
-  return folders;
-}
 
 bool has_own(const ThreadStack& stack) {
   return std::ranges::any_of(stack.frames, is_own);
@@ -35,17 +24,8 @@ bool is_of_threading(const ThreadStack& stack) {
 
 }  // namespace
 
-void set_library_folders(std::vector<std::string> folders) {
-  library_folders() = std::move(folders);
-}
-
 bool is_own(const Frame& frame) {
-  const std::string_view file = frame.file;
-  if (file.starts_with('<') && file != "<string>" && file != "<stdin>") return false;
-  const auto within = [&](std::string_view part) { return file.find(part) != std::string_view::npos; };
-  return std::ranges::none_of(kOfLibraries, within) &&
-         std::ranges::none_of(library_folders(),
-                              [&](const auto& folder) { return file.starts_with(folder); });
+  return base::is_of_program(frame.file);
 }
 
 std::string frame_text(const Frame& frame) {

@@ -31,7 +31,7 @@ PendingCall call_of(const FlightEntry& entry, const FlightGroup& group, std::siz
   PendingCall call;
   call.group = place;
   call.name = get_text(entry.name);
-  call.text = call_text(entry, options);
+  call.text = entry_text(entry, options);
   call.message = entry.is(FlightEntry::kMessage);
   call.sends = entry.is(FlightEntry::kSends);
   call.started = entry.started_ns != 0;
@@ -47,8 +47,7 @@ PendingCall call_of(const FlightEntry& entry, const FlightGroup& group, std::siz
 
 /// Returns the place of the group in the job, which is added to if need be.
 std::size_t place_of(Job& job, const FlightGroup& group) {
-  std::vector<int> ranks;
-  for (std::uint32_t i = 0; i < group.known_ranks(); ++i) ranks.push_back(static_cast<int>(group.in_job(i)));
+  auto ranks = ranks_of(group);
   const auto name = get_text(group.name);
   const auto found = std::ranges::find_if(
       job.groups, [&](const JobGroup& other) { return other.name == name && other.ranks == ranks; });
@@ -86,7 +85,17 @@ void add_rank(Job& job, ObservedProcess&& process, const DiagnosisOptions& optio
 
 }  // namespace
 
-std::string call_text(const FlightEntry& entry, const DiagnosisOptions& options) {
+std::vector<int> ranks_of(const FlightGroup& group) {
+  std::vector<int> ranks;
+  for (std::uint32_t i = 0; i < group.known_ranks(); ++i) ranks.push_back(static_cast<int>(group.in_job(i)));
+  return ranks;
+}
+
+const std::string& name_of(const JobGroup& group) {
+  return group.description.empty() ? group.name : group.description;
+}
+
+std::string entry_text(const FlightEntry& entry, const DiagnosisOptions& options) {
   const auto tensors = tensors_text(entry, options);
   return tensors.empty() ? get_text(entry.name) : base::text(get_text(entry.name), "(", tensors, ")");
 }

@@ -21,7 +21,13 @@ struct ObservedProcess {
 };
 
 /// Returns the call with its first tensors: "all_reduce(float32 [4])".
-std::string call_text(const FlightEntry& entry, const DiagnosisOptions& options);
+std::string entry_text(const FlightEntry& entry, const DiagnosisOptions& options);
+
+/// Returns the ranks' numbers in the job, as far as they are known.
+std::vector<int> ranks_of(const FlightGroup& group);
+
+/// Returns the group's description, or its name if it has none.
+const std::string& name_of(const JobGroup& group);
 
 /// Returns the jobs that the processes belong to, by their ids. A process that is still making its first
 /// group knows no id yet, and belongs to the job of the processes that have the same parent.

@@ -6,13 +6,14 @@
 
 #include "base/text.hpp"
 #include "diagnosis/jobs/frames.hpp"
+#include "diagnosis/jobs/job_table.hpp"
 
 namespace vccl {
 namespace {
 
 std::string call_text(const Job& job, const PendingCall& call) {
   const JobGroup& group = job.groups[call.group];
-  const std::string& name = group.description.empty() ? group.name : group.description;
+  const std::string& name = name_of(group);
   return call.message ? base::text(call.text, ", in group ", name)
                       : base::text(call.text, ", collective ", call.sequence, " of group ", name);
 }

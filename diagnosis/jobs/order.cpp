@@ -22,19 +22,15 @@ struct Called {
   std::uint64_t sequence() const { return entry->collective_sequence; }
 };
 
-std::string name_of(const FlightGroup& group) {
-  const auto description = get_text(group.description);
-  return description.empty() || description == "undefined" ? get_text(group.name) : description;
-}
-
 /// Returns what the rank has recorded of the group's collectives on cards, in the order of its calls.
-std::vector<Called> calls_of(const JobRank& rank, const std::string& group) {
+std::vector<Called> calls_of(const JobRank& rank, const JobGroup& group) {
   std::vector<Called> calls;
   const auto& entries = rank.snapshot.entries;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const FlightEntry& entry = entries[i];
     if (entry.card < 0 || entry.is(FlightEntry::kMessage) || entry.is(FlightEntry::kReplayed)) continue;
-    if (name_of(rank.snapshot.group_of(entry).group) == group) calls.push_back({&entry, i});
+    const FlightGroup& of = rank.snapshot.group_of(entry).group;
+    if (get_text(of.name) == group.name && ranks_of(of) == group.ranks) calls.push_back({&entry, i});
   }
   return calls;
 }
@@ -76,23 +72,57 @@ struct Side {
   Split others;
 };
 
-/// `ahead` has called a collective of `group` before, and `behind` has not.
-std::string inversion_text(const Side& ahead, const Side& behind, const std::string& own,
-                           const std::string& group, const DiagnosisOptions& options) {
-  const Called* early =
-      find(ahead.others.before, [&](const Called& call) { return call.sequence() > behind.others.last(); });
-  if (!early) return {};
-  const auto full = [&](const Called& call, const std::string& of) {
-    return base::text(call_text(*call.entry, options), ", collective ", call.sequence(), " of group ", of,
-                      place_text(ahead.rank, call));
-  };
-  const Called* late =
-      find(behind.others.after, [&](const Called& call) { return call.sequence() == early->sequence(); });
-  return base::text("Rank ", ahead.rank.rank, " called ", full(*early, group), ", before ",
-                    full(ahead.call, own), ". Rank ", behind.rank.rank, " called the latter first",
-                    place_text(behind.rank, behind.call),
-                    late ? base::text(", and then the former", place_text(behind.rank, *late), ".")
-                         : std::string(", and has not called the former yet."));
+/// A call of another group that one side has made before the call that is compared, and the other side has
+/// not.
+struct Inversion {
+  const Side *ahead = nullptr, *behind = nullptr;
+  const Called *early = nullptr, *late = nullptr;  // on `ahead`, and on `behind` if it has called it since
+
+  explicit Inversion(const Side (&sides)[2]) {
+    // A recorder that has lost old entries does not tell how many calls there were.
+    if (std::ranges::any_of(sides, [](const Side& side) {
+          const auto& snapshot = side.rank.snapshot;
+          return side.others.before.empty() && snapshot.recorded > snapshot.entries.size();
+        }))
+      return;
+    const bool first = sides[0].others.last() > sides[1].others.last();
+    ahead = &sides[first ? 0 : 1];
+    behind = &sides[first ? 1 : 0];
+    early = find(ahead->others.before,
+                 [&](const Called& call) { return call.sequence() > behind->others.last(); });
+    if (early)
+      late = find(behind->others.after,
+                  [&](const Called& call) { return call.sequence() == early->sequence(); });
+  }
+
+  std::string text(const std::string& own, const std::string& group, const DiagnosisOptions& options) const {
+    const auto full = [&](const Called& call, const std::string& of) {
+      return base::text(entry_text(*call.entry, options), ", collective ", call.sequence(), " of group ", of,
+                        place_text(ahead->rank, call));
+    };
+    return base::text("Rank ", ahead->rank.rank, " called ", full(*early, group), ", before ",
+                      full(ahead->call, own), ". Rank ", behind->rank.rank, " called the latter first",
+                      place_text(behind->rank, behind->call),
+                      late ? base::text(", and then the former", place_text(behind->rank, *late), ".")
+                           : std::string(", and has not called the former yet."));
+  }
+};
+
+bool is_pending(const Called& call) {
+  return !call.entry->is(FlightEntry::kRetired) && call.entry->completed_ns == 0;
+}
+
+bool contains(const JobGroup& group, const JobGroup& other) {
+  return std::ranges::all_of(
+      other.ranks, [&](int rank) { return std::ranges::find(group.ranks, rank) != group.ranks.end(); });
+}
+
+/// Returns the group's name for people, with torch's name where two groups have the same one.
+std::string unique_name(const Job& job, const JobGroup& group) {
+  const std::string& name = name_of(group);
+  const auto same =
+      std::ranges::count_if(job.groups, [&](const auto& other) { return name_of(other) == name; });
+  return same > 1 ? base::text(name, " (", group.name, ")") : name;
 }
 
 }  // namespace
@@ -101,23 +131,25 @@ std::string order_text(const Job& job, const std::string& group, int rank, int o
                        const DiagnosisOptions& options) {
   const auto first = job.ranks.find(rank), second = job.ranks.find(other);
   if (first == job.ranks.end() || second == job.ranks.end()) return {};
-  const auto is_pending = [](const Called& call) {
-    return !call.entry->is(FlightEntry::kRetired) && call.entry->completed_ns == 0;
-  };
-  const auto first_calls = calls_of(first->second, group), second_calls = calls_of(second->second, group);
-  const Called* const one = find(first_calls, is_pending);
-  const Called* const two = find(second_calls, is_pending);
-  if (!one || !two) return {};
-  for (const JobGroup& candidate : job.groups) {
-    const std::string name = candidate.description.empty() ? candidate.name : candidate.description;
-    if (name == group) continue;
-    const Side sides[] = {{first->second, *one, Split(calls_of(first->second, name), *one)},
-                          {second->second, *two, Split(calls_of(second->second, name), *two)}};
-    const auto a = sides[0].others.last(), b = sides[1].others.last();
-    if (a == b) continue;
-    return inversion_text(sides[a > b ? 0 : 1], sides[a > b ? 1 : 0], group, name, options);
+  std::string best;
+  for (const JobGroup& own : job.groups) {
+    if (name_of(own) != group) continue;
+    const auto first_calls = calls_of(first->second, own), second_calls = calls_of(second->second, own);
+    const Called* const one = find(first_calls, is_pending);
+    const Called* const two = find(second_calls, is_pending);
+    if (!one || !two) continue;
+    for (const JobGroup& candidate : job.groups) {
+      if (&candidate == &own || !contains(candidate, own)) continue;
+      const Side sides[] = {{first->second, *one, Split(calls_of(first->second, candidate), *one)},
+                            {second->second, *two, Split(calls_of(second->second, candidate), *two)}};
+      const Inversion found(sides);
+      if (found.early && (best.empty() || found.late))
+        best = found.text(unique_name(job, own), unique_name(job, candidate), options);
+      // What both ranks have called by now is certain to be in another order.
+      if (found.late) return best;
+    }
   }
-  return {};
+  return best;
 }
 
 }  // namespace vccl

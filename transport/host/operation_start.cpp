@@ -100,6 +100,7 @@ void OperationStart::compare() const {
   raise_refusals();
   // All ranks compare with the same rank, so that all of them find the same pair.
   const Signature reference = slot(0).signature;
+  int ordered = 0;
   for (int i = 1; i < static_cast<int>(group_.host.ranks.size()); ++i) {
     const Signature signature = slot(i).signature;
     const int first = group_.host.ranks[0], other = group_.host.ranks[i];
@@ -107,8 +108,10 @@ void OperationStart::compare() const {
       failures_.raise(ErrorCode::mismatch, operation_.mismatch_text(first, reference, other, signature));
     if (slot(i).algorithm != slot(0).algorithm)
       failures_.raise(ErrorCode::mismatch, operation_.algorithms_text(first, other));
-    if (slot(i).order != slot(0).order)
-      failures_.raise(ErrorCode::mismatch, operation_.order_text(first, other));
+    // A rank announces no order if it is not to be compared, so the first one that does is the reference.
+    if (slot(ordered).order == 0) ordered = i;
+    if (slot(i).order != 0 && slot(i).order != slot(ordered).order)
+      failures_.raise(ErrorCode::mismatch, operation_.order_text(group_.host.ranks[ordered], other));
   }
 }
 

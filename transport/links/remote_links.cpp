@@ -366,7 +366,7 @@ void RemoteLinks::compare_begins(RemoteLink& link) {
     throw Error(ErrorCode::mismatch, first ? operation_.algorithms_text(group_.rank, link.rank)
                                            : operation_.algorithms_text(link.rank, group_.rank));
   }
-  if (order != operation_.order()) {
+  if (order != 0 && operation_.order() != 0 && order != operation_.order()) {
     throw Error(ErrorCode::mismatch, first ? operation_.order_text(group_.rank, link.rank)
                                            : operation_.order_text(link.rank, group_.rank));
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/program_files.hpp"
 #include "csrc_device/torch/threads/interpreter.hpp"
 
 namespace vdev {
@@ -24,11 +25,8 @@ std::string utf8(PyObject* text) {
   return characters == nullptr ? "?" : characters;
 }
 
-bool belongs_to_the_program(const std::string& file) {
-  for (const char* library : {"/torch/", "/vccl/", "<frozen", "<string>"}) {
-    if (file.find(library) != std::string::npos) return false;
-  }
-  return true;
+bool belongs_to_torch_or_vccl(const std::string& file) {
+  return file.find("/torch/") != std::string::npos || file.find("/vccl/") != std::string::npos;
 }
 
 void* release_lock() {
@@ -42,17 +40,19 @@ void take_lock(void* state) {
 PythonLine line_of_program() {
   if (!python_runs()) return {};
   const PyGILState_STATE gil = PyGILState_Ensure();
-  PythonLine line;
+  PythonLine line, of_library;
   Owned<PyFrameObject> frame(PyThreadState_GetFrame(PyThreadState_Get()));
   while (frame && line.file.empty()) {
     const Owned<PyCodeObject> code(PyFrame_GetCode(frame.get()));
-    std::string file = utf8(code->co_filename);
-    if (belongs_to_the_program(file))
-      line = {utf8(code->co_name), std::move(file), PyFrame_GetLineNumber(frame.get())};
+    const std::string file = utf8(code->co_filename);
+    const bool is_of_program = base::is_of_program(file);
+    PythonLine& found = is_of_program ? line : of_library;
+    if (is_of_program || (of_library.file.empty() && !belongs_to_torch_or_vccl(file)))
+      found = {utf8(code->co_name), file, PyFrame_GetLineNumber(frame.get())};
     frame.reset(PyFrame_GetBack(frame.get()));
   }
   PyGILState_Release(gil);
-  return line;
+  return line.file.empty() ? of_library : line;
 }
 
 void with_python_warnings(const std::function<void()>& function) {

@@ -24,8 +24,9 @@ struct Interpreter {
   /// to take it again, or null if the thread did not hold it.
   void* (*release_lock)() = [] { return static_cast<void*>(nullptr); };
   void (*take_lock)(void* state) = [](void*) {};
-  /// Returns the innermost line of Python on the calling thread that belongs neither to torch nor to vccl.
-  /// There is none on autograd's threads, for instance. Takes the lock.
+  /// Returns the innermost line on the calling thread that base::is_of_program(), or else the innermost one
+  /// that belongs neither to torch nor to vccl. There is none on autograd's threads, for instance. Takes the
+  /// lock.
   PythonLine (*line)() = [] { return PythonLine(); };
   /// Calls `function`, and makes Python warnings of torch's warnings in it. The caller holds the lock.
   void (*with_warnings)(const std::function<void()>& function) = [](const auto& function) { function(); };

@@ -267,6 +267,13 @@ for step in range(3):
     with dist._coalescing_manager(device=torch.device(device)):
         for x in xs[6:]:
             dist.all_reduce(x)
+    if rank == 0:  # another rank may coalesce what this one calls singly
+        for x in xs[6:]:
+            dist.all_reduce(x, group=same)
+    else:
+        with dist._coalescing_manager(same, torch.device(device)):
+            for x in xs[6:]:
+                dist.all_reduce(x, group=same)
     for work in works:
         work.wait()
     short = dist.new_group(list(range(size)))
@@ -277,6 +284,29 @@ print("done", flush=True)
 """
     output = ranks(body, "order,content", cards=3)
     assert output.count("done") == 3 and "VCCL_CHECK" not in output, output
+
+
+def test_a_group_that_has_failed_is_not_compared(ranks):
+    """Rank 0 aborts a group, and rank 1 does not know of it."""
+    body = """
+torch.accelerator.set_device_index(rank)
+x = torch.ones(3, device=f"vdev:{rank}")
+aborted, other = dist.new_group([0, 1]), dist.new_group([0, 1])
+dist.all_reduce(x, group=aborted)
+torch.accelerator.synchronize()
+if rank == 0:
+    try:
+        aborted._get_backend(x.device).abort()
+        dist.all_reduce(x, group=aborted)
+    except Exception:
+        pass
+for group in (other, dist.group.WORLD):
+    dist.all_reduce(x, group=group)
+torch.accelerator.synchronize()
+print("done", flush=True)
+"""
+    output = ranks(body, "order")
+    assert output.count("done") == 2 and "VCCL_CHECK" not in output, output
 
 
 def test_parallel_training_is_in_order(ranks):

@@ -231,10 +231,11 @@ def test_hole_of_ddp_content(ranks, monkeypatch):
 
     monkeypatch.setattr(_C, "_checks_content", lambda: True)
     net = nn.Linear(3, 2)
-    nn.init.constant_(net.weight, ranks.rank)
+    for parameter in net.parameters():
+        nn.init.constant_(parameter, ranks.rank)
     with unpatched("ddp_content"):
         DistributedDataParallel(net, init_sync=False)
-    with pytest.raises(ValueError, match="weight and 1 others on rank 1 are not what rank 0 has"):
+    with pytest.raises(ValueError, match="weight and 1 other on rank 1 are not what rank 0 has"):
         DistributedDataParallel(net, init_sync=False)
 
 

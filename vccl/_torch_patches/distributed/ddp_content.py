@@ -1,7 +1,7 @@
-"""Lets VCCL_CHECK=content compare the parameters and buffers of a model that DDP does not make equal.
+"""Lets VCCL_CHECK=content compare the parameters of a model that DDP does not make equal.
 
-With ``init_sync=False``, ``DistributedDataParallel`` takes the ranks' parameters and buffers as they are. If
-they differ, every rank trains a model of its own with the mean of all gradients, and nothing says so.
+With ``init_sync=False``, ``DistributedDataParallel`` takes the ranks' parameters as they are. If they differ,
+every rank trains a model of its own with the mean of all gradients, and nothing says so.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ def _ddp_init_helper(
 
 
 def _compare(ddp: DistributedDataParallel) -> None:
-    """Raises ValueError on every rank if a parameter or a buffer differs between the ranks."""
+    """Raises ValueError on every rank if a parameter differs between the ranks."""
     tensors = list(_tensors_of(ddp))
     if not tensors:
         return
@@ -51,23 +51,23 @@ def _compare(ddp: DistributedDataParallel) -> None:
     ranks = dist.get_process_group_ranks(ddp.process_group)
     column = contents[:, differing[0]]
     others = [str(ranks[member]) for member in range(size) if column[member] != column[0]]
-    more = f" and {len(differing) - 1} others" if len(differing) > 1 else ""
-    verb = "is" if len(others) == 1 and len(differing) == 1 else "are"
+    rest = len(differing) - 1
+    more = f" and {rest} other{'s' if rest > 1 else ''}" if rest else ""
+    where = f"rank{'s' if len(others) > 1 else ''} {', '.join(others)}"
+    verb = "are" if rest else "is"
     raise ValueError(
         "DDP was given models that differ between ranks (VCCL_CHECK=content): "
-        f"{tensors[differing[0]][0]}{more} on rank {', '.join(others)} {verb} not what rank {ranks[0]} has. "
+        f"{tensors[differing[0]][0]}{more} on {where} {verb} not what rank {ranks[0]} has. "
         "Give all ranks the same state_dict, or construct DDP with init_sync=True, which broadcasts it."
     )
 
 
 def _tensors_of(ddp: DistributedDataParallel) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields what has to be the same on all ranks. A program may ask for buffers that are not."""
-    module, left_out = ddp.module, ddp.parameters_to_ignore
-    for name, parameter in module.named_parameters():
-        if name not in left_out and type(parameter) in (torch.nn.Parameter, torch.Tensor):
+    """Yields what has to be the same on all ranks and can be compared.
+
+    Buffers are left out: the first forward broadcasts them, unless each rank is to have its own.
+    """
+    for name, parameter in ddp.module.named_parameters():
+        is_plain = type(parameter) in (torch.nn.Parameter, torch.Tensor) and not parameter.is_meta
+        if name not in ddp.parameters_to_ignore and is_plain and parameter.layout is torch.strided:
             yield name, parameter
-    if not ddp.broadcast_buffers:
-        return
-    for name, buffer in module.named_buffers():
-        if name not in left_out and type(buffer) is torch.Tensor:
-            yield name, buffer

@@ -4,6 +4,7 @@
 
 #include "base/text.hpp"
 #include "csrc_device/runtime/environment.hpp"
+#include "csrc_device/torch/torch_version.hpp"
 
 namespace vdev {
 namespace {
@@ -209,7 +210,8 @@ std::vector<libkineto::ResourceInfo> CardTrace::lanes() const {
     std::string name = lane->name;
     if (lane->card >= 0 && lane->stream != Lane::kNoStream)
       name = base::text("stream ", lane->stream, named ? ": " : "", named ? lane->name : "");
-    result.push_back({place.resource, place.resource, place.device, clean(std::move(name))});
+    result.push_back(torch_version::trace_lane<libkineto::ResourceInfo>(place.device, place.resource,
+                                                                        clean(std::move(name))));
   }
   return result;
 }

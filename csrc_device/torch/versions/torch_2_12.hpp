@@ -1,6 +1,6 @@
 // What is particular to torch 2.12: it has no limits for pinned memory, no figures of private pools, lists of
-// autocast with named dimensions, and NCCL's name for the factor of PREMUL_SUM. Its c10d::Backend is that of
-// 2.13.
+// autocast with named dimensions, NCCL's name for the factor of PREMUL_SUM, and another order of the members
+// of Kineto's ResourceInfo. Its c10d::Backend is that of 2.13.
 #pragma once
 
 #include <chrono>
@@ -9,6 +9,8 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include <ATen/NamedTensorUtils.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -26,6 +28,13 @@ struct PinnedLimits {
 /// Puts what a private pool has reserved into the figures of a card. This torch has no such figures.
 inline void set_private_pool(c10::CachingDeviceAllocator::DeviceStats&, c10::MempoolId_t,
                              const c10::CachingAllocator::StatArray&) {}
+
+/// Returns a lane of a trace. In this version, Kineto's ResourceInfo takes the card as its first value. The
+/// type is a parameter, because no header of Kineto is needed here otherwise.
+template <class ResourceInfo>
+ResourceInfo trace_lane(std::int64_t card, std::int64_t resource, std::string name) {
+  return {card, resource, resource, std::move(name)};
+}
 
 /// Holds types that the lists of autocast_mode.h write without their namespace, beside those that all
 /// versions have in their lists.

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
 
 #include <c10/core/AllocatorConfig.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -21,6 +24,13 @@ struct PinnedLimits {
 inline void set_private_pool(c10::CachingDeviceAllocator::DeviceStats& figures, c10::MempoolId_t pool,
                              const c10::CachingAllocator::StatArray& reserved) {
   figures.reserved_bytes_by_private_pools[pool] = reserved;
+}
+
+/// Returns a lane of a trace. In this version, Kineto's ResourceInfo takes the card as its third value. The
+/// type is a parameter, because no header of Kineto is needed here otherwise.
+template <class ResourceInfo>
+ResourceInfo trace_lane(std::int64_t card, std::int64_t resource, std::string name) {
+  return {resource, resource, card, std::move(name)};
 }
 
 /// Holds types that the lists of autocast_mode.h write without their namespace, beside those that all

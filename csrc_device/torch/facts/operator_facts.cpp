@@ -13,6 +13,7 @@
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/kernels/cpu_view.hpp"
 #include "csrc_device/torch/streams.hpp"
+#include "csrc_device/torch/torch_version.hpp"
 
 namespace vdev {
 namespace {
@@ -68,8 +69,10 @@ bool is_number(const c10::TypePtr& type) {
 // Returns whether torch says that results depend on elements. An index is looked at in each call: only one of
 // Booleans makes the result depend on elements.
 bool is_dynamic(const c10::OperatorHandle& op) {
-  const bool dynamic = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
-  return dynamic && op.operator_name().name != "aten::index";
+  const std::string& name = op.operator_name().name;
+  const bool dynamic = op.hasTag(at::Tag::dynamic_output_shape) ||
+                       op.hasTag(at::Tag::data_dependent_output) || torch_version::lacks_dynamic_tag(name);
+  return dynamic && name != "aten::index";
 }
 
 // Returns the number of the argument that says how large a result is whose shape would otherwise depend on

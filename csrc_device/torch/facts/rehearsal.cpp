@@ -16,6 +16,7 @@
 #include "csrc_device/torch/kernels/cpu_view.hpp"
 #include "csrc_device/torch/kernels/kernel_scope.hpp"
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
+#include "csrc_device/torch/torch_version.hpp"
 
 namespace vdev {
 namespace {
@@ -106,6 +107,7 @@ class Props {
 
 KnownCallPtr rehearse(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKey kernel,
                       c10::ArrayRef<c10::IValue> arguments, const CallSignature& signature) {
+  if (torch_version::breaks_on_zeros(op.operator_name().name)) return nullptr;
   torch::jit::Stack stack(arguments.begin(), arguments.end());
   Props props(facts);
   if (!props.replace(stack)) return nullptr;

@@ -1,6 +1,7 @@
 // What is particular to torch 2.12: it has no limits for pinned memory, no figures of private pools, lists of
-// autocast with named dimensions, NCCL's name for the factor of PREMUL_SUM, and another order of the members
-// of Kineto's ResourceInfo. Its c10d::Backend is that of 2.13.
+// autocast with named dimensions, NCCL's name for the factor of PREMUL_SUM, another order of the members of
+// Kineto's ResourceInfo, an operator without a tag and one without a check. Its c10d::Backend is that
+// of 2.13.
 #pragma once
 
 #include <chrono>
@@ -10,6 +11,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <ATen/NamedTensorUtils.h>
@@ -34,6 +36,17 @@ inline void set_private_pool(c10::CachingDeviceAllocator::DeviceStats&, c10::Mem
 template <class ResourceInfo>
 ResourceInfo trace_lane(std::int64_t card, std::int64_t resource, std::string name) {
   return {card, resource, resource, std::move(name)};
+}
+
+/// Tells whether results of an operator depend on elements without torch's tag for it. Later versions tag it.
+inline bool lacks_dynamic_tag(std::string_view op) {
+  return op == "aten::_unique";
+}
+
+/// Tells whether the CPU's kernel of an operator writes beyond its memory if the arguments are zeros. Later
+/// versions check the pivots.
+inline bool breaks_on_zeros(std::string_view op) {
+  return op == "aten::linalg_ldl_solve";
 }
 
 /// Holds types that the lists of autocast_mode.h write without their namespace, beside those that all

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <c10/core/AllocatorConfig.h>
@@ -34,6 +35,18 @@ inline void set_private_pool(c10::CachingDeviceAllocator::DeviceStats& figures, 
 template <class ResourceInfo>
 ResourceInfo trace_lane(std::int64_t card, std::int64_t resource, std::string name) {
   return {resource, resource, card, std::move(name)};
+}
+
+/// Tells whether results of an operator depend on elements without torch's tag for it. Of the operators that
+/// versions differ in, this one tags all.
+inline bool lacks_dynamic_tag(std::string_view) {
+  return false;
+}
+
+/// Tells whether the CPU's kernel of an operator writes beyond its memory if the arguments are zeros. None is
+/// known in this version.
+inline bool breaks_on_zeros(std::string_view) {
+  return false;
 }
 
 /// Holds types that the lists of autocast_mode.h write without their namespace, beside those that all

@@ -57,7 +57,15 @@ del first, second, third
 torch.vdev.empty_cache()
 x = empty(2)
 assert reserved() == 40, reserved()
+"""
+    )
 
+
+@pytest.mark.torch(">=2.13", "torch does not know these settings")
+def test_limits_of_pinned_memory(run_python):
+    run_python(
+        SET
+        + """
 settings("pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:2")
 def held(): return torch.vdev.host_memory_stats()["allocated_bytes.current"]
 torch.accelerator.empty_host_cache()

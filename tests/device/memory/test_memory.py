@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import vccl
+from vccl import _torch_version
 
 MIB = 1 << 20
 
@@ -130,6 +131,9 @@ def test_pinned_memory_beyond_the_machine(run_python):
     ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with open("/proc/meminfo") as file:
         available = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
+    # Older versions do not know the setting, and round the first size up to one that is too large as well.
+    unrounded = {"PYTORCH_ALLOC_CONF": "pinned_max_round_threshold_mb:1024"}
+    variables = unrounded if _torch_version.is_one_of(">=2.13") else {}
     # The system refuses the second size, and would give the first until its memory has run out.
     for size in ((available + ram) // 2, 4 * ram):
         program = (
@@ -138,7 +142,7 @@ def test_pinned_memory_beyond_the_machine(run_python):
             "except torch.OutOfMemoryError as error: print(error)\n"
             "assert torch.empty(1 << 20, dtype=torch.uint8, pin_memory=True).is_pinned()"
         )
-        printed = run_python(program, PYTORCH_ALLOC_CONF="pinned_max_round_threshold_mb:1024").stdout
+        printed = run_python(program, **variables).stdout
         assert re.match(r"Cannot allocate \d+ bytes of pinned host memory\. The machine has \d+ MiB", printed)
 
 

@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from torch_build import without_cuda
 
 SOURCE = """
 import os, sys, warnings
@@ -217,7 +218,10 @@ SHORT = "collective or sizes or own or hosts or killed"
     [
         (["--ranks-device", "cpu"], {"DEVICE": "cpu", "BACKEND": "gloo"}),
         (["--ranks-device", "cpu", "--ranks-backend", "vccl"], {"DEVICE": "cpu"}),
-        (["--ranks-device", "cuda", "--ranks-backend", "vccl"], {"DEVICE": "cuda"}),
+        # Cards cannot stand in the place of torch's own CUDA.
+        pytest.param(
+            ["--ranks-device", "cuda", "--ranks-backend", "vccl"], {"DEVICE": "cuda"}, marks=without_cuda
+        ),
         (["--ranks-fresh"], {}),
     ],
     ids=["gloo", "vccl_on_the_cpu", "cuda", "fresh"],

@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from torch_build import without_cuda
 
 SCRIPT = """
 {before}
@@ -400,6 +401,7 @@ print("done", flush=True)
     assert output.count("done") == 2 and "VCCL_CHECK" not in output, output
 
 
+@without_cuda  # in whose place cards cannot stand
 def test_the_variable_of_nccl_in_pose(start, tmp_path):
     script = tmp_path / "ranks.py"
     script.write_text(

@@ -8,8 +8,10 @@ import operator
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -49,6 +51,14 @@ def is_one_of(versions: str, found: str = torch.__version__) -> bool:
         if not _COMPARISONS[comparison[1]](_minor(found), _minor(comparison[2])):
             return False
     return True
+
+
+def renamed(module: ModuleType, name: str, older: str, since: str) -> Callable[..., Any]:
+    """Returns the function ``name`` of torch, which had the name ``older`` before the versions ``since``.
+
+    Torch keeps the older names for a while, and warns of them.
+    """
+    return getattr(module, name if is_one_of(since) else older)
 
 
 def check() -> None:

@@ -8,6 +8,11 @@ from functools import cached_property
 import torch
 import torch.distributed as dist
 
+from vccl._torch_version import renamed
+
+_all_gather_single = renamed(dist, "all_gather_single", "all_gather_into_tensor", ">=2.13")
+_reduce_scatter_single = renamed(dist, "reduce_scatter_single", "reduce_scatter_tensor", ">=2.13")
+
 REDUCE_OPS = {
     "sum": dist.ReduceOp.SUM,
     "avg": dist.ReduceOp.AVG,
@@ -207,7 +212,7 @@ class AllGather(Case):
         self.input = own if self.setting.in_place else self.empty()
 
     def call(self) -> None:
-        dist.all_gather_single(self.output, self.input, group=self.setting.group)
+        _all_gather_single(self.output, self.input, group=self.setting.group)
 
     def expected(self) -> torch.Tensor:
         return torch.cat([self.pattern(rank) for rank in range(self.setting.world_size)])
@@ -226,7 +231,7 @@ class ReduceScatter(Case):
 
     def call(self) -> None:
         op = REDUCE_OPS[self.setting.op]
-        dist.reduce_scatter_single(self.output, self.input, op=op, group=self.setting.group)
+        _reduce_scatter_single(self.output, self.input, op=op, group=self.setting.group)
 
     def expected(self) -> torch.Tensor:
         return self.reduced(self.setting.rank)

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from common import everywhere
+from newer_names import all_gather_single, reduce_scatter_single
 from torch._C import _distributed_c10d as c10d
 
 
@@ -70,11 +71,11 @@ def wrong_calls(rank, size, device):
 
     # Wrong sizes.
     yield (
-        lambda: dist.all_gather_single(ones(3), x),
+        lambda: all_gather_single(ones(3), x),
         ValueError,
         ["output has 3", f"{size} (ranks)", "input's 4"],
     )
-    yield lambda: dist.reduce_scatter_single(x, ones(7)), ValueError, ["input has 7", "output's 4"]
+    yield lambda: reduce_scatter_single(x, ones(7)), ValueError, ["input has 7", "output's 4"]
     unequal = [ones(5 if r == rank else 4) for r in range(size)]
     own = f"{{}} {rank}, which is this rank's own, has 5 elements, and the {{}} has 4"
     yield lambda: dist.all_gather(unequal, x), ValueError, [own.format("output", "input")]
@@ -105,7 +106,7 @@ def wrong_calls(rank, size, device):
     # Devices and dtypes.
     both = ["tensors on ", here, other]
     yield lambda: dist.all_gather(many(device=other), x), ValueError, ["all_gather", *both]
-    yield lambda: dist.all_gather_single(ones(4 * size, device=other), x), ValueError, both
+    yield lambda: all_gather_single(ones(4 * size, device=other), x), ValueError, both
     yield lambda: dist.reduce_scatter(x, many(device=other)), ValueError, both
     yield lambda: dist.all_to_all_single(x, ones(4, device=other)), ValueError, both
     yield lambda: group.allreduce_coalesced([x, ones(4, device=other)], coalesced), ValueError, both
@@ -144,7 +145,7 @@ def wrong_calls(rank, size, device):
         ValueError,
         ["all_gather: output 0", itself],
     )
-    yield lambda: dist.all_gather_single(ones(4, 1).expand(4, size), x), ValueError, ["the output", itself]
+    yield lambda: all_gather_single(ones(4, 1).expand(4, size), x), ValueError, ["the output", itself]
     yield lambda: dist.reduce_scatter(expanded, many(size, 2 * size)), ValueError, ["the output", itself]
     yield lambda: dist.all_to_all_single(expanded, ones(2 * size)), ValueError, ["all_to_all_single", itself]
     yield lambda: dist.all_gather([x] * size, ones(4)), ValueError, ["outputs 0 and ", "overlap"]
@@ -155,13 +156,13 @@ def wrong_calls(rank, size, device):
     not_own = buffer[4 * wrong : 4 * wrong + 4]
     mine_only = [f"chunk {rank}", "this rank's own"]
     yield (
-        lambda: dist.all_gather_single(whole, not_own),
+        lambda: all_gather_single(whole, not_own),
         ValueError,
         ["input overlaps the output", *mine_only],
     )
-    yield lambda: dist.reduce_scatter_single(not_own, whole), ValueError, ["output overlaps", *mine_only]
+    yield lambda: reduce_scatter_single(not_own, whole), ValueError, ["output overlaps", *mine_only]
     shifted = buffer[4 * rank + 1 : 4 * rank + 5]
-    yield lambda: dist.all_gather_single(whole, shifted), ValueError, ["overlaps", *mine_only]
+    yield lambda: all_gather_single(whole, shifted), ValueError, ["overlaps", *mine_only]
     listed = list(whole.chunk(size))
     yield lambda: dist.all_gather(listed, not_own), ValueError, [f"the input overlaps output {wrong}"]
     yield lambda: dist.reduce_scatter(not_own, listed), ValueError, [f"the output overlaps input {wrong}"]
@@ -234,7 +235,7 @@ def disagreements(rank, size, device):
     )
     yield lambda g: dist.scatter(ones(n), many if first else None, group=g), ["scatter(", "4 elem", "6 elem"]
     yield lambda g: dist.reduce_scatter(ones(n), many, group=g), ["reduce_scatter(", "4 elem", "6 elem"]
-    yield lambda g: dist.reduce_scatter_single(ones(n), ones(n * size), group=g), ["4 elem", "6 elem"]
+    yield lambda g: reduce_scatter_single(ones(n), ones(n * size), group=g), ["4 elem", "6 elem"]
     yield lambda g: dist.all_gather(many, ones(n), group=g), ["all_gather(", "4 elements", "6 elements"]
     yield lambda g: dist.all_to_all_single(ones(n), ones(n), group=g), ["all_to_all(", "2 elem", "3 elem"]
     # As many elements in all, in other chunks.
@@ -261,7 +262,7 @@ def disagreements(rank, size, device):
     yield lambda g: dist.all_to_all_single(ones(2), ones(2), *splits, group=g), ["with splits", "1 element"]
     yield (
         lambda g: (
-            dist.all_reduce(ones(4), group=g) if first else dist.all_gather_single(ones(8), ones(4), group=g)
+            dist.all_reduce(ones(4), group=g) if first else all_gather_single(ones(8), ones(4), group=g)
         ),
         ["all_reduce(", "all_gather("],
     )

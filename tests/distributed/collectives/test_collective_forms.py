@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from common import everywhere
+from newer_names import all_gather_single, reduce_scatter_single
 from references import assert_close, part, reduced
 
 LONG = 100_003  # elements: over one block of the transport, and no multiple of anything
@@ -21,7 +22,7 @@ def long_reductions(rank, size, device):
         whole = part(rank, size * LONG, dtype).to(device)
         expected = reduced(size, size * LONG, dtype, "SUM").chunk(size)[rank]
         output = torch.empty(LONG, dtype=dtype, device=device)
-        dist.reduce_scatter_single(output, whole)
+        reduce_scatter_single(output, whole)
         assert_close(output, expected, f"reduce_scatter_single {dtype}")
         for inputs in (list(whole.chunk(size)), [piece.clone() for piece in whole.chunk(size)]):
             output.zero_()
@@ -117,13 +118,13 @@ def test_in_place(ranks, device):
 
     buffer = torch.zeros(size, 7, device=device)
     buffer[rank].copy_(part(rank, 7, torch.float32))
-    dist.all_gather_single(buffer.view(-1), buffer[rank])
+    all_gather_single(buffer.view(-1), buffer[rank])
     assert_close(buffer, rows(), "all_gather_single")
 
     # A part of an output that is not contiguous.
     wide = torch.zeros(7, size, device=device).t()
     wide[rank].copy_(part(rank, 7, torch.float32))
-    dist.all_gather_single(wide, wide[rank : rank + 1])
+    all_gather_single(wide, wide[rank : rank + 1])
     assert_close(wide, rows(), "all_gather_single, transposed")
 
     separate = [torch.zeros(7, device=device) for _ in range(size)]
@@ -144,7 +145,7 @@ def test_in_place(ranks, device):
     summed = part(rank, size * 7, torch.float32).to(device)
     before = summed.clone()
     mine = slice(rank * 7, rank * 7 + 7)
-    dist.reduce_scatter_single(summed[mine], summed)
+    reduce_scatter_single(summed[mine], summed)
     expected = before.clone()
     expected[mine] = reduced(size, size * 7, torch.float32, "SUM")[mine].to(device)
     assert_close(summed, expected.cpu(), "reduce_scatter_single")
@@ -160,7 +161,7 @@ def test_odd_tensors(ranks, device):
     # Strides with gaps, in and out; what lies between stays as it is.
     rows = torch.full((size * 2, 10), -1.0, device=device)
     source = part(rank, (2, 10), torch.float32).to(device)
-    dist.all_gather_single(rows[:, ::2], source[:, 1::2])
+    all_gather_single(rows[:, ::2], source[:, 1::2])
     assert_close(
         rows[:, ::2], torch.cat([part(r, (2, 10), torch.float32)[:, 1::2] for r in range(size)]), "gaps"
     )
@@ -189,7 +190,7 @@ def test_odd_tensors(ranks, device):
     # What is only read may overlap itself.
     one = torch.tensor([float(rank)], device=device)
     output = torch.empty(size * 4, device=device)
-    dist.all_gather_single(output, one.expand(4))
+    all_gather_single(output, one.expand(4))
     assert output.cpu().tolist() == [float(r) for r in range(size) for _ in range(4)]
     dist.broadcast(one.expand(4) if rank == 0 else output[:4], 0)
     assert output[:4].eq(0).all().item() or rank == 0
@@ -218,11 +219,11 @@ def nothing_to_do(rank, size, device):
         dist.reduce(empty(*shape), 0)
         dist.broadcast(empty(*shape), 1)
         dist.all_gather(lists, empty(*shape))
-        dist.all_gather_single(empty(*whole), empty(*shape))
+        all_gather_single(empty(*whole), empty(*shape))
         dist.gather(empty(*shape), lists if rank == 0 else None)
         dist.scatter(empty(*shape), lists if rank == 0 else None)
         dist.reduce_scatter(empty(*shape), lists)
-        dist.reduce_scatter_single(empty(*shape), empty(*whole))
+        reduce_scatter_single(empty(*shape), empty(*whole))
         dist.all_to_all(lists, [empty(*shape) for _ in range(size)])
         dist.all_to_all_single(empty(*whole), empty(*whole))
         dist.all_to_all_single(empty(0, 2), empty(0, 2), [0] * size, [0] * size)
@@ -310,10 +311,10 @@ def test_complex(ranks, device):
     dist.all_reduce(tensor)
     assert tensor.cpu().tolist() == [size * (1 + 1j), sum(range(size)) * 1j]
     outputs = torch.zeros(size * 2, dtype=torch.complex64, device=device)
-    dist.all_gather_single(outputs, mine)
+    all_gather_single(outputs, mine)
     assert outputs[2 * (size - 1) + 1].item() == (size - 1) * 1j
     output = torch.zeros(1, dtype=torch.complex64, device=device)
-    dist.reduce_scatter_single(output, torch.full((size,), 2 + 1j, device=device))
+    reduce_scatter_single(output, torch.full((size,), 2 + 1j, device=device))
     assert output.item() == size * (2 + 1j)
     swapped = torch.zeros(size, dtype=torch.complex64, device=device)
     dist.all_to_all_single(swapped, torch.full((size,), rank * 1j, device=device))
@@ -342,7 +343,7 @@ def test_handles_give_the_outputs(ranks, device):
         "reduce": (lambda: dist.reduce(tensor, 0, async_op=True), [tensor]),
         "broadcast": (lambda: dist.broadcast(tensor, 0, async_op=True), [tensor]),
         "all_gather": (lambda: dist.all_gather(outputs, filled(4), async_op=True), outputs),
-        "all_gather_single": (lambda: dist.all_gather_single(flat, filled(4), async_op=True), [flat]),
+        "all_gather_single": (lambda: all_gather_single(flat, filled(4), async_op=True), [flat]),
         "gather": (
             lambda: dist.gather(filled(4), outputs if rank == 0 else None, async_op=True),
             outputs if rank == 0 else [],
@@ -353,7 +354,7 @@ def test_handles_give_the_outputs(ranks, device):
         ),
         "reduce_scatter": (lambda: dist.reduce_scatter(tensor, [filled(4)] * size, async_op=True), [tensor]),
         "reduce_scatter_single": (
-            lambda: dist.reduce_scatter_single(tensor, filled(4 * size), async_op=True),
+            lambda: reduce_scatter_single(tensor, filled(4 * size), async_op=True),
             [tensor],
         ),
         "all_to_all": (lambda: dist.all_to_all(outputs, [filled(4)] * size, async_op=True), outputs),
@@ -453,7 +454,7 @@ def test_profiler_gets_sizes(ranks, device, tmp_path):
         "gather": (lambda: dist.gather(ones(4), lists if rank == 0 else None), 4, 0 if rank else 4 * size),
         "scatter": (lambda: dist.scatter(ones(4), lists if rank == 0 else None), 0 if rank else 4 * size, 4),
         "reduce_scatter": (lambda: dist.reduce_scatter(ones(4), lists), 4 * size, 4),
-        "reduce_scatter_tensor": (lambda: dist.reduce_scatter_single(ones(4), ones(4 * size)), 4 * size, 4),
+        "reduce_scatter_tensor": (lambda: reduce_scatter_single(ones(4), ones(4 * size)), 4 * size, 4),
         "all_to_all_single": (
             lambda: dist.all_to_all_single(ones(6, 2), ones(6, 2), [3, 3], [3, 3]),
             12,

@@ -1,6 +1,7 @@
 """torch.distributed._functional_collectives, eager and traced: as in one process, gradients too."""
 
 import gradients
+import newer_functional_names
 import pytest
 import torch
 import torch.distributed as dist
@@ -106,32 +107,32 @@ CASES = {
         lambda xs: [[total(xs)] for _ in xs],
     ),
     "all_gather_single": Case(
-        lambda x, rank, size: [funcol.all_gather_single(x, 0, world())],
+        lambda x, rank, size: [newer_functional_names.all_gather_single(x, 0, world())],
         lambda xs: [[torch.cat(xs)] for _ in xs],
     ),
     "all_gather_single of columns": Case(
-        lambda x, rank, size: [funcol.all_gather_single(x, 1, world())],
+        lambda x, rank, size: [newer_functional_names.all_gather_single(x, 1, world())],
         lambda xs: [[torch.cat(xs, 1)] for _ in xs],
     ),
     "all_gather_single_autograd": Case(
-        lambda x, rank, size: [funcol.all_gather_single_autograd(x, 0, world())],
+        lambda x, rank, size: [newer_functional_names.all_gather_single_autograd(x, 0, world())],
         lambda xs: [[torch.cat(xs)] for _ in xs],
     ),
     "reduce_scatter_single": Case(
-        lambda x, rank, size: [funcol.reduce_scatter_single(x, "sum", 0, world())],
+        lambda x, rank, size: [newer_functional_names.reduce_scatter_single(x, "sum", 0, world())],
         lambda xs: [[share] for share in shares(xs)],
     ),
     "reduce_scatter_single of columns": Case(
-        lambda x, rank, size: [funcol.reduce_scatter_single(x.t(), "sum", 1, world())],
+        lambda x, rank, size: [newer_functional_names.reduce_scatter_single(x.t(), "sum", 1, world())],
         lambda xs: [[share] for share in total([x.t() for x in xs]).chunk(len(xs), 1)],
     ),
     "reduce_scatter_single avg": Case(
-        lambda x, rank, size: [funcol.reduce_scatter_single(x, "avg", 0, world())],
+        lambda x, rank, size: [newer_functional_names.reduce_scatter_single(x, "avg", 0, world())],
         lambda xs: [[share / len(xs)] for share in shares(xs)],
         differentiable=False,
     ),
     "reduce_scatter_single_autograd": Case(
-        lambda x, rank, size: [funcol.reduce_scatter_single_autograd(x, "sum", 0, world())],
+        lambda x, rank, size: [newer_functional_names.reduce_scatter_single_autograd(x, "sum", 0, world())],
         lambda xs: [[share] for share in shares(xs)],
     ),
     "all_reduce_coalesced": Case(
@@ -139,11 +140,13 @@ CASES = {
         lambda xs: pairs(xs, lambda parts: [total(parts) for _ in parts]),
     ),
     "all_gather_single_coalesced": Case(
-        lambda x, rank, size: funcol.all_gather_single_coalesced(two(x), world()),
+        lambda x, rank, size: newer_functional_names.all_gather_single_coalesced(two(x), world()),
         lambda xs: pairs(xs, lambda parts: [torch.cat(parts) for _ in parts]),
     ),
     "reduce_scatter_single_coalesced": Case(
-        lambda x, rank, size: funcol.reduce_scatter_single_coalesced(two(x), "sum", [0, 0], world()),
+        lambda x, rank, size: newer_functional_names.reduce_scatter_single_coalesced(
+            two(x), "sum", [0, 0], world()
+        ),
         lambda xs: pairs(xs, shares),
     ),
     "all_to_all_single": Case(

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from common import hear, tell
 from disagreements import MISMATCH, Held, disagree, raises
+from newer_names import all_gather_single
 
 SECOND = datetime.timedelta(seconds=1)
 
@@ -206,7 +207,7 @@ def test_other_groups_that_read_it(ranks):
     x, _ = disagree(rank, y)
     raises(lambda: x[0].item())
     gathered = torch.zeros(8, device="vdev")
-    dist.all_gather_single(gathered, torch.ones(4, device="vdev") if rank else y, group=works)
+    all_gather_single(gathered, torch.ones(4, device="vdev") if rank else y, group=works)
     raises(lambda: gathered[0].item(), "rank 0 of .*all_gather.*(failed operation|3 elements)")
     # The same for messages.
     other = torch.ones(4, device="vdev")

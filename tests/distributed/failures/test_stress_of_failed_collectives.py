@@ -10,6 +10,7 @@ import random
 import pytest
 import torch
 import torch.distributed as dist
+from newer_names import all_gather_single
 from random_programs import SEED, Refused, blamed, insist, number_of_programs, refuses
 
 PROGRAMS = number_of_programs(12)
@@ -121,7 +122,7 @@ class Program:
             if choice:
                 work = dist.all_reduce(y, group=self.group, async_op=async_op)
             else:
-                work = dist.all_gather_single(gathered, y, group=self.group, async_op=async_op)
+                work = all_gather_single(gathered, y, group=self.group, async_op=async_op)
                 y = gathered
             if work is not None:
                 work.wait()

@@ -1,5 +1,6 @@
 """torch.compile over two ranks: collectives inside of compiled graphs, and around them."""
 
+import newer_functional_names
 import pytest
 import torch
 import torch.distributed as dist
@@ -20,9 +21,11 @@ def test_collectives_inside_of_a_graph(ranks):
     def function(x):
         group = dist.group.WORLD
         summed = functional.all_reduce(x * 2, "sum", group)
-        gathered = functional.all_gather_single(summed + ranks.rank, 0, group)
+        gathered = newer_functional_names.all_gather_single(summed + ranks.rank, 0, group)
         dist.all_reduce(x)
-        return functional.reduce_scatter_single(gathered.sin(), "sum", 0, group) + x, summed.relu()
+        return newer_functional_names.reduce_scatter_single(
+            gathered.sin(), "sum", 0, group
+        ) + x, summed.relu()
 
     with compiling():
         compiled = torch.compile(function, fullgraph=True)

@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed as dist
+from newer_names import all_gather_single, reduce_scatter_single
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
@@ -118,8 +119,8 @@ def test_collectives_overlap_with_the_computation(ranks):
     torch.vdev.synchronize()
 
     gathers, scatters = (
-        play.noting("all_gather_single", play.gathers),
-        play.noting("reduce_scatter_single", play.scatters),
+        play.noting(all_gather_single.__name__, play.gathers),
+        play.noting(reduce_scatter_single.__name__, play.scatters),
     )
     with gathers, scatters:
         play.plays = True

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.distributed as dist
+from newer_names import all_gather_single, reduce_scatter_single
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, record_function
 from traces import Slice, Trace
@@ -191,9 +192,9 @@ def collectives(size: int, device: str) -> dict[str, tuple[Callable[[], object],
         "all_reduce": (lambda: dist.all_reduce(x), large, 2 * share),
         "broadcast": (lambda: dist.broadcast(part, 0), small, 1.0),
         "reduce": (lambda: dist.reduce(part, 0), small, 1.0),
-        "all_gather_into_tensor": (lambda: dist.all_gather_single(y, part), large, share),
+        "all_gather_into_tensor": (lambda: all_gather_single(y, part), large, share),
         "all_gather": (lambda: dist.all_gather(chunks(y), part), large, share),
-        "reduce_scatter_tensor": (lambda: dist.reduce_scatter_single(part, x), large, share),
+        "reduce_scatter_tensor": (lambda: reduce_scatter_single(part, x), large, share),
         "all_to_all_single": (lambda: dist.all_to_all_single(y, x), large, share),
         "gather": (lambda: dist.gather(part, chunks(y) if root else None), large, share),
         "scatter": (lambda: dist.scatter(part, chunks(x) if root else None), large, share),

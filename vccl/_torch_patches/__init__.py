@@ -42,6 +42,7 @@ DISTRIBUTED_PATCHES = (
     "torchrun_abbreviations",
     "attention_sharding",
     "objects_without_numpy",
+    "pipeline_generators",
 )
 
 

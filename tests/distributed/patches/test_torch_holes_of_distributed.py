@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch._C import _distributed_c10d
 from torch.distributed import distributed_c10d as c10d
+from torch.distributed import pipelining
 from torch.distributed import run as torchrun
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
@@ -292,3 +293,14 @@ def test_hole_of_objects_without_numpy(start):
     quiet = {"PYTHONWARNINGS": "ignore"}  # torch warns that numpy is missing
     filled = start([sys.executable, "-c", code.replace("import torch,", "import vccl, torch,")], env=quiet)
     assert (filled.output(600), filled.returncode) == ("", 0)
+
+
+@pytest.mark.torch("<2.13", CLOSED)
+@pytest.mark.ranks(1, group=False)
+def test_hole_of_pipeline_generators(ranks):
+    init(ranks.rank, ranks.size, ranks.store)
+    stage = pipelining.PipelineStage(nn.Linear(3, 2).to("vdev"), 0, 1, torch.device("vdev", 0))
+    schedule = pipelining.ScheduleGPipe(stage, 2)
+    x = torch.ones(4, 3, device="vdev")
+    with unpatched("pipeline_generators"), pytest.raises((AssertionError, RuntimeError), match="CUDA"):
+        schedule.step(x)

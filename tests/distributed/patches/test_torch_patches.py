@@ -14,6 +14,7 @@ import torch.distributed as dist
 from common import PATIENCE
 from torch import nn
 from torch.distributed import distributed_c10d as c10d
+from torch.distributed import pipelining
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.nn import functional
 from torch.nn.parallel import DistributedDataParallel
@@ -402,3 +403,21 @@ def test_torchrun_leaves_abbreviations_to_the_script(start, tmp_path, launcher):
     text = torchrun.output(120)
     assert torchrun.returncode == 0, text
     assert "['--max', '64M']" in text
+
+
+@pytest.mark.torch("<2.13", "later schedules name the type of their devices")
+@pytest.mark.ranks(1, group=False)
+def test_pipeline_generators(ranks):
+    """The first step, which runs the stages once more, leaves the generators as one run does."""
+    init(ranks.rank, ranks.size, ranks.store, "vccl")
+    card = torch.device("vdev", 0)
+    net = nn.Sequential(nn.Linear(3, 2), nn.Dropout()).to(card)
+    schedule = pipelining.ScheduleGPipe(pipelining.PipelineStage(net, 0, 1, card), 2)
+    x = torch.ones(4, 3, device=card)
+    torch.manual_seed(1)
+    expected = [net(part) for part in x.chunk(2)]
+    torch.manual_seed(1)
+    assert torch.equal(schedule.step(x), torch.cat(expected))
+    # Types that are given count.
+    with torch.random.fork_rng(devices=iter([0]), device_type="vdev"), torch.random.fork_rng(devices=[]):
+        torch.rand(3, device=card)

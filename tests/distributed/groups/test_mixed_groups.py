@@ -119,6 +119,13 @@ def test_split_group(ranks, backend):
     group = init(ranks.rank, ranks.size, ranks.store, backend, bound=True)
     child = dist.split_group(group, [[0, 2], [1, 3]])
     check_group(child, backend)
+
+
+@pytest.mark.torch(">=2.13", "split_group takes no backends")
+@pytest.mark.ranks(4, group=False)
+@everywhere
+def test_split_group_for_one_of_its_devices(ranks, backend):
+    group = init(ranks.rank, ranks.size, ranks.store, backend, bound=True)
     if "gloo" not in backend:
         return  # one backend serves both devices, and torch's filter goes by backend
     child = dist.split_group(group, [[0, 3], [1, 2]], backend="vdev:vccl")

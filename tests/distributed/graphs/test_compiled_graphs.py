@@ -23,9 +23,8 @@ def test_collectives_inside_of_a_graph(ranks):
         summed = functional.all_reduce(x * 2, "sum", group)
         gathered = newer_functional_names.all_gather_single(summed + ranks.rank, 0, group)
         dist.all_reduce(x)
-        return newer_functional_names.reduce_scatter_single(
-            gathered.sin(), "sum", 0, group
-        ) + x, summed.relu()
+        scattered = newer_functional_names.reduce_scatter_single(gathered.sin(), "sum", 0, group)
+        return scattered + x, summed.relu()
 
     with compiling():
         compiled = torch.compile(function, fullgraph=True)

@@ -80,10 +80,11 @@ WorkVccl::WorkVccl(Description description, Place place, vdev::Event end, std::s
 }
 
 bool WorkVccl::isCompleted() {
-  note_use();
   const bool reached = end_.reached();
-  if (reached) let_go_of_memory();
-  return reached;
+  if (!reached) return false;  // an answer that orders nothing, so nobody has waited
+  note_use();
+  let_go_of_memory();
+  return true;
 }
 
 bool WorkVccl::isSuccess() const {

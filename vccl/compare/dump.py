@@ -178,8 +178,10 @@ def replay(
 
 
 def _read(path: str | Path) -> dict[str, Any]:
+    # It makes a nested tensor of its parts. From 2.15 on, torch does not allow it by itself.
     try:
-        kept = torch.load(path, weights_only=True)
+        with torch.serialization.safe_globals([torch._utils._rebuild_nested_tensor]):
+            kept = torch.load(path, weights_only=True)
     except OSError:
         raise
     except Exception:  # torch's text advises to run what is in the file

@@ -357,6 +357,7 @@ caught(lambda: dist.all_reduce(torch.ones(3)))
     assert output.count("have asked for different checks before all_reduce(float32, 3 elements, SUM)") == 2
 
 
+@pytest.mark.torch("<2.15", "torch itself asks each handle whether it is over, right after the call")
 def test_an_operation_that_nobody_has_waited_for(ranks):
     body = """
 def forgets(x):

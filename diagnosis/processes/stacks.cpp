@@ -17,6 +17,7 @@
 #include "base/descriptor.hpp"
 #include "base/files.hpp"
 #include "base/peer_file.hpp"
+#include "base/process.hpp"
 #include "base/text.hpp"
 
 namespace vccl {
@@ -75,9 +76,9 @@ pid_t stack_thread_of(pid_t pid) {
   const std::string folder = base::text("/proc/", pid, "/task");
   pid_t found = 0;
   base::for_each_entry(folder.c_str(), [&](int, const char* name) {
-    pid_t number = 0;
-    if (!read_number(std::string_view(name), number)) return;
-    if (base::first_line(base::text(folder, '/', number, "/comm")) == kStackThread) found = number;
+    const auto number = base::process_number(name);
+    if (number && base::first_line(base::text(folder, '/', *number, "/comm")) == kStackThread)
+      found = *number;
   });
   return found;
 }

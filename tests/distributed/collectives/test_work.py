@@ -53,26 +53,37 @@ def test_life_of_a_work(ranks, device):
     assert work.wait()
 
 
-@pytest.mark.ranks(2)
-@everywhere
-@pytest.mark.parametrize("what", ["success", "timeout", "mismatch"])
-def test_future_result(ranks, device, what):
-    """get_future_result tells how; it never raises."""
-    rank = ranks.rank
+def used_group(rank, device):
+    """A group of two ranks that both have returned from its first collective."""
     group = dist.new_group()
     dist.all_reduce(torch.ones(1, device=device), group=group)
     torch.accelerator.synchronize()
     tell(f"rank {rank} is there")
     hear(f"rank {1 - rank} is there")
+    return group
+
+
+def begin(group, rank, device, what):
+    """The handle of an all_reduce that ends so; None on rank 1 with a timeout, once rank 0 has given up."""
     x = torch.ones(8, device=device)
     options = dist.AllreduceOptions()
     if what == "timeout":
         options.timeout = datetime.timedelta(milliseconds=200)
         if rank == 1:
             hear("given up")
-            return
-    count = 5 if what == "mismatch" and rank == 1 else 8
-    work = group.allreduce([x[:count]], options)
+            return None
+    return group.allreduce([x[: 5 if what == "mismatch" and rank == 1 else 8]], options)
+
+
+@pytest.mark.ranks(2)
+@everywhere
+@pytest.mark.parametrize("what", ["success", "timeout", "mismatch"])
+def test_future_result(ranks, device, what):
+    """get_future_result tells how; it never raises."""
+    group = used_group(ranks.rank, device)
+    work = begin(group, ranks.rank, device, what)
+    if work is None:
+        return
     seen = []
     done = threading.Event()
 
@@ -109,23 +120,13 @@ def test_future_result(ranks, device, what):
 @pytest.mark.parametrize("what", ["success", "timeout", "mismatch"])
 def test_exception(ranks, device, what):
     """The handle holds the exception that wait() raises, from the end of the collective on."""
-    rank = ranks.rank
-    group = dist.new_group()
-    dist.all_reduce(torch.ones(1, device=device), group=group)
-    torch.accelerator.synchronize()
-    tell(f"rank {rank} is there")
-    hear(f"rank {1 - rank} is there")
-    if rank == 1:
+    group = used_group(ranks.rank, device)
+    if ranks.rank == 1:
         hear("looked")
-    x = torch.ones(8, device=device)
-    options = dist.AllreduceOptions()
-    if what == "timeout":
-        options.timeout = datetime.timedelta(milliseconds=200)
-        if rank == 1:
-            hear("given up")
-            return
-    work = group.allreduce([x[: 5 if what == "mismatch" and rank == 1 else 8]], options)
-    if rank == 0:
+    work = begin(group, ranks.rank, device, what)
+    if work is None:
+        return
+    if ranks.rank == 0:
         if what != "timeout":  # which may be over
             assert work.exception() is None
         tell("looked")

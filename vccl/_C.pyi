@@ -623,3 +623,34 @@ def _set_zmq_library_path(path: str) -> None:
 
 def _write_addresses_as_numbers() -> bool:
     """Keeps torch's sockets from asking a name server. Returns whether torch's calls were found."""
+
+# ---- races
+
+class _RacePoint:
+    """Holds what the race detector knows to come before something."""
+
+class _RaceOrder:
+    """Holds what comes before whoever takes a lock next."""
+
+    def __init__(self) -> None: ...
+    def release(self) -> None: ...
+    def acquire(self) -> None: ...
+
+def _races_start(unwritten: bool, useless: bool, report: Callable[[dict[str, Any]], None]) -> None:
+    """Looks for races from now on. ``report`` is called within the call of the second access."""
+
+def _races_stop() -> None: ...
+def _races_on() -> bool: ...
+def _races_end_with(status: int) -> None:
+    """Ends this process with that status if it would end with 0. Call this when Python ends."""
+
+def _races_point() -> _RacePoint:
+    """Returns what the calling thread has done and waited for until now."""
+
+def _races_wait(point: _RacePoint, /) -> None:
+    """Orders what the calling thread does from now on after the point."""
+
+def _races_begin_thread(start: _RacePoint, name: str, /) -> None: ...
+def _races_end_thread() -> None: ...
+def _races_pointer_taken(tensor: torch.Tensor, call: str, /) -> None:
+    """Counts as a read of the CPU tensor's memory, if streams have to do with it."""

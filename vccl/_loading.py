@@ -3,6 +3,7 @@
 This module outlives a failed import of the package, so that the second attempt tells the first one's error.
 """
 
+import os
 import sys
 
 _is_loaded = False
@@ -64,3 +65,7 @@ def _register() -> None:
 
     distributed.register()
     cpu_memory.share_if_asked()
+    if os.environ.get("VDEV_SANITIZER"):
+        from vccl import sanitizer
+
+        sanitizer.start_if_asked()

@@ -15,6 +15,7 @@
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_device/torch/memory/allocator_settings.hpp"
+#include "csrc_device/torch/races/watch.hpp"
 #include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
 #include "csrc_device/torch/torch_version.hpp"
@@ -41,6 +42,8 @@ void delete_block(void* block) {
   const auto size = c10::memoryProfilingEnabled() ? owner.allocator().size_of(bytes) : 0;
   if (traces_calls() && !owner.allocator().is_scratch(bytes)) [[unlikely]]
     report_traced_call(TracedCall::memory_deallocation, traced_name(block));
+  if (races::is_on()) [[unlikely]]
+    races::freed(block);
   owner.allocator().free(bytes);
   if (size != 0) {
     report_to_profiler(owner, block, -static_cast<std::int64_t>(size));
@@ -96,7 +99,10 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     auto* block = static_cast<std::byte*>(data.get());
     const int owner = block == nullptr ? -1 : card_of(block);
     if (owner >= 0 && card(owner).allocator().size_of(block) != 0) {
-      card(owner).allocator().record_stream(block, from_torch(stream));
+      const auto recorded = from_torch(stream);
+      card(owner).allocator().record_stream(block, recorded);
+      if (races::is_on()) [[unlikely]]
+        races::keep_for(block, *recorded);
     }
   }
 
@@ -226,9 +232,12 @@ void adopt_memory(int index, const c10::DataPtr& data) {
   auto* block = static_cast<std::byte*>(data.get());
   if (block == nullptr) return;
   CachingAllocator& allocator = card(index).allocator();
-  const bool is_told = traces_calls() && allocator.is_scratch(block);
+  const bool is_told = (traces_calls() || races::is_on()) && allocator.is_scratch(block);
   allocator.adopt(block);
-  if (is_told) trace_call(TracedCall::memory_allocation, data.get());
+  if (!is_told) [[likely]]
+    return;
+  trace_call(TracedCall::memory_allocation, data.get());
+  if (races::is_on()) races::allocated(block, allocator.size_of(block), *current_stream(index));
 }
 
 c10::DataPtr allocate_for(int index, std::size_t bytes, const std::shared_ptr<Queue>& queue, PoolNumber pool,
@@ -250,8 +259,11 @@ c10::DataPtr allocate_for(int index, std::size_t bytes, const std::shared_ptr<Qu
       report_to_profiler(owner, block, static_cast<std::int64_t>(owner.allocator().size_of(block)));
     }
     // What only kernels see is no business of the program's. A result is told of when it is adopted.
-    if (asker == Asker::program && pool != kScratchPool)
+    if (asker == Asker::program && pool != kScratchPool) {
       trace_call(TracedCall::memory_allocation, static_cast<void*>(block));
+      if (races::is_on()) [[unlikely]]
+        races::allocated(block, bytes, *current_stream(index));
+    }
     return {block, block, &delete_block, device_of(index)};
   });
 }

@@ -5,6 +5,7 @@
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/checks/gpu_trace.hpp"
 #include "csrc_device/torch/checks/poisoned_cards.hpp"
+#include "csrc_device/torch/races/watch.hpp"
 
 namespace vdev {
 
@@ -33,7 +34,10 @@ void synchronize_card(int index) {
   if (index >= 0 && index < card_count() && !card_used(index) && !in_bad_fork()) {
     return;
   }
+  const races::WaitClock wait;
   card(index).synchronize();
+  if (races::is_on()) [[unlikely]]
+    races::host_waits_for_card(index, wait.nanoseconds());
   check_usable(index);
 }
 

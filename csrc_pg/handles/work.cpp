@@ -83,6 +83,7 @@ bool WorkVccl::isCompleted() {
   const bool reached = end_.reached();
   if (!reached) return false;  // an answer that orders nothing, so nobody has waited
   note_use();
+  if (vdev::races::is_on()) vdev::races::host_waits_for(description_.watched, 0, nullptr);
   let_go_of_memory();
   return true;
 }
@@ -119,7 +120,9 @@ void WorkVccl::raise_known_error() const {
 }
 
 void WorkVccl::wait_on_stream() const {
-  vdev::current_stream(place_.device.index())->wait(end_);
+  const auto current = vdev::current_stream(place_.device.index());
+  current->wait(end_);
+  if (vdev::races::is_on()) vdev::races::wait(*current, description_.watched);
   let_go_of_memory();  // only now: later tasks of the stream come after the operation
 }
 
@@ -129,13 +132,19 @@ void WorkVccl::let_go_of_memory() const {
 
 void WorkVccl::wait_on_host(std::chrono::milliseconds timeout) const {
   WithoutGil without_gil;
+  const vdev::races::WaitClock wait;
+  const auto watch_wait = [&] {
+    if (vdev::races::is_on())
+      vdev::races::host_waits_for(description_.watched, wait.nanoseconds(), "Work.wait");
+  };
   if (timeout == kNoTimeout) {
     end_.wait();  // bounded by the timeouts of the queued operations
+    watch_wait();
     return;
   }
   const bool reached = end_.wait_for(std::chrono::nanoseconds(timeout).count());
   vdev::raise_interruption();
-  if (reached) return;
+  if (reached) return watch_wait();
   const auto communicator = place_.communicator.lock();
   const std::string who = communicator ? communicator->own_text_in_group() : base::text("rank ", rank_);
   TORCH_CHECK_WITH(DistBackendError, false, who, ": ", description_.name, " (number ", description_.sequence,
@@ -197,6 +206,7 @@ void WorkVccl::blockCurrentStream() {
   }
   const auto stream = vdev::current_stream(vdev::current_card());
   stream->wait(end_);
+  if (vdev::races::is_on()) vdev::races::wait(*stream, description_.watched);
   // Tasks on CPU tensors do not report their errors to a stream, but this stream is about to use their
   // results. Nobody sees who reads memory of the CPU, so the tasks behind the failure are given up, such as
   // copies from the results.
@@ -226,6 +236,7 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::make_card_future() const {
   // is gone, everything has run.
   const auto stream = place_.stream ? place_.stream->lock() : stream_behind(place_.device.index(), end_);
   std::optional<c10::StreamGuard> guard;
+  if (stream && vdev::races::is_on()) vdev::races::wait(*stream, description_.watched);
   if (stream) guard.emplace(vdev::to_torch(*stream));
   future->markCompleted(c10::IValue(description_.outputs));
   return future;

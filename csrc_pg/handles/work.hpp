@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "csrc_device/runtime/failure.hpp"
+#include "csrc_device/torch/races.hpp"
 #include "csrc_device/torch/torch_version.hpp"
 #include "csrc_pg/communicators/communicators.hpp"
 #include "csrc_pg/operations/held_memory.hpp"
@@ -50,6 +51,7 @@ class WorkVccl final : public vdev::torch_version::Work {
     bool blocks_host = false;
     std::shared_ptr<const Group> group = nullptr;  // set under a profiler, which then records the waits, too
     std::shared_ptr<HeldMemory> memory = nullptr;  // on a card: of the tensors, until somebody waits
+    vdev::races::Point watched = nullptr;          // the end, as the race detector knows it
   };
 
   /// Says where the operation runs.

@@ -13,6 +13,7 @@
 #include "csrc_pg/operations/profiler_names.hpp"
 #include "csrc_pg/process_group/process_group.hpp"
 #include "csrc_pg/tasks/collective_task.hpp"
+#include "csrc_pg/tasks/watched_operation.hpp"
 
 namespace vccl {
 
@@ -123,14 +124,17 @@ WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
     if (vdev::is_recording()) label_message(call, *lane, request, labelled(sequence), record);
     const auto memory = request.device.is_cpu() ? nullptr : std::make_shared<HeldMemory>();
     if (memory) call.plan.hold_memory_in(memory);
+    auto watched =
+        watch_messages(request.name, *lane, std::max(request.peer, -1), touched_by({}, {&call, 1}));
     std::vector<MessageCall> calls;
     calls.push_back(std::move(call));
     const auto end =
         begin_messages(*lane, request.name, std::move(calls), 0, request.timeout, outcome)->event();
     return c10::make_intrusive<WorkVccl>(
-        WorkVccl::Description{
-            rank_, request.type, request.name, std::move(request.inputs), std::move(request.outputs),
-            sequence, request.blocks_host || wait_blocks_host(*options_, true), group_for_profiler(), memory},
+        WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
+                              std::move(request.outputs), sequence,
+                              request.blocks_host || wait_blocks_host(*options_, true), group_for_profiler(),
+                              memory, std::move(watched)},
         WorkVccl::Place(*lane, failures_), end, outcome);
   });
 }
@@ -203,6 +207,9 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
       for (auto& plan : batch.plans) plan.hold_memory_in(memory);
       for (auto& call : batch.messages) call.plan.hold_memory_in(memory);
     }
+    const auto touched = touched_by(batch.plans, batch.messages);
+    vdev::races::Point watched;
+    if (has_messages) watched = watch_messages(name, *lane, -1, touched);
     vdev::Event end;
     std::shared_ptr<JointEnd> joint;
     if (has_messages && vdev::is_recording()) {
@@ -224,6 +231,9 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
                                                    timeout, std::move(own), failures_on(device));
       const vdev::ActivityScope activity(
           [&, number = sequence] { return label_of(batch.requests, name, labelled(number)); });
+      if (!has_messages)
+        watched =
+            watch_collective({c10d::OpType::COALESCED, name, device, {}, {}, timeout, true}, *where, touched);
       const auto ran = where->launch(vdev::Task(std::move(task)), vdev::Start::kAtOnce, after);
       if (!joint) end = ran;
     }
@@ -232,7 +242,7 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
                               all_of(batch.requests, [](const Request& request) { return request.inputs; }),
                               all_of(batch.requests, [](const Request& request) { return request.outputs; }),
                               sequence, wait_blocks_host(*options_, has_messages), group_for_profiler(),
-                              memory},
+                              memory, std::move(watched)},
         has_messages ? WorkVccl::Place(*lane, failures_) : WorkVccl::Place(*where, failures_), end, outcome);
   });
 }

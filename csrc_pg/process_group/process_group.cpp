@@ -22,6 +22,7 @@
 #include "csrc_pg/operations/program_checks.hpp"
 #include "csrc_pg/tasks/captured_collective.hpp"
 #include "csrc_pg/tasks/collective_task.hpp"
+#include "csrc_pg/tasks/watched_operation.hpp"
 #include "transport/deadlock_watch.hpp"
 #include "transport/variables.hpp"
 
@@ -284,6 +285,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
     std::shared_ptr<HeldMemory> memory;
     if (on_card && request.async) memory = std::make_shared<HeldMemory>();
     if (on_card) plan.hold_memory_in(memory);
+    auto watched = watch_collective(request, *where, touched_by({&plan, 1}));
     std::vector<CollectivePlan> plans;
     plans.push_back(std::move(plan));
     auto task = std::make_shared<CollectiveTask>(where->communicator(), request.name, std::move(plans),
@@ -291,13 +293,18 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
     vdev::Task body(std::move(task));
     if (on_card && !request.async) {
       where->launch_on_current_stream(std::move(body));
-      if (options_->blocking_wait) vdev::current_stream(request.device.index())->synchronize();
+      if (options_->blocking_wait) {
+        const auto current = vdev::current_stream(request.device.index());
+        current->synchronize();
+        if (vdev::races::is_on()) vdev::races::host_waits_for(*current, 0, nullptr);
+      }
       return nullptr;  // the caller's stream runs the task, so there is nothing to wait for
     }
     const auto start = request.async ? vdev::Start::kAtOnce : vdev::Start::kByWaiter;
     const auto end = where->launch(std::move(body), start, request.after);
     if (!request.async) {
       end.wait();
+      if (watched) vdev::races::host_waits_for(watched, 0, nullptr);
       if (auto error = outcome->error()) std::rethrow_exception(error);
       if (request.blocks_host) end.synchronize();  // operations before a barrier may have failed
       return nullptr;
@@ -306,7 +313,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
         WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
                               std::move(request.outputs), sequence,
                               request.blocks_host || options_->blocking_wait, group_for_profiler(),
-                              std::move(memory)},
+                              std::move(memory), std::move(watched)},
         WorkVccl::Place(*where, failures_), end, outcome);
   });
 }
@@ -324,6 +331,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::capture(Request request, DeviceCommu
   auto memory = request.async ? std::make_shared<HeldMemory>() : nullptr;
   // Only the Work holds the memory: the graph outlives it, and must not keep the memory.
   for (auto& plan : plans) plan.leave_memory_to_stream(memory.get());
+  const auto touched = touched_by(plans);
   auto task = std::make_shared<CapturedCollective>(
       where.communicator(), request.name, std::move(plans), request.timeout, failures_on(request.device),
       CapturedCollective::Record{recording_, std::move(entries)});
@@ -332,16 +340,31 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::capture(Request request, DeviceCommu
   vdev::Task body(std::move(task));
   if (!request.async) {
     where.capture_on_current_stream(std::move(body));
+    watch_collective(request, where, touched);
     return nullptr;
   }
   const auto end = where.capture(std::move(body), request.after);
+  auto watched = watch_collective(request, where, touched);
   auto outcome = std::make_shared<Outcome>();
   outcome->finish(nullptr);
   return c10::make_intrusive<WorkVccl>(
-      WorkVccl::Description{
-          rank_, request.type, request.name, std::move(request.inputs), std::move(request.outputs), sequence,
-          request.blocks_host || options_->blocking_wait, group_for_profiler(), std::move(memory)},
+      WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
+                            std::move(request.outputs), sequence,
+                            request.blocks_host || options_->blocking_wait, group_for_profiler(),
+                            std::move(memory), std::move(watched)},
       WorkVccl::Place(where, failures_), end, std::move(outcome));
+}
+
+// A barrier comes after the group's collectives, and after what the card's current stream holds.
+void ProcessGroupVccl::watch_barrier(int card) {
+  std::vector<vdev::races::Point> before;
+  for (const auto& entry : communicators_.all())
+    if (!entry->device().is_cpu()) before.push_back(vdev::races::point_of(*entry->stream()));
+  if (vdev::card_used(card)) before.push_back(vdev::races::point_of(*vdev::current_stream(card)));
+  for (const auto& entry : communicators_.all()) {
+    if (!entry->device().is_cpu()) continue;
+    for (const auto& point : before) vdev::races::wait(*entry->stream(), point);
+  }
 }
 
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::barrier(const c10d::BarrierOptions& options) {
@@ -362,6 +385,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::barrier(const c10d::BarrierOptions& 
     vdev::refuse_captured(*vdev::current_stream(card), "barrier, which blocks the host");
     request.after.push_back(vdev::current_stream(card)->record());
   }
+  if (vdev::races::is_on()) watch_barrier(card);
 
   CollectivePlan plan;
   plan.add(Call{.collective = Collective::barrier});

@@ -231,6 +231,7 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   WorkPtr launch_batch(Batch batch);
   /// Returns whether the caller's current stream of the card `device` is captured.
   static bool is_captured(c10::Device device);
+  void watch_barrier(int card);
   /// Puts the plans of a checked request into the graph. Takes the place of launch() while the current stream
   /// is captured.
   WorkPtr capture(Request request, DeviceCommunicator& where, std::vector<CollectivePlan> plans,

@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_device/torch/allocator.hpp"
+#include "csrc_device/torch/races.hpp"
 #include "csrc_pg/collectives/run.hpp"
 #include "csrc_pg/operations/errors.hpp"
 #include "csrc_pg/operations/program_checks.hpp"
@@ -56,9 +57,17 @@ void copy_elements(const View& to, const View& from) {
   target.copy_(source);
 }
 
+void CollectivePlan::keep(const at::Tensor& tensor, Use use) {
+  storages_.push_back(tensor.storage());
+  if (!vdev::races::is_on() || use == Use::scratch) [[likely]]
+    return;
+  if (tensor.is_cpu()) vdev::races::follow(tensor);
+  touched_.add(tensor, use == Use::write);
+}
+
 at::Tensor CollectivePlan::scratch(const at::Tensor& like, std::int64_t elements) {
   auto tensor = at::empty({elements}, like.options());
-  keep(tensor);
+  keep(tensor, Use::scratch);
   return tensor;
 }
 
@@ -79,7 +88,7 @@ void CollectivePlan::hold_memory_in(std::shared_ptr<HeldMemory> held) {
 }
 
 const void* CollectivePlan::read(const at::Tensor& tensor) {
-  keep(tensor);
+  keep(tensor, Use::read);
   if (tensor.is_contiguous()) {
     add_bytes(inputs_, tensor);
     return tensor.data_ptr();
@@ -90,7 +99,7 @@ const void* CollectivePlan::read(const at::Tensor& tensor) {
 }
 
 void* CollectivePlan::write(const at::Tensor& tensor) {
-  keep(tensor);
+  keep(tensor, Use::write);
   if (tensor.is_contiguous()) {
     add_bytes(outputs_, tensor);
     return tensor.data_ptr();
@@ -101,7 +110,7 @@ void* CollectivePlan::write(const at::Tensor& tensor) {
 }
 
 void* CollectivePlan::update(const at::Tensor& tensor) {
-  keep(tensor);
+  keep(tensor, Use::write);
   if (tensor.is_contiguous()) {
     add_bytes(inputs_, tensor);
     add_bytes(outputs_, tensor);
@@ -156,7 +165,7 @@ double number_in(const View& view) {
 }  // namespace
 
 const void* CollectivePlan::read_all(const std::vector<at::Tensor>& tensors) {
-  for (const auto& tensor : tensors) keep(tensor);
+  for (const auto& tensor : tensors) keep(tensor, Use::read);
   void* buffer = nullptr;
   if (one_buffer(tensors, buffer)) {
     for (const auto& tensor : tensors) add_bytes(inputs_, tensor);
@@ -168,7 +177,7 @@ const void* CollectivePlan::read_all(const std::vector<at::Tensor>& tensors) {
 }
 
 void* CollectivePlan::write_all(const std::vector<at::Tensor>& tensors) {
-  for (const auto& tensor : tensors) keep(tensor);
+  for (const auto& tensor : tensors) keep(tensor, Use::write);
   void* buffer = nullptr;
   if (one_buffer(tensors, buffer)) {
     for (const auto& tensor : tensors) add_bytes(outputs_, tensor);
@@ -185,7 +194,7 @@ std::span<const std::size_t> CollectivePlan::counts(std::vector<std::size_t> cou
 }
 
 void CollectivePlan::add(const Call& call, const at::Tensor& factor) {
-  keep(factor);
+  keep(factor, Use::read);
   factors_.push_back({calls_.size(), View::of(factor)});
   calls_.push_back(call);
 }

@@ -12,6 +12,7 @@
 
 #include "csrc_device/runtime/failure.hpp"
 #include "csrc_device/runtime/strided_memory.hpp"
+#include "csrc_device/torch/races.hpp"
 #include "csrc_pg/collectives/call.hpp"
 #include "csrc_pg/operations/held_memory.hpp"
 
@@ -72,6 +73,9 @@ class CollectivePlan {
   /// gets the memory of the card's allocator.
   void hold_memory_in(std::shared_ptr<HeldMemory> held);
 
+  /// Returns what the plan reads and writes, for the race detector. Empty while nobody looks for races.
+  const vdev::races::Tensors& touched() const { return touched_; }
+
   void add(const Call& call) { calls_.push_back(call); }
   /// Adds a call whose factor is the one element of `factor`, read when the stream has come to the call.
   void add(const Call& call, const at::Tensor& factor);
@@ -113,7 +117,8 @@ class CollectivePlan {
   };
 
   at::Tensor scratch(const at::Tensor& like, std::int64_t elements);
-  void keep(const at::Tensor& tensor) { storages_.push_back(tensor.storage()); }
+  enum class Use : std::uint8_t { scratch, read, write };
+  void keep(const at::Tensor& tensor, Use use);
   void run_calls(Communicator& communicator, const Deadline& deadline) const;
 
   void add_bytes(c10::SmallVector<Bytes, 2>& to, const at::Tensor& tensor) {
@@ -132,6 +137,7 @@ class CollectivePlan {
   // The plan keeps storages and not tensors: a worker destroys them when the task is done, and destroying a
   // tensor that Python knows takes the GIL.
   std::vector<c10::Storage> storages_;
+  vdev::races::Tensors touched_;
   std::shared_ptr<HeldMemory> held_;
 };
 

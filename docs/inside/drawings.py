@@ -18,6 +18,7 @@ LINE = 16  # from one line of text to the next
 CAPTIONS = {
     "base": "what the other rooms need of the system",
     "recorder": "the last operations, for readers from outside",
+    "sanitizer": "accesses without an order: races",
     "transport": "bytes and signals between ranks",
     "runtime": "the card: memory, streams, events, failures",
     "collectives": "the algorithms, and the choice of one for a call",

@@ -69,6 +69,7 @@ void CardGraph::capture_end() {
   if (current_stream(card_) != stream) {
     capture->invalidate("capture must end on the same stream it began on");
   }
+  if (races::is_on()) accesses_ = races::end_capture(*capture);
   graph_ = capture->end();
 }
 
@@ -84,6 +85,7 @@ void CardGraph::instantiate() {
 void CardGraph::replay() {
   check_captured("replay()");
   WithoutGil no_gil;
+  if (races::is_on()) races::replay(*current_stream(card_), accesses_);
   struct Start {
     std::shared_ptr<CapturedState> state;
     RandomState::Point point;
@@ -110,6 +112,7 @@ void CardGraph::reset() {
   }
   stream_.reset();
   graph_.reset();
+  accesses_.reset();
   // A replay that is queued keeps the generators as they were.
   generators_ = std::make_shared<GraphGenerators>();
 }

@@ -9,6 +9,7 @@
 
 #include "csrc_device/runtime/graph.hpp"
 #include "csrc_device/torch/device/generator.hpp"
+#include "csrc_device/torch/races/watch.hpp"
 
 namespace vdev {
 
@@ -48,6 +49,7 @@ class CardGraph final : public at::GraphImplInterface {
   std::shared_ptr<Stream> stream_;
   std::shared_ptr<Capture> capture_;
   std::shared_ptr<Graph> graph_;
+  races::GraphAccesses accesses_;  // of every replay; null while nobody looks for races
 };
 
 /// Makes torch.accelerator.Graph use CardGraph. Call this once, when torch knows the name of the device.

@@ -9,6 +9,7 @@
 #include "csrc_device/runtime/event.hpp"
 #include "csrc_device/runtime/process_event.hpp"
 #include "csrc_device/runtime/stream.hpp"
+#include "csrc_device/torch/races/watch.hpp"
 
 namespace vdev {
 
@@ -32,10 +33,17 @@ class EventState {
   }
   void record(Stream& stream) {
     Event point = stream.record();
+    auto clock = races::is_on() ? races::point_of(stream) : nullptr;
     const std::lock_guard lock(mutex_);
     event_ = std::move(point);
+    clock_ = std::move(clock);
     card_ = stream.card();
     if (shared_) own_record_ = shared_->record(stream);
+  }
+  /// Returns what the race detector has noted at the last record in this process, or null.
+  races::Point clock() {
+    const std::lock_guard lock(mutex_);
+    return clock_;
   }
   /// Returns the card on which the event was last recorded in this process, or -1.
   int card() {
@@ -68,6 +76,7 @@ class EventState {
 
   std::mutex mutex_;
   Event event_;
+  races::Point clock_;
   int card_ = -1;
   std::shared_ptr<ProcessEvent> shared_;
   std::uint64_t own_record_ = 0;  // the number of this process's last record of `shared_`

@@ -99,7 +99,11 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   // never destroyed.
   void* getStreamNativeHandle(const c10::Stream stream) const override { return from_torch(stream).get(); }
   bool queryStream(const c10::Stream& stream) const override {
-    return with_torch_errors([&] { return from_torch(stream)->query(); });
+    const auto asked = from_torch(stream);
+    const bool idle = with_torch_errors([&] { return asked->query(); });
+    if (idle && races::is_on()) [[unlikely]]
+      races::host_waits_for(*asked, 0, nullptr);
+    return idle;
   }
   bool isStreamCapturing(const c10::Stream& stream) const override {
     const int card = card_index(stream.device());
@@ -108,7 +112,10 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const c10::Stream& stream) const override {
     const auto waited_for = from_torch(stream);
     before_waiting_call(*waited_for);
+    const races::WaitClock wait;
     with_torch_errors([&] { waited_for->synchronize(); });
+    if (races::is_on()) [[unlikely]]
+      races::host_waits_for(*waited_for, wait.nanoseconds(), "Stream.synchronize");
   }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
     with_torch_errors([&] { synchronize_card(device); });
@@ -136,6 +143,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     if (event != nullptr) {
       const auto waiter = from_torch(stream);
       waiter->wait(state_of(event).get());
+      if (races::is_on()) [[unlikely]]
+        races::wait(*waiter, state_of(event).clock());
       if (traces_calls()) [[unlikely]]
         report_traced_call(TracedCall::event_wait, traced_name(event), traced_name(*waiter));
     }
@@ -145,13 +154,20 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
       return true;
     }
     refuse_during_capture("a query of an event");
-    return with_torch_errors([&] { return state_of(event).query(); });
+    const bool reached = with_torch_errors([&] { return state_of(event).query(); });
+    if (reached && races::is_on()) [[unlikely]]
+      races::host_waits_for(state_of(event).clock(), 0, nullptr);
+    return reached;
   }
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) {
       refuse_during_capture("the host waits for an event");
       trace_call(TracedCall::event_synchronization, event);
+      const races::Point clock = state_of(event).clock();
+      const races::WaitClock wait;
       with_torch_errors([&] { state_of(event).get().synchronize(); });
+      if (races::is_on()) [[unlikely]]
+        races::host_waits_for(clock, wait.nanoseconds(), "Event.synchronize");
     }
   }
   // Returns milliseconds. torch has checked that both events were made with timing and are reached.

@@ -136,6 +136,7 @@ std::unique_ptr<OperatorFacts> read_schema(const c10::OperatorHandle& op) {
     facts->value_matters.push_back(is_range || !is_number(argument.type()));
   }
   for (const c10::Argument& result : schema.returns()) {
+    facts->makes_view |= result.alias_info() != nullptr && !result.alias_info()->isWrite();
     int found = -1;
     if (result.alias_info() != nullptr && result.alias_info()->isWrite()) {
       for (const ArgumentSlot& slot : facts->slots) {

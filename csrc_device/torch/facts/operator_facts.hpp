@@ -31,7 +31,8 @@ struct OperatorFacts {
   std::vector<ArgumentSlot> slots;
   /// For each result, the number of the written argument that it is, or -1.
   std::vector<int> returned_argument;
-  bool writes = false;  // an argument is written
+  bool writes = false;      // an argument is written
+  bool makes_view = false;  // a result is a view of an argument, so that no element is read
   /// For each argument, whether its value may decide what the results look like. That of a number which takes
   /// part in the arithmetic does not, but its type does.
   std::vector<bool> value_matters;

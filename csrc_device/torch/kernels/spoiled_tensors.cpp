@@ -9,18 +9,15 @@
 namespace vdev {
 namespace {
 
-// Calls `function` with the dense tensors that `tensor` consists of.
+// Calls `function` with the memory of the dense tensors that `tensor` consists of.
 template <class Function>
-void for_each_dense(const at::Tensor& tensor, const Function& function) {
-  if (!tensor.defined() || tensor.numel() == 0) return;
-  if (has_parts(tensor)) {
-    for (const at::Tensor& part : parts_of(tensor)) for_each_dense(part, function);
-  } else if (tensor.has_storage() && tensor.layout() == at::kStrided) {
-    function(StridedMemory{tensor.const_data_ptr(),
-                           static_cast<std::size_t>(tensor.element_size()),
-                           {tensor.sizes().data(), tensor.sizes().size()},
-                           {tensor.strides().data(), tensor.strides().size()}});
-  }
+void for_each_memory(const at::Tensor& tensor, const Function& function) {
+  for_each_dense(tensor, [&](const at::Tensor& part) {
+    function(StridedMemory{part.const_data_ptr(),
+                           static_cast<std::size_t>(part.element_size()),
+                           {part.sizes().data(), part.sizes().size()},
+                           {part.strides().data(), part.strides().size()}});
+  });
 }
 
 // Returns whether the operator writes all of its first argument without reading it. The schema of an in-place
@@ -38,7 +35,7 @@ bool overwrites_first(const c10::OperatorName& op) {
 
 FailurePtr find_spoiled(const at::Tensor& tensor) {
   FailurePtr found;
-  for_each_dense(tensor, [&](const StridedMemory& memory) {
+  for_each_memory(tensor, [&](const StridedMemory& memory) {
     if (!found) found = spoiled_memory().find(memory);
   });
   return found;
@@ -49,11 +46,11 @@ void check_readable(const at::Tensor& tensor) {
 }
 
 void spoil(const at::Tensor& tensor, const FailurePtr& failure) {
-  for_each_dense(tensor, [&](const StridedMemory& memory) { spoiled_memory().spoil(memory, failure); });
+  for_each_memory(tensor, [&](const StridedMemory& memory) { spoiled_memory().spoil(memory, failure); });
 }
 
 void renew(const at::Tensor& tensor) {
-  for_each_dense(tensor, [](const StridedMemory& memory) { spoiled_memory().renew(memory); });
+  for_each_memory(tensor, [](const StridedMemory& memory) { spoiled_memory().renew(memory); });
 }
 
 namespace {

@@ -17,6 +17,17 @@ bool has_parts(const at::Tensor& tensor);
 /// and BSC), the integers (quantized), or the whole storage in one dimension (nested).
 TensorParts parts_of(const at::Tensor& tensor);
 
+/// Calls `function` with the dense tensors that `tensor` consists of, if they have elements.
+template <class Function>
+void for_each_dense(const at::Tensor& tensor, const Function& function) {
+  if (!tensor.defined() || tensor.numel() == 0) return;
+  if (has_parts(tensor)) {
+    for (const at::Tensor& part : parts_of(tensor)) for_each_dense(part, function);
+  } else if (tensor.has_storage() && tensor.layout() == at::kStrided) {
+    function(tensor);
+  }
+}
+
 /// Returns a tensor like `like`, which consists of `parts`. They are on one device, which must be the current
 /// one if it is a card.
 at::Tensor assemble(const at::Tensor& like, const TensorParts& parts);

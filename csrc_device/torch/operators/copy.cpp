@@ -15,8 +15,10 @@
 #include "csrc_device/torch/checks/sync_debug_mode.hpp"
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/kernels/cpu_view.hpp"
+#include "csrc_device/torch/kernels/host_memory.hpp"
 #include "csrc_device/torch/kernels/kernel_scope.hpp"
 #include "csrc_device/torch/kernels/spoiled_tensors.hpp"
+#include "csrc_device/torch/kernels/touched.hpp"
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
 #include "csrc_device/torch/memory/host_allocator.hpp"
 #include "csrc_device/torch/registration.hpp"
@@ -88,6 +90,33 @@ void copy_and_wait(int card, at::Tensor& to, const at::Tensor& from) {
   run_at_call(card, {&from}, {&to}, [&] { at::native::copy_(to, from, /*non_blocking=*/false); });
 }
 
+// Tells the race detector of a copy between a card and the host. As on CUDA, the stream reads pinned memory
+// when it comes to the copy, and writes to the host's memory then, pinned or not, if the copy is not
+// blocking. Memory that is not pinned is read within the call.
+void watch_copy_with_host(int card, const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
+  const bool to_card = is_card(dst.device());
+  const at::Tensor& host = to_card ? self : dst;
+  const bool host_later = non_blocking && host.numel() != 0 && (!to_card || is_pinned(host.const_data_ptr()));
+  if (host_later) races::follow(host);
+  const races::CallScope scope("aten::copy_");
+  const auto stream = current_stream(card);
+  if (to_card && !host_later && races::is_followed(host))
+    races::host_access(scope.site(), {races::Touched(host, false)});
+  std::vector<races::Touched> touched;
+  touched.emplace_back(to_card ? dst : self, to_card);
+  if (host_later || (!to_card && races::is_followed(host))) touched.emplace_back(host, !to_card);
+  races::access(*stream, scope.site(), touched);
+  if (!non_blocking) races::host_waits_for(*stream, 0, "a blocking copy");
+}
+
+void watch_copy_on_cards(int source, const at::Tensor& self, const at::Tensor& dst) {
+  const races::CallScope scope("aten::copy_");
+  races::Tensors tensors;
+  tensors.read(self);
+  tensors.written(dst);
+  races::record_call(source, scope.site(), tensors);
+}
+
 void copy_with_host(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
   const bool to_card = is_card(dst.device());
   const int card = card_of_tensor(to_card ? dst : self);
@@ -95,6 +124,8 @@ void copy_with_host(const at::Tensor& self, const at::Tensor& dst, bool non_bloc
   TORCH_CHECK(host.is_cpu(), device_name(), ": no copy from ", self.device(), " to ", dst.device(),
               "; go through the CPU");
   if (!non_blocking && host.numel() != 0) before_waiting_call(card);
+  if (races::is_on()) [[unlikely]]
+    watch_copy_with_host(card, self, dst, non_blocking);
   const HostCopyWhen when = decide(HostCopy{card, host, to_card, non_blocking});
   CpuView view(card, CpuView::Memory::borrowed);
   const at::Tensor on_card = view.show(to_card ? dst : self);
@@ -147,6 +178,11 @@ void copy_between_cards(const at::Tensor& self, const at::Tensor& dst) {
     wait_for_current_stream(target);
   }
   trace_order(*ours, *theirs);
+  if (races::is_on()) [[unlikely]] {
+    races::wait(*ours, *theirs);
+    watch_copy_on_cards(source, self, dst);
+    races::wait(*theirs, *ours);
+  }
   if (!as_task) {
     copy_and_wait(source, to, from);
   } else {
@@ -154,6 +190,21 @@ void copy_between_cards(const at::Tensor& self, const at::Tensor& dst) {
     theirs->wait(ours->record());
   }
   trace_order(*theirs, *ours);
+}
+
+void copy_on_card(int card, const at::Tensor& self, const at::Tensor& dst) {
+  if (races::is_on()) [[unlikely]]
+    watch_copy_on_cards(card, self, dst);
+  if (decide(card) == When::as_task) {
+    CpuView view(card, CpuView::Memory::borrowed);
+    const at::Tensor from = view.show(self);
+    launch(card, copy_task(card, view.show(dst), from));
+  } else {
+    CpuView view(card);
+    const at::Tensor from = view.show(self);
+    at::Tensor to = view.show(dst);
+    copy_and_wait(card, to, from);
+  }
 }
 
 void copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
@@ -164,15 +215,8 @@ void copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking)
     copy_with_host(self, dst, non_blocking);
   } else if (source != target) {
     copy_between_cards(self, dst);
-  } else if (decide(source) == When::as_task) {
-    CpuView view(source, CpuView::Memory::borrowed);
-    const at::Tensor from = view.show(self);
-    launch(source, copy_task(source, view.show(dst), from));
   } else {
-    CpuView view(source);
-    const at::Tensor from = view.show(self);
-    at::Tensor to = view.show(dst);
-    copy_and_wait(source, to, from);
+    copy_on_card(source, self, dst);
   }
 }
 
@@ -208,6 +252,12 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   const at::Tensor shown = view.show(self);
   at::Scalar value;
   const ActivityScope activity([&] { return label_of_reading(self); });
+  if (races::is_on()) [[unlikely]] {
+    races::Tensors tensors;
+    tensors.read(self);
+    races::record_call(card, races::site_of("aten::item"), tensors);
+    races::host_waits_for(*current_stream(card), 0, "aten::item");
+  }
   run_at_call(card, {&shown}, {}, [&] {
     value = at::_ops::_local_scalar_dense::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), shown);
   });

@@ -31,6 +31,7 @@
 #include "csrc_device/torch/tasks/decision.hpp"
 #include "csrc_device/torch/tasks/deferred_call.hpp"
 #include "csrc_device/torch/tasks/launch.hpp"
+#include "csrc_device/torch/tasks/watched_call.hpp"
 
 namespace vdev {
 namespace {
@@ -307,8 +308,7 @@ void launch_operator(const c10::OperatorHandle& op, const Facts& facts, int card
   stack.insert(stack.end(), std::make_move_iterator(results.begin()), std::make_move_iterator(results.end()));
 }
 
-void run_on_card_memory(const c10::OperatorHandle& op, c10::DispatchKey key, Stack& stack,
-                        bool may_resize = true) {
+void run_call(const c10::OperatorHandle& op, c10::DispatchKey key, Stack& stack, bool may_resize = true) {
   const Facts& facts = facts_of(op);
   const c10::ArrayRef<IValue> arguments(stack.data() + (stack.size() - facts.arguments), facts.arguments);
   const int card = find_card(facts, arguments);
@@ -319,10 +319,20 @@ void run_on_card_memory(const c10::OperatorHandle& op, c10::DispatchKey key, Sta
     return launch_operator(op, facts, card, key, stack, std::move(decision.known));
   if (decision.resizes_first && may_resize) {
     resize_arguments(*decision.known, arguments);
-    return run_on_card_memory(op, key, stack, /*may_resize=*/false);
+    return run_call(op, key, stack, /*may_resize=*/false);
   }
   const CallSignature* const unknown = decision.unknown ? &*decision.unknown : nullptr;
   run_operator_at_call(op, facts, card, key, stack, unknown);
+}
+
+void run_on_card_memory(const c10::OperatorHandle& op, c10::DispatchKey key, Stack& stack) {
+  if (!races::is_on()) [[likely]]
+    return run_call(op, key, stack);
+  const Facts& facts = facts_of(op);
+  const c10::ArrayRef<IValue> arguments(stack.data() + (stack.size() - facts.arguments), facts.arguments);
+  WatchedCall watched(facts, find_card(facts, arguments), arguments);
+  run_call(op, key, stack);
+  watched.returned(stack);
 }
 
 void run_on_cpu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {

@@ -32,6 +32,7 @@
 #include "csrc_device/torch/memory/host_allocator.hpp"
 #include "csrc_device/torch/memory/process_sharing.hpp"
 #include "csrc_device/torch/python/signal_handlers.hpp"
+#include "csrc_device/torch/races/watch.hpp"
 #include "csrc_device/torch/streams.hpp"
 #include "csrc_device/torch/tasks/launch.hpp"
 #include "csrc_device/torch/threads/autograd_threads.hpp"
@@ -245,6 +246,9 @@ void bind_streams(py::module_& m) {
   m.def("launch_host_func", [](py::function function) {
     auto stream = current_stream(current_card());
     auto task = shared_function(std::move(function));
+    if (races::is_on()) {
+      task = [body = std::move(task), here = races::OnStream(*stream)] { here.run(body); };
+    }
     py::gil_scoped_release no_gil;
     stream->enqueue(std::move(task));
   });

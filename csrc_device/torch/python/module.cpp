@@ -12,6 +12,7 @@ void init_history_bindings(pybind11::module_& module);
 void init_pool_bindings(pybind11::module_& module);
 void init_pose_bindings(pybind11::module_& module);
 void init_process_group_bindings(pybind11::module_& module);
+void init_race_bindings(pybind11::module_& module);
 
 PYBIND11_MODULE(_C, module) {
   module.attr("torch_version") = vdev::kTorchVersion;
@@ -29,4 +30,5 @@ PYBIND11_MODULE(_C, module) {
   init_pool_bindings(module);
   init_pose_bindings(module);
   init_process_group_bindings(module);
+  init_race_bindings(module);
 }

@@ -12,6 +12,7 @@
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/kernels/kernel_scope.hpp"
 #include "csrc_device/torch/kernels/spoiled_tensors.hpp"
+#include "csrc_device/torch/kernels/touched.hpp"
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
 #include "csrc_device/torch/streams.hpp"
 #include "csrc_device/torch/tasks/activity_labels.hpp"
@@ -138,6 +139,12 @@ void launch_kernel(std::string name, at::TensorList reads, at::TensorList writes
                    std::function<void()> kernel) {
   const int card = card_of(name, reads, writes);
   const ActivityScope activity([&] { return ActivityLabel{ActivityKind::kOperator, name}; });
+  if (races::is_on()) [[unlikely]] {
+    races::Tensors tensors;
+    for (const at::Tensor& tensor : reads) tensors.read(tensor);
+    for (const at::Tensor& tensor : writes) tensors.written(tensor);
+    races::record_call(card, races::site_of(name.c_str()), tensors);
+  }
   if (decide(card) == When::as_task) {
     // The kernel is the program's, which may take a lock that the thread that runs another stream holds.
     return launch(card,

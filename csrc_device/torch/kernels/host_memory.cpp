@@ -1,0 +1,186 @@
+#include "csrc_device/torch/kernels/host_memory.hpp"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
+
+#include <atomic>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/fork.hpp"
+#include "csrc_device/runtime/queue.hpp"
+#include "csrc_device/torch/device_type.hpp"
+#include "csrc_device/torch/kernels/argument_tensors.hpp"
+#include "csrc_device/torch/races/state.hpp"
+
+namespace vdev::races {
+namespace {
+
+/// Holds the storages that are followed, by the first byte of their memory. A storage that is gone leaves its
+/// memory to others, which are followed anew if they are. Thread-safe.
+class Followed {
+ public:
+  /// Returns whether the memory was not followed before.
+  bool add(const at::Tensor& tensor) {
+    const std::lock_guard lock(mutex_);
+    const auto& storage = tensor.storage().unsafeGetStorageImpl();
+    const auto found = storages_.find(storage->data());
+    if (found != storages_.end() && !found->second.expired()) return false;
+    if (storages_.size() >= limit_) {
+      std::erase_if(storages_, [](const auto& entry) { return entry.second.expired(); });
+      limit_ = std::max(kLimit, 2 * storages_.size());
+    }
+    storages_.insert_or_assign(storage->data(), WeakStorage(tensor.storage().getWeakStorageImpl()));
+    any_.store(true, std::memory_order_relaxed);
+    return true;
+  }
+  bool has(const at::Tensor& tensor) {
+    // Relaxed: a thread that is about to use memory which another one begins to follow races with that
+    // anyway.
+    if (!any_.load(std::memory_order_relaxed) || !tensor.has_storage()) return false;
+    const std::lock_guard lock(mutex_);
+    const auto found = storages_.find(tensor.storage().data());
+    return found != storages_.end() && !found->second.expired();
+  }
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    any_.store(false, std::memory_order_relaxed);
+    storages_.clear();
+  }
+
+  static Followed& get() {
+    static base::OnePerProcess<Followed> one;
+    return one.get();
+  }
+
+ private:
+  using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
+  static constexpr std::size_t kLimit = 1024;
+
+  std::atomic<bool> any_{false};
+  std::mutex mutex_;
+  std::unordered_map<const void*, WeakStorage> storages_;
+  std::size_t limit_ = kLimit;
+};
+
+/// Says what an operator does with its tensors' elements.
+struct CpuOperator {
+  bool touches_elements = false;
+  std::vector<bool> writes;  // for each argument
+};
+
+// An operator that has no kernel of the CPU calls others, which are seen themselves. Those that only look at
+// a tensor's form, or make another view of it, touch no element.
+CpuOperator look_at(const c10::OperatorHandle& op) {
+  static const std::unordered_set<std::string> of_form{
+      "aten::empty_like",
+      "aten::new_empty",
+      "aten::new_empty_strided",
+      "aten::new_zeros",
+      "aten::new_ones",
+      "aten::new_full",
+      "aten::zeros_like",
+      "aten::ones_like",
+      "aten::full_like",
+      "aten::rand_like",
+      "aten::randn_like",
+      "aten::randint_like",
+      "aten::resize_",
+      "aten::resize_as_",
+      "aten::set_",
+      "aten::is_same_size",
+      "aten::is_set_to",
+      "aten::is_pinned",
+      "aten::record_stream",
+      "aten::_version",
+      "aten::sym_size",
+      "aten::sym_stride",
+      "aten::sym_numel",
+      "aten::sym_storage_offset",
+      "aten::_has_compatible_shallow_copy_type",
+  };
+  CpuOperator result;
+  const auto& schema = op.schema();
+  const bool implicit = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+                        !op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+  const bool makes_view = std::ranges::any_of(schema.returns(), [](const c10::Argument& result_argument) {
+    return result_argument.alias_info() != nullptr && !result_argument.alias_info()->isWrite();
+  });
+  result.touches_elements = !implicit && !makes_view && !of_form.contains(op.operator_name().name);
+  for (const c10::Argument& argument : schema.arguments())
+    result.writes.push_back(argument.alias_info() != nullptr && argument.alias_info()->isWrite());
+  return result;
+}
+
+const CpuOperator& cpu_operator(const c10::OperatorHandle& op) {
+  thread_local std::unordered_map<std::string, CpuOperator> known;
+  const auto name = c10::toString(op.operator_name());
+  auto found = known.find(name);
+  if (found == known.end()) found = known.emplace(name, look_at(op)).first;
+  return found->second;
+}
+
+// Records the operator's accesses to memory that is followed. A copy to or from a card is recorded where it
+// is given to a stream.
+void look_at_call(const at::RecordFunction& call) {
+  if (!is_on() || Queue::inside_task()) return;
+  std::vector<Touched> touched;
+  bool on_card = false;
+  const auto inputs = call.inputs();
+  std::vector<std::pair<std::size_t, at::Tensor>> found;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
+      if (!tensor.defined()) return;
+      on_card = on_card || is_card(tensor.device());
+      if (tensor.is_cpu() && tensor.layout() == at::kStrided && Followed::get().has(tensor))
+        found.emplace_back(i, tensor);
+    });
+  }
+  if (found.empty() || on_card) return;
+  const auto name = call.operator_name();
+  if (!name) return;
+  const auto op = c10::Dispatcher::singleton().findSchema(*name);
+  if (!op) return;
+  const CpuOperator& its = cpu_operator(*op);
+  if (!its.touches_elements) return;
+  for (const auto& [argument, tensor] : found)
+    touched.emplace_back(tensor, argument < its.writes.size() && its.writes[argument]);
+  host_access(site_of(name->name.c_str()), touched);
+}
+
+// Races are looked for in every operator on the CPU only from the first memory on that is followed.
+void watch_operators() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    at::addGlobalCallback(at::RecordFunctionCallback([](const at::RecordFunction& call) {
+                            look_at_call(call);
+                            return std::unique_ptr<at::ObserverContext>();
+                          })
+                              .needsInputs(true)
+                              .scopes({at::RecordScope::FUNCTION}));
+  });
+}
+
+}  // namespace
+
+void follow(const at::Tensor& on_host) {
+  if (!on_host.has_storage() || on_host.storage().data() == nullptr) return;
+  if (Followed::get().add(on_host)) Watch::get().detector.forget(on_host.storage().data());
+  watch_operators();
+}
+
+bool is_followed(const at::Tensor& on_host) {
+  return on_host.defined() && on_host.is_cpu() && Followed::get().has(on_host);
+}
+
+void note_pointer_taken(const at::Tensor& on_host, const char* call) {
+  if (!is_followed(on_host) || on_host.layout() != at::kStrided) return;
+  host_access(site_of(call), {Touched(on_host, false)});
+}
+
+void forget_host_memory() {
+  Followed::get().clear();
+}
+
+}  // namespace vdev::races

@@ -1,0 +1,179 @@
+#include "sanitizer/detector.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace sanitizer {
+
+Point Detector::point(Lane lane) {
+  const std::lock_guard lock(mutex_);
+  LaneState& its = state(lane);
+  if (!its.last) its.last = std::make_shared<const VectorClock>(its.clock);
+  return its.last;
+}
+
+bool Detector::join(Lane lane, const VectorClock& clock) {
+  LaneState& its = state(lane);
+  if (!its.clock.join(clock)) return false;
+  ++its.version;
+  its.last = nullptr;
+  return true;
+}
+
+bool Detector::wait(Lane lane, const Point& point) {
+  if (!point) return false;
+  const std::lock_guard lock(mutex_);
+  return join(lane, *point);
+}
+
+bool Detector::wait(Lane lane, Lane other) {
+  if (lane == other) return false;
+  const std::lock_guard lock(mutex_);
+  LaneState& its = state(lane);
+  const LaneState& theirs = state(other);
+  // A stream waits at each launch for the same thread, which has done little in between.
+  if (its.waited_for == other && its.waited_version == theirs.version) {
+    const Time time = theirs.clock[other];
+    if (its.clock[other] >= time) return false;
+    its.clock.set(other, time);
+    ++its.version;
+    its.last = nullptr;
+    return true;
+  }
+  its.waited_for = other;
+  its.waited_version = theirs.version;
+  return join(lane, theirs.clock);
+}
+
+std::vector<Race> Detector::access(Lane lane, Site site, std::span<const Access> accesses) {
+  const std::lock_guard lock(mutex_);
+  LaneState& its = state(lane);
+  const Time time = its.clock[lane] + 1;
+  its.clock.set(lane, time);
+  its.last = nullptr;
+  return add(lane, time, its.clock, site, accesses);
+}
+
+std::vector<Race> Detector::access(Lane lane, const Point& before, Site site,
+                                   std::span<const Access> accesses) {
+  const std::lock_guard lock(mutex_);
+  return add(lane, (*before)[lane], *before, site, accesses);
+}
+
+std::vector<Race> Detector::add(Lane lane, Time time, const VectorClock& before, Site site,
+                                std::span<const Access> accesses) {
+  std::vector<Race> races;
+  for (const Access& access : accesses) {
+    if (access.memory.empty()) continue;
+    Block& block = blocks_[access.block];
+    const Action action{lane, time, site, access.writes};
+    std::optional<PastAccess> found;
+    block.add(access, action, before, [&](const PastAccess& past) {
+      // The last one says most: a repair of its order mostly repairs that of those before it, too.
+      found = past;
+    });
+    if (found) races.push_back({found->action, action, access.number, block.allocated, found->freed});
+  }
+  return races;
+}
+
+std::vector<Race> Detector::unwritten(Lane lane, Site site, std::span<const Access> accesses) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Race> found;
+  for (const Access& access : accesses) {
+    if (access.memory.empty() || access.writes) continue;
+    const auto block = blocks_.find(access.block);
+    if (block == blocks_.end() || block->second.allocated == 0) continue;
+    if (block->second.was_written(access.memory)) continue;
+    found.push_back({{}, {lane, 0, site, false}, access.number, block->second.allocated, 0});
+  }
+  return found;
+}
+
+void Detector::allocated(const void* block, std::size_t bytes, Lane stream, Site site) {
+  const std::lock_guard lock(mutex_);
+  Block& fresh = blocks_[block] = Block();
+  fresh.bytes = bytes;
+  fresh.stream = stream;
+  fresh.allocated = site;
+  if (freed_.empty()) [[likely]] {
+    return;
+  }
+  const auto begin = reinterpret_cast<std::uintptr_t>(block);
+  const Footprint all(block, bytes);
+  for (auto it = freed_.lower_bound(begin - std::min(begin, longest_freed_));
+       it != freed_.end() && it->first < begin + bytes;) {
+    Block& old = it->second;
+    if (old.stream != stream) {
+      std::erase_if(old.past(), [&](const PastAccess& past) { return past.memory.overlaps(all); });
+    } else {
+      for (const PastAccess& past : old.past()) {
+        if (!past.memory.overlaps(all)) continue;
+        fresh.inherit(past);
+        fresh.reusable.join(old.reusable);
+      }
+      std::erase_if(old.past(), [&](const PastAccess& past) { return all.covers(past.memory); });
+    }
+    it = old.past().empty() ? freed_.erase(it) : std::next(it);
+  }
+}
+
+void Detector::keep_for(const void* block, Lane stream) {
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(block);
+  if (found == blocks_.end()) return;
+  auto& lanes = found->second.kept_for;
+  if (std::ranges::find(lanes, stream) == lanes.end()) lanes.push_back(stream);
+}
+
+bool Detector::freed(const void* block) {
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(block);
+  if (found == blocks_.end()) return false;
+  Block old = std::move(found->second);
+  blocks_.erase(found);
+  if (old.allocated == 0) return false;
+  for (const Lane lane : old.kept_for) old.reusable.join(state(lane).clock);
+  // Whoever gets the memory next works on the same stream, behind what that has done by now.
+  const VectorClock& own = state(old.stream).clock;
+  std::erase_if(old.past(), [&](const PastAccess& past) {
+    const auto [lane, time] = std::pair(past.action.lane, past.action.time);
+    return lane == old.stream || own.includes(lane, time) || old.reusable.includes(lane, time);
+  });
+  if (old.past().empty()) return false;
+  longest_freed_ = std::max(longest_freed_, old.bytes);
+  if (freed_.size() == kMostFreed) freed_.erase(freed_.begin());
+  freed_.emplace(reinterpret_cast<std::uintptr_t>(block), std::move(old));
+  return true;
+}
+
+void Detector::freed_at(const void* block, Site site) {
+  const std::lock_guard lock(mutex_);
+  const auto [first, last] = freed_.equal_range(reinterpret_cast<std::uintptr_t>(block));
+  for (auto it = first; it != last; ++it) {
+    for (PastAccess& past : it->second.past())
+      if (past.freed == 0) past.freed = site;
+  }
+}
+
+void Detector::forget(const void* block) {
+  const std::lock_guard lock(mutex_);
+  blocks_.erase(block);
+}
+
+bool Detector::knows(const void* block) {
+  const std::lock_guard lock(mutex_);
+  return blocks_.contains(block);
+}
+
+std::vector<Access> Detector::remembered() {
+  const std::lock_guard lock(mutex_);
+  std::vector<Access> all;
+  for (const auto& [base, block] : blocks_) {
+    for (const PastAccess& past : block.past())
+      all.push_back({base, past.memory, past.action.writes, past.action.site});
+  }
+  return all;
+}
+
+}  // namespace sanitizer

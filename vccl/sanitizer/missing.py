@@ -1,0 +1,68 @@
+"""Says which wait is missing between two accesses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def text_of(raw: dict[str, Any]) -> str:
+    """Returns a sentence that names the wait, and the code for it."""
+    first, second = raw["first"], raw["second"]
+    if raw["what"] == "useless":
+        return "nothing: the wait can go"
+    if raw["what"] == "unwritten":
+        return "something that writes the tensor before it is read, on the same stream or ordered before it"
+    if raw["was_freed"]:
+        return _of_freed(raw)
+    if first["is_host"]:
+        return (
+            f"{_subject(second)} must come after {first['stream']}'s line {first['line']}: order the two "
+            f"threads, "
+            "with join(), a queue.Queue or a threading.Event"
+        )
+    if first["is_operation"]:
+        return (
+            f"{_subject(second)} must wait for {first['op']} of line {first['line']}: call wait() of its "
+            f"Work "
+            f"before line {second['line']}" + _on_stream(second)
+        )
+    if second["is_host"]:
+        return (
+            f"the host must wait for {first['stream']} after line {first['line']}: "
+            f"`{_code(first)}.synchronize()`, "
+            "or an event that is recorded there"
+        )
+    if second["is_operation"]:
+        return (
+            f"the stream that is current at line {second['line']} must wait for {first['stream']} after line "
+            f"{first['line']}: `torch.accelerator.current_stream().wait_stream({_code(first)})`"
+        )
+    return (
+        f"{second['stream']} must wait for {first['stream']} after line {first['line']}: "
+        f"`{_code(second)}.wait_stream({_code(first)})`"
+    )
+
+
+def _of_freed(raw: dict[str, Any]) -> str:
+    first, freed = raw["first"], raw["freed"]
+    where = f" at {freed['file']}:{freed['line']}" if freed and freed["file"] else ""
+    return (
+        f"the memory was freed{where} while {first['stream']} still used it, and was given out again: call "
+        f"`tensor.record_stream({_code(first)})` on the tensor of line {first['line']}, or let the stream "
+        f"that it "
+        f"was allocated for wait for {first['stream']} before it is freed"
+    )
+
+
+def _subject(access: dict[str, Any]) -> str:
+    return str(access["stream"])
+
+
+def _on_stream(access: dict[str, Any]) -> str:
+    return "" if access["is_host"] else f", with {access['stream']} as the current stream"
+
+
+def _code(access: dict[str, Any]) -> str:
+    if access["is_operation"] or access["is_host"]:
+        return "stream"
+    return "default_stream" if access["stream_id"] == 0 else f"stream_{access['stream_id']}"

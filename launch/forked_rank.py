@@ -20,6 +20,9 @@ from typing import Any, NoReturn
 
 import torch
 
+from vccl import sanitizer
+from vccl.sanitizer import endings
+
 from . import blas_threads
 
 # vrun's own main module. With its last reference its globals would be cleared, and functions of it still run.
@@ -146,6 +149,7 @@ def leave(status: int) -> NoReturn:
     unshares. multiprocessing ends its forks without it, too.
     """
     status = _flushed(status)
+    status = endings.status_at_end(status)
     ctypes.CDLL(None).fflush(None)
     if status < 0:
         signal.signal(-status, signal.SIG_DFL)
@@ -251,6 +255,7 @@ def _take_environment(job: Job) -> None:
         torch.default_generator.seed()
     if random := sys.modules.get("numpy.random"):
         random.seed()
+    sanitizer.follow_environment()
 
 
 def replace_environment(environment: dict[str, str]) -> None:

@@ -71,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if wrong := checks.what_is_wrong(args):
         print(f"vrun: {wrong}", file=sys.stderr)
         return 2
+    if args.sanitize:
+        os.environ.setdefault("VDEV_SANITIZER", "1")
     if args.as_cuda and _device_type.device_type() != "cuda":
         try:
             _begin_again_in_pose(argv)
@@ -146,6 +148,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         each.add_argument("--no-preload", action="store_true", help="let every rank import torch by itself")
         each.add_argument("--keep", action="store_true", help="keep a server for the next run with --keep")
         each.add_argument("--as-cuda", action="store_true", help="let the cards of the ranks pose as CUDA")
+        each.add_argument("--sanitize", action="store_true", help="look for races in every rank")
         each.add_argument(
             "--version",
             action="version",

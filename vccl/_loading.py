@@ -68,4 +68,4 @@ def _register() -> None:
     if os.environ.get("VDEV_SANITIZER"):
         from vccl import sanitizer
 
-        sanitizer.start_if_asked()
+        sanitizer.follow_environment()

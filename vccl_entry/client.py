@@ -62,6 +62,8 @@ def run(arguments: list[str], options: OwnOptions) -> int | None:
     environment = dict(os.environ)
     if options.as_cuda:
         environment["VDEV_POSE"] = "cuda"
+    if options.sanitize:
+        environment.setdefault("VDEV_SANITIZER", "1")
     script = None if options.module else options.script
     folder_of_modules = os.path.dirname(os.path.realpath(script)) if script else os.getcwd()
     key = server_key.key(environment, options.preload, folder_of_modules)

@@ -6,7 +6,7 @@ too slow to import for the client.
 """
 
 WITHOUT_VALUE = {
-    *("--keep", "--stop", "--no-preload", "--as-cuda", "--prefix", "--no-prefix", "--verbose", "--netns"),
+    *("--keep", "--stop", "--no-preload", "--as-cuda", "--sanitize", "--prefix", "--no-prefix", "--verbose", "--netns"),
     *("--standalone", "-m", "--module", "--no-python", "--run-path", "--virtual-local-rank", "-h", "--help"),
     "--version",
 }
@@ -17,6 +17,7 @@ class OwnOptions:
         self.keep = False
         self.stop = False
         self.as_cuda = False
+        self.sanitize = False
         self.module = False
         self.preload: list[str] = []
         self.script: str | None = None
@@ -40,6 +41,7 @@ def find(arguments: list[str]) -> OwnOptions:
         found.keep |= option == "--keep"
         found.stop |= option == "--stop"
         found.as_cuda |= option == "--as-cuda"
+        found.sanitize |= option == "--sanitize"
         found.module |= option in ("-m", "--module")
         if option == "--preload":
             found.preload.append(value)

@@ -47,6 +47,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how long a test on ranks may take (default: 300)",
     )
     group.addoption(
+        "--ranks-sanitize",
+        action="store_true",
+        help="look for races in every test, on ranks or not, and fail the test that has one",
+    )
+    group.addoption(
         "--rank-pdb",
         type=int,
         default=None,
@@ -95,6 +100,20 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if sessions := sys.modules.get("vccl.testing.session"):  # a test may call functions on ranks
         sessions.set_running(ranks_session(item.config), item)
     return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    if not item.config.getoption("ranks_sanitize"):
+        return (yield)
+    from vccl import sanitizer
+    from vccl.sanitizer import reports
+
+    with sanitizer.enabled() as found:
+        result: Any = yield
+    if found.count:
+        pytest.fail("\n".join(reports.text_of(report) for report in found.reports), pytrace=False)
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

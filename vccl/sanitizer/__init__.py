@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from . import endings, pointers, settings, threads
 from .reports import Found, RaceError, Report
 
-__all__ = ["Found", "RaceError", "Report", "enabled", "found", "start_if_asked"]
+__all__ = ["Found", "RaceError", "Report", "enabled", "follow_environment", "found"]
 
 _found: Found | None = None
 
@@ -22,14 +22,19 @@ def found() -> Found | None:
     return _found
 
 
-def start_if_asked() -> None:
-    """Looks for races from now on if VDEV_SANITIZER asks for it.
+def follow_environment() -> None:
+    """Looks for races from now on if VDEV_SANITIZER asks for it, and otherwise does not.
 
     Raises:
         ValueError: a variable has a value that is not allowed.
+        OSError: the file of VDEV_SANITIZER_SUPPRESSIONS cannot be read.
     """
     asked = settings.of_environment()
-    if asked is not None and _found is None:
+    if asked is None:
+        if _found is not None:
+            _stop()
+        return
+    if _found is None or _found.settings != asked:
         _start(asked)
         endings.end_with_failure_if(lambda: _found is not None and _found.count > 0)
 

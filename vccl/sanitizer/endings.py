@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
 
 STATUS = 86
@@ -13,12 +14,15 @@ _has_found: Callable[[], bool] | None = None
 def end_with_failure_if(has_found: Callable[[], bool]) -> None:
     """Lets this process end with STATUS if it would end with 0, and ``has_found()`` is true at the end."""
     global _has_found
-    import atexit
+    if _has_found is None:
+        atexit.register(_tell_status)
+    _has_found = has_found
 
+
+def _tell_status() -> None:
     from vccl import _C
 
-    _has_found = has_found
-    atexit.register(lambda: _C._races_end_with(STATUS if has_found() else 0))
+    _C._races_end_with(status_at_end(0))
 
 
 def status_at_end(status: int) -> int:

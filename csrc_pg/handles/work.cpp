@@ -245,7 +245,10 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::make_card_future() const {
 c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::make_host_future() const {
   auto future = c10::make_intrusive<c10::ivalue::Future>(
       c10::ListType::ofTensors(), on_card() ? std::vector{place_.device} : std::vector<c10::Device>{});
-  const auto complete = [future, outputs = description_.outputs](const std::exception_ptr& error) {
+  const auto complete = [future, outputs = description_.outputs,
+                         watched = description_.watched](const std::exception_ptr& error) {
+    // Whoever waits for the future is not seen. So all threads of C++, and the main thread, count as waiting.
+    if (vdev::races::is_on() && watched) vdev::races::host_waits_for(watched);
     if (error)
       future->setError(error);
     else

@@ -46,6 +46,7 @@ races::Point watch_collective(const Request& request, const DeviceCommunicator& 
   }
   races::wait(*where.stream(), *current);
   races::access(*where.stream(), scope.site(), touched);
+  races::keep_for(races::lane_of(*where.stream()), touched);
   return races::point_of(*where.stream());
 }
 
@@ -60,6 +61,7 @@ races::Point watch_messages(const char* name, const MessageLane& lane, int peer,
   const auto own =
       races::lane_of_operations(&lane, peer + 1, base::text(whom, " on ", lane.device().str()), card);
   const auto current = card < 0 ? nullptr : vdev::current_stream(card);
+  races::keep_for(own, touched);
   return races::access(own, current.get(), scope.site(), touched);
 }
 

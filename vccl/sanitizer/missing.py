@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from vccl._device_type import device_type
+
 
 def text_of(raw: dict[str, Any]) -> str:
     """Returns a sentence that names the wait, and the code for it."""
@@ -65,4 +67,6 @@ def _on_stream(access: dict[str, Any]) -> str:
 def _code(access: dict[str, Any]) -> str:
     if access["is_operation"] or access["is_host"]:
         return "stream"
-    return "default_stream" if access["stream_id"] == 0 else f"stream_{access['stream_id']}"
+    if access["stream_id"] == 0:
+        return f"torch.{device_type()}.default_stream({access['card']})"
+    return f"stream_{access['stream_id']}"

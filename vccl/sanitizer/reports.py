@@ -53,7 +53,7 @@ class Found:
             RaceError: the settings ask for it.
         """
         report = report_of(raw)
-        key = (report["kind"], *(_place(report[side]) for side in ("first", "second")))
+        key = tuple(_place(report[side]) for side in ("first", "second"))
         with self._lock:
             if known := self._by_lines.get(key):
                 known["count"] += 1

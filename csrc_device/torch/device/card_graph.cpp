@@ -85,7 +85,12 @@ void CardGraph::instantiate() {
 void CardGraph::replay() {
   check_captured("replay()");
   WithoutGil no_gil;
-  if (races::is_on()) races::replay(*current_stream(card_), accesses_);
+  if (races::is_on()) {
+    // As with CUDA, a replay of a graph comes after the one before, on whichever stream that was.
+    races::wait(*current_stream(card_), last_replay_);
+    races::replay(*current_stream(card_), accesses_);
+    last_replay_ = races::point_of(*current_stream(card_));
+  }
   struct Start {
     std::shared_ptr<CapturedState> state;
     RandomState::Point point;
@@ -113,6 +118,7 @@ void CardGraph::reset() {
   stream_.reset();
   graph_.reset();
   accesses_.reset();
+  last_replay_.reset();
   // A replay that is queued keeps the generators as they were.
   generators_ = std::make_shared<GraphGenerators>();
 }

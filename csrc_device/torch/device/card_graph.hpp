@@ -49,7 +49,9 @@ class CardGraph final : public at::GraphImplInterface {
   std::shared_ptr<Stream> stream_;
   std::shared_ptr<Capture> capture_;
   std::shared_ptr<Graph> graph_;
-  races::GraphAccesses accesses_;  // of every replay; null while nobody looks for races
+  // What every replay touches, and the end of the last one. Null while nobody looks for races.
+  races::GraphAccesses accesses_;
+  races::Point last_replay_;
 };
 
 /// Makes torch.accelerator.Graph use CardGraph. Call this once, when torch knows the name of the device.

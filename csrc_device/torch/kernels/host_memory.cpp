@@ -107,7 +107,10 @@ CpuOperator look_at(const c10::OperatorHandle& op) {
   const bool makes_view = std::ranges::any_of(schema.returns(), [](const c10::Argument& result_argument) {
     return result_argument.alias_info() != nullptr && !result_argument.alias_info()->isWrite();
   });
-  result.touches_elements = !implicit && !makes_view && !of_form.contains(op.operator_name().name);
+  // The process group tells of its operations itself.
+  const std::string& name = op.operator_name().name;
+  const bool of_group = name.starts_with("c10d::") || name.starts_with("_c10d_functional");
+  result.touches_elements = !implicit && !makes_view && !of_group && !of_form.contains(name);
   for (const c10::Argument& argument : schema.arguments())
     result.writes.push_back(argument.alias_info() != nullptr && argument.alias_info()->isWrite());
   return result;

@@ -7,12 +7,32 @@
 
 namespace vdev::races {
 
+namespace {
+
+// A call may be given one tensor as an argument and as out=. Then it writes the tensor, and a race is one
+// race.
+void add_to(std::vector<Touched>& list, const at::Tensor& dense, bool writes) {
+  constexpr std::size_t long_list = 16;  // of an optimizer, which has each tensor once
+  Touched touched(dense, writes);
+  for (Touched& other : list) {
+    if (list.size() > long_list || other.access.writes == writes) continue;
+    if (!other.access.memory.covers(touched.access.memory) ||
+        !touched.access.memory.covers(other.access.memory))
+      continue;
+    other.access.writes = true;
+    return;
+  }
+  list.push_back(std::move(touched));
+}
+
+}  // namespace
+
 void Tensors::add(const at::Tensor& tensor, bool writes) {
   for_each_dense(tensor, [&](const at::Tensor& dense) {
     if (is_card(dense.device()))
-      on_cards_.emplace_back(dense, writes);
+      add_to(on_cards_, dense, writes);
     else if (is_followed(dense))
-      on_host_.emplace_back(dense, writes);
+      add_to(on_host_, dense, writes);
   });
 }
 

@@ -37,11 +37,10 @@ void take_lock(void* state) {
   PyEval_RestoreThread(static_cast<PyThreadState*>(state));
 }
 
-PythonLine line_of_program() {
-  if (!python_runs()) return {};
-  const PyGILState_STATE gil = PyGILState_Ensure();
+// The caller holds the lock.
+PythonLine line_of(PyThreadState* thread) {
   PythonLine line, of_library;
-  Owned<PyFrameObject> frame(PyThreadState_GetFrame(PyThreadState_Get()));
+  Owned<PyFrameObject> frame(PyThreadState_GetFrame(thread));
   while (frame && line.file.empty()) {
     const Owned<PyCodeObject> code(PyFrame_GetCode(frame.get()));
     const std::string file = utf8(code->co_filename);
@@ -51,8 +50,30 @@ PythonLine line_of_program() {
       found = {utf8(code->co_name), file, PyFrame_GetLineNumber(frame.get())};
     frame.reset(PyFrame_GetBack(frame.get()));
   }
-  PyGILState_Release(gil);
   return line.file.empty() ? of_library : line;
+}
+
+PythonLine line_of_program() {
+  if (!python_runs()) return {};
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  auto line = line_of(PyThreadState_Get());
+  PyGILState_Release(gil);
+  return line;
+}
+
+// The thread that has loaded the module. It keeps its number in a process that it forks.
+unsigned long main_thread = 0;
+
+PythonLine line_of_main_thread() {
+  if (!python_runs()) return {};
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  PythonLine line;
+  for (auto* thread = PyInterpreterState_ThreadHead(PyInterpreterState_Get()); thread != nullptr;
+       thread = PyThreadState_Next(thread)) {
+    if (thread->thread_id == main_thread) line = line_of(thread);
+  }
+  PyGILState_Release(gil);
+  return line;
 }
 
 void with_python_warnings(const std::function<void()>& function) {
@@ -71,9 +92,11 @@ bool python_runs() {
 }
 
 void use_python_interpreter() {
+  main_thread = PyThread_get_thread_ident();
   set_interpreter({.release_lock = &release_lock,
                    .take_lock = &take_lock,
                    .line = &line_of_program,
+                   .line_of_main_thread = &line_of_main_thread,
                    .with_warnings = &with_python_warnings});
 }
 

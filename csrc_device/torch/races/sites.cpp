@@ -27,8 +27,11 @@ SiteText Sites::text_of(Site site) {
   return site < texts_.size() && site != 0 ? *texts_[site] : SiteText();
 }
 
+// A thread of autograd works for a call of backward(), and has no line of its own.
 Site site_of(const char* call) {
-  return Watch::get().sites.add(call, program_line());
+  auto line = program_line();
+  if (line.file.empty()) line = interpreter().line_of_main_thread();
+  return Watch::get().sites.add(call, std::move(line));
 }
 
 SiteText text_of_site(Site site) {

@@ -194,6 +194,10 @@ void keep_for(const void* block, const Stream& stream) {
   Watch::get().of(stream)->keep_for(block, lane_of(stream));
 }
 
+void keep_for(Lane lane, const std::vector<Touched>& touched) {
+  for (const Touched& each : touched) Watch::get().detector.keep_for(each.access.block, lane);
+}
+
 void freed(const void* block) {
   Watch& watch = Watch::get();
   // A task must not ask for the program's line: the thread that holds the interpreter's lock may wait for it.

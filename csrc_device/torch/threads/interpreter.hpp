@@ -28,6 +28,8 @@ struct Interpreter {
   /// that belongs neither to torch nor to vccl. There is none on autograd's threads, for instance. Takes the
   /// lock.
   PythonLine (*line)() = [] { return PythonLine(); };
+  /// Returns the same for the main thread, whatever it does. Takes the lock.
+  PythonLine (*line_of_main_thread)() = [] { return PythonLine(); };
   /// Calls `function`, and makes Python warnings of torch's warnings in it. The caller holds the lock.
   void (*with_warnings)(const std::function<void()>& function) = [](const auto& function) { function(); };
 };

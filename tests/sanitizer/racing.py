@@ -1,0 +1,68 @@
+"""What the programs of this folder have in common, and the judge of what the sanitizer says of them."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+import vccl.sanitizer
+
+READ_AFTER_WRITE, WRITE_AFTER_READ, WRITE_AFTER_WRITE = (
+    "read after write",
+    "write after read",
+    "write after write",
+)
+USE_AFTER_FREE = "use after free"
+
+
+@dataclass
+class Program:
+    """A racing program and its repaired twin. Comments mark the lines of the two accesses."""
+
+    play: Callable[[bool], object]
+    kind: str
+    missing: str  # a part of the text that names the wait
+
+    def line_of(self, mark: str) -> int:
+        lines, start = inspect.getsourcelines(self.play)
+        found = [start + i for i, line in enumerate(lines) if line.rstrip().endswith(f"# {mark}")]
+        if not found and mark == "second":  # a loop in which one line does both
+            return self.line_of("first")
+        assert len(found) == 1, f"{self.play.__name__} marks {len(found)} lines as the {mark} access"
+        return found[0]
+
+
+class Programs(list):
+    """The programs of one module, which its decorator collects."""
+
+    def racing(self, kind: str, missing: str = "") -> Callable[[Callable], Callable]:
+        def add(play: Callable[[bool], object]) -> Callable[[bool], object]:
+            program = Program(play, kind, missing)
+            self.append(pytest.param(program, id=play.__name__))
+            return play
+
+        return add
+
+
+def play(program: Program, repaired: bool) -> list[dict[str, Any]]:
+    """Returns what the sanitizer reports of one twin, which finds no free memory of other tests."""
+    torch.accelerator.synchronize()
+    with torch.vdev.use_mem_pool(torch.vdev.MemPool()), vccl.sanitizer.enabled() as found:
+        program.play(repaired)
+    return found.reports
+
+
+def judge(program: Program) -> None:
+    """Plays both twins. The race must be found with its lines, and nothing else may be reported."""
+    reports = play(program, False)
+    assert len(reports) == 1, reports
+    (report,) = reports
+    file = inspect.getsourcefile(program.play)
+    for side in ("first", "second"):
+        assert (report[side]["file"], report[side]["line"]) == (file, program.line_of(side)), report
+    assert report["kind"] == program.kind, report
+    assert program.missing in report["missing"], report
+    assert play(program, True) == []

@@ -7,8 +7,9 @@
 namespace base {
 namespace {
 
-constexpr std::array<std::string_view, 3> kOfLibraries = {"/site-packages/", "/dist-packages/",
-                                                          "/lib/python3."};
+// Inductor writes the code that it generates into a folder torchinductor_USER.
+constexpr std::array<std::string_view, 4> kOfLibraries = {"/site-packages/", "/dist-packages/",
+                                                          "/lib/python3.", "/torchinductor_"};
 
 std::vector<std::string>& library_folders() {
   static std::vector<std::string> folders;

@@ -396,8 +396,10 @@ def launch_kernel(
 def _add_to_type(type: type, name: str, value: object, /) -> None:
     """Makes `value` an attribute of a type that is written in C. The type keeps it until the process ends."""
 
-def begin_kernel(card: int, /, *tensors: torch.Tensor) -> None:
+def begin_kernel(card: int, name: str, uses: str, /, *tensors: torch.Tensor) -> None:
     """Blocks until the current stream of a card has run everything. Compiled code calls it before a kernel.
+
+    ``uses`` has a letter for each tensor: "r" if the kernel reads it only, and otherwise "w".
 
     Raises:
         RuntimeError: a task on the stream failed, or a failed collective should have written a tensor.
@@ -633,14 +635,21 @@ class _RaceOrder:
     """Holds what comes before whoever takes a lock next."""
 
     def __init__(self) -> None: ...
-    def release(self) -> None: ...
-    def acquire(self) -> None: ...
+    def release(self) -> None:
+        """Adds what the calling thread has done. Call this before the lock is released."""
+
+    def acquire(self) -> None:
+        """Orders what the calling thread does from now on after all that was added."""
 
 def _races_start(unwritten: bool, useless: bool, report: Callable[[dict[str, Any]], None]) -> None:
     """Looks for races from now on. ``report`` is called within the call of the second access."""
 
-def _races_stop() -> None: ...
-def _races_on() -> bool: ...
+def _races_stop() -> None:
+    """Looks for races no more, and forgets what it has seen."""
+
+def _races_on() -> bool:
+    """Returns whether races are looked for."""
+
 def _races_end_with(status: int) -> None:
     """Ends this process with that status if it would end with 0. Call this when Python ends."""
 
@@ -650,7 +659,11 @@ def _races_point() -> _RacePoint:
 def _races_wait(point: _RacePoint, /) -> None:
     """Orders what the calling thread does from now on after the point."""
 
-def _races_begin_thread(start: _RacePoint, name: str, /) -> None: ...
-def _races_end_thread() -> None: ...
+def _races_begin_thread(start: _RacePoint, name: str, /) -> None:
+    """Gives the calling thread an order of its own, which begins after the point."""
+
+def _races_end_thread() -> None:
+    """Takes the order back. Call this when the thread ends."""
+
 def _races_pointer_taken(tensor: torch.Tensor, call: str, /) -> None:
     """Counts as a read of the CPU tensor's memory, if streams have to do with it."""

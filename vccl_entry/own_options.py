@@ -6,7 +6,8 @@ too slow to import for the client.
 """
 
 WITHOUT_VALUE = {
-    *("--keep", "--stop", "--no-preload", "--as-cuda", "--sanitize", "--prefix", "--no-prefix", "--verbose", "--netns"),
+    *("--keep", "--stop", "--no-preload", "--as-cuda", "--sanitize", "--prefix", "--no-prefix", "--verbose"),
+    "--netns",
     *("--standalone", "-m", "--module", "--no-python", "--run-path", "--virtual-local-rank", "-h", "--help"),
     "--version",
 }

@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COPY = ROOT / "build" / "cuda"
-TRANSLATED = ("device", "distributed")
+TRANSLATED = ("device", "distributed", "sanitizer")
 # Tests find these by their place above `tests`. pytest takes its options from the second.
 BESIDE = ("docs", "pyproject.toml")
 # The word, and not the module vccl.vdev or the names of the cards' memory and of the table of its users.

@@ -22,6 +22,7 @@ READERS = [
     ROOT / "csrc_device" / "runtime" / "cards" / "environment.cpp",
     ROOT / "transport" / "variables.cpp",
     ROOT / "vccl_entry" / "client.py",
+    ROOT / "vccl" / "sanitizer" / "settings.py",
 ]
 SOURCES = [
     path

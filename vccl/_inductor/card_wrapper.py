@@ -53,8 +53,10 @@ class CardWrapper(PythonWrapperCodegen):
                 kernel_name, call_args, device=device, triton=triton, arg_types=arg_types, **options
             )
             return
-        tensors = [name for name, kind in zip(call_args, arg_types, strict=True) if kind.endswith("*")]
-        self.writeline(f"begin_kernel({', '.join([str(device.index), *tensors])})")
+        pointers = [pair for pair in zip(call_args, arg_types, strict=True) if pair[1].endswith("*")]
+        uses = "".join("r" if kind.startswith("const ") else "w" for _, kind in pointers)
+        tensors = ", ".join(name for name, _ in pointers)
+        self.writeline(f"begin_kernel({device.index}, {kernel_name!r}, {uses!r}, {tensors})")
         self.writeline(self.wrap_kernel_call(kernel_name, call_args))
         self.writeline(f"end_kernel({device.index}, '{kernel_name}')")
 

@@ -5,7 +5,7 @@
     python -m vccl.convert --check src/          # ends with 1 if there is something to change
 
 The diff goes to the standard output and the report to the standard error, so `> train.patch` gives a patch.
-docs/convert.md has the table of changes.
+docs/cuda.md has the table of changes.
 
 What is changed means the same as before on CUDA. A name counts for what it was imported as, not for how it is
 spelled. What could mean two things is left as it is, and reported with its line and with what to do.

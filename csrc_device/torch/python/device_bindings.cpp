@@ -28,6 +28,7 @@
 #include "csrc_device/torch/facts/call_signature.hpp"
 #include "csrc_device/torch/facts/operator_facts.hpp"
 #include "csrc_device/torch/kernels/spoiled_tensors.hpp"
+#include "csrc_device/torch/kernels/touched.hpp"
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
 #include "csrc_device/torch/memory/host_allocator.hpp"
 #include "csrc_device/torch/memory/process_sharing.hpp"
@@ -268,7 +269,12 @@ thread_local constinit GeneratedKernel generated_kernel;
 
 // Makes a kernel that torch.compile has generated wait for its turn, and raises what run_at_call() would
 // raise. Which arguments the kernel only writes is not known, so all of them count as read.
-void begin_kernel(int card, const py::args& tensors) {
+void begin_kernel(int card, const std::string& name, const std::string& uses, const py::args& tensors) {
+  if (races::is_on()) [[unlikely]] {
+    races::Tensors touched;
+    for (std::size_t i = 0; i < uses.size(); ++i) touched.add(tensors[i].cast<at::Tensor>(), uses[i] == 'w');
+    races::record_call(card, races::site_of(name.c_str()), touched);
+  }
   const auto called = is_recording() ? base::monotonic_ns() : 0;
   {
     py::gil_scoped_release no_gil;

@@ -13,22 +13,19 @@ WatchedCall::WatchedCall(const OperatorFacts& facts, int card, c10::ArrayRef<c10
       scope_(facts.name.name.c_str()),
       waits_(waits_for_elements(facts, arguments)) {
   if (facts.makes_view) return;
-  races::Tensors tensors;
   for (const ArgumentSlot& slot : facts.slots) {
     for_each_tensor(arguments[slot.index],
-                    [&](const at::Tensor& tensor) { tensors.add(tensor, slot.written); });
+                    [&](const at::Tensor& tensor) { tensors_.add(tensor, slot.written); });
   }
-  races::record_call(card, scope_.site(), tensors);
 }
 
 void WatchedCall::returned(const torch::jit::Stack& stack) {
-  races::Tensors tensors;
   const std::size_t first = stack.size() - facts_.returned_argument.size();
   for (std::size_t i = 0; i < facts_.returned_argument.size() && !facts_.makes_view; ++i) {
     if (facts_.returned_argument[i] >= 0) continue;
-    for_each_tensor(stack[first + i], [&](const at::Tensor& tensor) { tensors.written(tensor); });
+    for_each_tensor(stack[first + i], [&](const at::Tensor& tensor) { tensors_.written(tensor); });
   }
-  races::record_call(card_, scope_.site(), tensors);
+  races::record_call(card_, scope_.site(), tensors_);
   if (waits_) races::host_waits_for(*current_stream(card_), 0, facts_.name.name.c_str());
 }
 

@@ -6,12 +6,13 @@
 #include <c10/util/ArrayRef.h>
 
 #include "csrc_device/torch/facts/operator_facts.hpp"
+#include "csrc_device/torch/kernels/touched.hpp"
 #include "csrc_device/torch/races/watch.hpp"
 
 namespace vdev {
 
-/// Follows one call on `card`: what it reads and writes of its arguments, and then its results, whose memory
-/// the call has allocated. Make one only while races::is_on().
+/// Follows one call on `card`: what it reads and writes of its arguments, and its results, whose memory the
+/// call allocates. A call that raises has touched nothing. Make one only while races::is_on().
 class WatchedCall {
  public:
   WatchedCall(const OperatorFacts& facts, int card, c10::ArrayRef<c10::IValue> arguments);
@@ -22,6 +23,7 @@ class WatchedCall {
   const OperatorFacts& facts_;
   const int card_;
   const races::CallScope scope_;
+  races::Tensors tensors_;
   const bool waits_;  // the host waits for elements, on a GPU too
 };
 

@@ -61,7 +61,7 @@ def test_layers(kind, options, bidirectional, packed, dtype):
 @pytest.mark.parametrize("kind, options", KINDS)
 @pytest.mark.parametrize("packed", [True, False])
 def test_autocast(kind, options, packed):
-    """Where the processor has no AVX-512, oneDNN has no LSTM for bfloat16, and the CPU's raises with oneDNN."""
+    """Where the processor has no AVX-512, oneDNN has no LSTM for bfloat16, and the CPU's raises with it."""
     layer = make(kind, **options)
     results = []
     for device in ("vdev", "cpu"):

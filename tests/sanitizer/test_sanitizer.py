@@ -1,0 +1,147 @@
+"""What the sanitizer reports besides races, how parts of a program are watched, and torch's own races."""
+
+import copy
+import threading
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import vccl.sanitizer
+from vccl.sanitizer import RaceError, reports
+
+
+def race():
+    side, x = torch.vdev.Stream(), torch.ones(3, device="vdev")
+    with torch.vdev.stream(side):
+        x + 1
+
+
+def test_only_the_body_is_watched():
+    race()
+    assert vccl.sanitizer.found() is None
+    with vccl.sanitizer.enabled() as found:
+        assert vccl.sanitizer.found() is found
+    race()
+    assert found.reports == [] and vccl.sanitizer.found() is None
+
+
+def test_an_inner_body_has_its_own_reports():
+    with vccl.sanitizer.enabled() as outer:
+        with vccl.sanitizer.enabled() as inner:
+            race()
+        assert len(inner.reports) == 1 and outer.reports == []
+        race()
+    assert len(outer.reports) == 1
+
+
+def test_a_pair_of_lines_is_reported_once_and_counted():
+    with vccl.sanitizer.enabled() as found:
+        side, x = torch.vdev.Stream(), torch.ones(3, device="vdev")
+        for _ in range(5):
+            with torch.vdev.stream(side):
+                x + 1
+    (report,) = found.reports
+    assert report["count"] == 5 and found.count == 1
+    text = reports.text_of(report)
+    assert "read after write" in text and "'x'" in text and "Float 3" in text
+
+
+def test_the_second_access_raises():
+    with vccl.sanitizer.enabled(raises=True), pytest.raises(RaceError, match="read after write"):
+        race()
+    torch.vdev.synchronize()
+    assert torch.ones(2, device="vdev").sum().item() == 2
+
+
+def test_memory_that_nobody_has_written():
+    with vccl.sanitizer.enabled(uninit=True) as found:
+        x = torch.empty(8, device="vdev")
+        x[:4].fill_(1)
+        x[:4].sum()
+        x[4:].sum()
+        torch.zeros(3, device="vdev").sum()
+    (report,) = found.reports
+    assert report["kind"] == "read of unwritten memory" and report["first"] is None
+    assert report["second"]["op"] == "aten::sum" and report["tensor"]["shape"] == [4]
+    with vccl.sanitizer.enabled() as found:
+        torch.empty(8, device="vdev").sum()
+    assert found.reports == []
+
+
+def test_waits_that_order_nothing():
+    with vccl.sanitizer.enabled(useless=True) as found:
+        torch.ones(3, device="vdev")
+        torch.vdev.synchronize()
+        assert found.reports == []
+        torch.vdev.synchronize()
+    (report,) = found.reports
+    assert report["kind"] == "useless wait" and report["waited_ms"] >= 0 and found.count == 0
+    assert "useless wait" in reports.text_of(report)
+
+
+def test_the_verdict_does_not_depend_on_who_runs_first():
+    """The side stream has ended long before the second access, and nobody has waited for it."""
+    done = threading.Event()
+    with vccl.sanitizer.enabled() as found:
+        side, x = torch.vdev.Stream(), torch.empty(3, device="vdev")
+        with torch.vdev.stream(side):
+            x.fill_(1)
+            torch.vdev._launch_host_func(done.set)
+        assert done.wait(60)
+        x.sum()
+    assert len(found.reports) == 1
+
+
+def test_a_compiled_function():
+    @torch.compile
+    def double(x):
+        return x * 2 + 1
+
+    x = torch.ones(64, device="vdev")
+    double(x)
+    torch.vdev.synchronize()
+    for repaired in (False, True):
+        with vccl.sanitizer.enabled() as found:
+            side = torch.vdev.Stream()
+            y = double(x)
+            if repaired:
+                side.wait_stream(torch.vdev.current_stream())
+            with torch.vdev.stream(side):
+                y.sum()
+        assert len(found.reports) == (0 if repaired else 1)
+
+
+def test_a_loader_that_pins_and_a_prefetcher():
+    data = torch.utils.data.TensorDataset(torch.arange(32.0).reshape(16, 2))
+    loader = torch.utils.data.DataLoader(data, batch_size=4, pin_memory=True, num_workers=0)
+    with vccl.sanitizer.enabled() as found:
+        side, total = torch.vdev.Stream(), torch.zeros((), device="vdev")
+        for (batch,) in loader:
+            with torch.vdev.stream(side):
+                on_card = batch.to("vdev", non_blocking=True)
+            torch.vdev.current_stream().wait_stream(side)
+            on_card.record_stream(torch.vdev.current_stream())
+            total += on_card.sum()
+        assert total.item() == 496
+    assert found.reports == []
+
+
+@pytest.mark.ranks(1)
+@pytest.mark.parametrize("repaired", [False, True])
+def test_states_of_the_zero_optimizer(ranks, repaired):
+    """A race of torch 2.13: consolidate_state_dict() copies to the host and does not wait."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    weight = torch.nn.Parameter(torch.ones(4, device="vdev"))
+    optimizer = ZeroRedundancyOptimizer([weight], torch.optim.Adam, lr=0.01)
+    weight.grad = torch.ones(4, device="vdev")
+    optimizer.step()
+    dist.barrier()
+    with vccl.sanitizer.enabled() as found:
+        optimizer.consolidate_state_dict(to=0)
+        if repaired:
+            torch.accelerator.synchronize()
+        copy.deepcopy(optimizer.state_dict())
+    assert bool(found.reports) is not repaired
+    assert all(report["kind"] == "read after write" for report in found.reports)

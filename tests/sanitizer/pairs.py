@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,11 +42,18 @@ class Program:
         return inspect.getsourcefile(inspect.unwrap(self.play)) or ""
 
     def line(self, which: str) -> int:
-        """Returns the number of the line whose comment says `which`."""
+        """Returns the number of the line whose comment says `which`.
+
+        A helper's line says whose it is: `# first of name_of_the_program`.
+        """
         lines, first = inspect.getsourcelines(inspect.unwrap(self.play))
-        comment = re.compile(rf"# {which}$")
-        (found,) = [first + i for i, line in enumerate(lines) if comment.search(line)]
-        return found
+        found = [first + i for i, line in enumerate(lines) if line.endswith(f"# {which}\n")]
+        if not found:
+            of_helper = f"# {which} of {self.play.__name__}"
+            file = Path(self.file).read_text().splitlines()
+            found = [number for number, line in enumerate(file, 1) if line.endswith(of_helper)]
+        (line_number,) = found
+        return line_number
 
 
 PROGRAMS: list[Program] = []

@@ -7,6 +7,7 @@ from pairs import Program, judge, of_ranks
 
 SUBJECTS = (
     "streams",
+    "operators",
     "events",
     "host_memory",
     "views",

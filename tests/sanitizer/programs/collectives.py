@@ -307,3 +307,47 @@ def the_loop_overwrites_its_bucket(repaired: bool) -> None:
         work.wait()
     torch.accelerator.synchronize()
     dist.destroy_process_group(group)
+
+
+@racing("read after write", r"wait\(\)|must wait for", ranks=2)
+def a_functional_collective_is_read_without_its_wait(repaired: bool) -> None:
+    """The plain operators leave the wait to the program."""
+    x = zeros()
+    name = dist.group.WORLD.group_name
+    out = torch.ops._c10d_functional.all_reduce(x, "sum", name)  # first
+    if repaired:
+        out = torch.ops._c10d_functional.wait_tensor(out)
+    out.sum()  # second
+    torch.ops._c10d_functional.wait_tensor(out)
+
+
+@racing("write after read", r"wait\(\)|must wait for", ranks=2, on=(1,))
+def what_goes_to_the_root_is_overwritten(repaired: bool) -> None:
+    """Other ranks than the root only read in a reduce, and the root waits."""
+    x = zeros()
+    work = dist.reduce(x, 0, async_op=True)  # first
+    if repaired or dist.get_rank() == 0:
+        work.wait()
+    x.zero_()  # second
+    work.wait()
+
+
+@racing("write after read", r"wait\(\)|must wait for", ranks=2, on=(0,))
+def one_of_the_scattered_tensors_is_overwritten(repaired: bool) -> None:
+    root = dist.get_rank() == 0
+    x, parts = zeros(), [zeros(), zeros()] if root else None
+    work = dist.scatter(x, parts, 0, async_op=True)  # first
+    if repaired or not root:
+        work.wait()
+    (parts[1] if parts else x).zero_()  # second
+    work.wait()
+
+
+@racing("write after read", r"wait\(\)|must wait for", ranks=2)
+def a_list_for_all_to_all_is_overwritten(repaired: bool) -> None:
+    inputs, outputs = [zeros(), zeros()], [zeros(), zeros()]
+    work = dist.all_to_all(outputs, inputs, async_op=True)  # first
+    if repaired:
+        work.wait()
+    inputs[1].zero_()  # second
+    work.wait()

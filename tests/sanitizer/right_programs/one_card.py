@@ -1,7 +1,10 @@
 """Right programs of one process, for which no report may come."""
 
+import asyncio
 import queue
 import threading
+from collections.abc import Callable
+from multiprocessing.pool import ThreadPool
 
 import torch
 from pairs import LARGE, current, pinned, side_stream, zeros
@@ -323,3 +326,104 @@ def saving_and_loading() -> None:
     model.load_state_dict(states["model"])
     optimizer.load_state_dict(states["optimizer"])
     train(model, optimizer)
+
+
+@right()
+def operators_that_wait_for_elements() -> None:
+    """They return what the host has to know, so the host waits for the current stream."""
+    for waits in (
+        torch.nonzero,
+        torch.unique,
+        torch.Tensor.tolist,
+        lambda x: x[x > 0],
+        lambda x: x[0].item(),
+    ):
+        x = zeros()
+        with torch.vdev.stream(side_stream()):
+            x.add_(1)
+            waits(x)
+        x.sum()
+
+
+@right()
+def pinned_memory_dies_and_is_given_out_again() -> None:
+    """The allocator of pinned memory waits for the copies that use it."""
+    x = zeros(LARGE)
+    for step in range(4):
+        host = pinned(LARGE)
+        host.fill_(step)
+        x.copy_(host, non_blocking=True)
+        del host
+        x.to("cpu", non_blocking=True)
+    torch.accelerator.synchronize()
+
+
+@right()
+def threads_are_ordered_by_what_python_has() -> None:
+    """Semaphores, barriers, pools of threads, other queues, timers and coroutines."""
+    semaphore, barrier, items = threading.Semaphore(0), threading.Barrier(2), queue.LifoQueue()
+    ways = (
+        (semaphore.release, semaphore.acquire),
+        (barrier.wait, barrier.wait),
+        (lambda: items.put(0), items.get),
+    )
+    for tell, hear in ways:
+        x = zeros()
+        work = synchronised_work(x)
+
+        def in_thread(work: Callable[[], None] = work, tell: Callable[[], object] = tell) -> None:
+            work()
+            tell()
+
+        thread = threading.Thread(target=in_thread)
+        thread.start()
+        hear()
+        x.sum()
+        thread.join()
+    x = zeros()
+    timer = threading.Timer(0, synchronised_work(x))
+    timer.start()
+    timer.join()
+    x.sum()
+    with ThreadPool(2) as pool:
+        y = zeros()
+        pool.apply(synchronised_work(y))
+        y.sum()
+    asyncio.run(in_a_coroutine(zeros()))
+
+
+async def in_a_coroutine(x: torch.Tensor) -> None:
+    await asyncio.to_thread(synchronised_work(x))
+    x.sum()
+
+
+def synchronised_work(x: torch.Tensor) -> Callable[[], None]:
+    """Returns a function that writes x on a stream of its own, and waits for that."""
+    side = side_stream()
+
+    def work() -> None:
+        with torch.vdev.stream(side):
+            x.add_(1)
+        side.synchronize()
+
+    return work
+
+
+@right()
+def operators_that_make_random_numbers() -> None:
+    """Two streams may draw from one generator: the host gives out the numbers' places."""
+    torch.randn(8, device="vdev")
+    with torch.vdev.stream(side_stream()):
+        torch.nn.functional.dropout(zeros())
+    torch.rand(8, device="vdev")
+
+
+@right()
+def released_memory_is_allocated_again() -> None:
+    """To give memory back to the driver waits for the card."""
+    x = torch.zeros(LARGE, device="vdev")
+    with torch.vdev.stream(side_stream()):
+        x.sum()
+    del x
+    torch.vdev.empty_cache()
+    torch.zeros(LARGE, device="vdev")

@@ -4,6 +4,7 @@ import functools
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 from newer_names import all_gather_single, reduce_scatter_single
 from pairs import current, side_stream, zeros
 from right import STEPS, WIDTH, Block, adam, batch, make_model, right, train
@@ -19,7 +20,7 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
-from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.optim import ZeroRedundancyOptimizer, _apply_optimizer_in_backward
 from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -304,3 +305,55 @@ def hooks_on_gradients() -> None:
         works.clear()
         optimizer.step()
         optimizer.zero_grad()
+
+
+@right(2)
+def a_collective_is_asked_until_it_is_over() -> None:
+    """As with NCCL, is_completed() says yes when the card has run the collective."""
+    x = zeros()
+    work = dist.all_reduce(x, async_op=True)
+    while not work.is_completed():
+        pass
+    x.sum()
+
+
+@right(2)
+def functional_collectives() -> None:
+    x = zeros()
+    for _ in range(3):
+        reduced = funcol.all_reduce(x, "sum", dist.group.WORLD)
+        x.copy_(reduced + 1)
+        funcol.all_gather_tensor(x, 0, dist.group.WORLD).sum().item()
+
+
+@right(2)
+def the_host_synchronises_after_a_collective() -> None:
+    x = zeros()
+    work = dist.all_reduce(x, async_op=True)
+    torch.accelerator.synchronize()
+    x.sum()
+    work.wait()
+
+
+@right(2)
+def synchronised_batch_normalisation() -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH)).to("vdev")
+    model = DistributedDataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(model))
+    train(model, adam(model))
+
+
+@right(2)
+def ddp_with_a_join() -> None:
+    model = DistributedDataParallel(make_model(1))
+    with model.join():
+        train(model, adam(model), STEPS + dist.get_rank())
+
+
+@right(2)
+def ddp_with_an_optimizer_in_the_backward_pass() -> None:
+    net = make_model()
+    _apply_optimizer_in_backward(torch.optim.SGD, net.parameters(), {"lr": 0.1})
+    model = DistributedDataParallel(net)
+    for step in range(STEPS):
+        inputs = batch(step).pin_memory().to("vdev", non_blocking=True)
+        model(inputs).square().mean().backward()

@@ -56,6 +56,8 @@ class Detector {
   /// can name the place, which is known only at some cost.
   bool freed(const void* block);
   void freed_at(const void* block, Site site);
+  /// Tells that the allocator has given back what it kept of freed memory, for which it waits for the streams.
+  void released();
   /// Forgets memory without a later life, such as the host's.
   void forget(const void* block);
   /// Returns whether the memory is known.

@@ -92,6 +92,8 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     const auto number =
         pool == c10::MempoolId_t(0, 0) ? std::nullopt : std::optional<PoolNumber>(pool.second);
     for_used_cards([&](Card& card) { card.allocator().empty_cache(number); });
+    if (races::is_on()) [[unlikely]]
+      races::released();
   }
 
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {

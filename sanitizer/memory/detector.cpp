@@ -156,6 +156,11 @@ void Detector::freed_at(const void* block, Site site) {
   }
 }
 
+void Detector::released() {
+  const std::lock_guard lock(mutex_);
+  freed_.clear();
+}
+
 void Detector::forget(const void* block) {
   const std::lock_guard lock(mutex_);
   blocks_.erase(block);

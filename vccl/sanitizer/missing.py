@@ -28,7 +28,7 @@ def text_of(raw: dict[str, Any]) -> str:
             f"Work "
             f"before line {second['line']}" + _on_stream(second)
         )
-    if second["is_host"]:
+    if second["is_host"] or second["card"] < 0:  # an operation on the host's memory begins at its call
         return (
             f"the host must wait for {first['stream']} after line {first['line']}: "
             f"`{_code(first)}.synchronize()`, "

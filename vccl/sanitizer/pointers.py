@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-_METHODS = ("numpy", "tolist", "data_ptr", "__array__", "__dlpack__")
+_METHODS = ("numpy", "tolist", "data_ptr", "__array__", "__dlpack__", "__reduce_ex__")
 _is_installed = False
 
 

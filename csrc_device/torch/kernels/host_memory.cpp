@@ -4,6 +4,8 @@
 #include <ATen/record_function.h>
 
 #include <atomic>
+#include <cstddef>
+#include <map>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
@@ -17,31 +19,32 @@
 namespace vdev::races {
 namespace {
 
-/// Holds the storages that are followed, by the first byte of their memory. A storage that is gone leaves its
+/// Holds the storages that are followed, by the first byte of their memory. Another storage over a part of
+/// the same memory, such as one that numpy has made, is followed with them. A storage that is gone leaves its
 /// memory to others, which are followed anew if they are. Thread-safe.
 class Followed {
  public:
   /// Returns whether the memory was not followed before.
   bool add(const at::Tensor& tensor) {
     const std::lock_guard lock(mutex_);
-    const auto& storage = tensor.storage().unsafeGetStorageImpl();
-    const auto found = storages_.find(storage->data());
-    if (found != storages_.end() && !found->second.expired()) return false;
+    if (find(tensor) != nullptr) return false;
     if (storages_.size() >= limit_) {
-      std::erase_if(storages_, [](const auto& entry) { return entry.second.expired(); });
+      std::erase_if(storages_, [](const auto& entry) { return entry.second.storage.expired(); });
       limit_ = std::max(kLimit, 2 * storages_.size());
     }
-    storages_.insert_or_assign(storage->data(), WeakStorage(tensor.storage().getWeakStorageImpl()));
+    const auto& storage = tensor.storage();
+    storages_.insert_or_assign(static_cast<const std::byte*>(storage.data()),
+                               Entry{WeakStorage(storage.getWeakStorageImpl()), storage.nbytes()});
     any_.store(true, std::memory_order_relaxed);
     return true;
   }
-  bool has(const at::Tensor& tensor) {
+  /// Returns the first byte of the followed memory that the tensor lies in, or null.
+  const void* block_of(const at::Tensor& tensor) {
     // Relaxed: a thread that is about to use memory which another one begins to follow races with that
     // anyway.
-    if (!any_.load(std::memory_order_relaxed) || !tensor.has_storage()) return false;
+    if (!any_.load(std::memory_order_relaxed) || !tensor.has_storage()) return nullptr;
     const std::lock_guard lock(mutex_);
-    const auto found = storages_.find(tensor.storage().data());
-    return found != storages_.end() && !found->second.expired();
+    return find(tensor);
   }
   void clear() {
     const std::lock_guard lock(mutex_);
@@ -56,11 +59,24 @@ class Followed {
 
  private:
   using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
+  struct Entry {
+    WeakStorage storage;
+    std::size_t bytes;
+  };
   static constexpr std::size_t kLimit = 1024;
+
+  const void* find(const at::Tensor& tensor) const {
+    const auto* data = static_cast<const std::byte*>(tensor.const_data_ptr());
+    auto found = storages_.upper_bound(data);
+    if (found == storages_.begin()) return nullptr;
+    --found;
+    const bool inside = data < found->first + found->second.bytes && !found->second.storage.expired();
+    return inside ? found->first : nullptr;
+  }
 
   std::atomic<bool> any_{false};
   std::mutex mutex_;
-  std::unordered_map<const void*, WeakStorage> storages_;
+  std::map<const std::byte*, Entry> storages_;
   std::size_t limit_ = kLimit;
 };
 
@@ -99,6 +115,8 @@ CpuOperator look_at(const c10::OperatorHandle& op) {
       "aten::sym_numel",
       "aten::sym_storage_offset",
       "aten::_has_compatible_shallow_copy_type",
+      // Calls copy_, which may be an access of a stream.
+      "aten::_to_copy",
   };
   CpuOperator result;
   const auto& schema = op.schema();
@@ -127,7 +145,7 @@ const CpuOperator& cpu_operator(const c10::OperatorHandle& op) {
 // Records the operator's accesses to memory that is followed. A copy to or from a card is recorded where it
 // is given to a stream.
 void look_at_call(const at::RecordFunction& call) {
-  if (!is_on() || Queue::inside_task()) return;
+  if (!is_on() || (Queue::inside_task() && !acts_for_stream())) return;
   std::vector<Touched> touched;
   bool on_card = false;
   const auto inputs = call.inputs();
@@ -136,7 +154,7 @@ void look_at_call(const at::RecordFunction& call) {
     for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
       if (!tensor.defined()) return;
       on_card = on_card || is_card(tensor.device());
-      if (tensor.is_cpu() && tensor.layout() == at::kStrided && Followed::get().has(tensor))
+      if (tensor.is_cpu() && tensor.layout() == at::kStrided && Followed::get().block_of(tensor) != nullptr)
         found.emplace_back(i, tensor);
     });
   }
@@ -148,7 +166,7 @@ void look_at_call(const at::RecordFunction& call) {
   const CpuOperator& its = cpu_operator(*op);
   if (!its.touches_elements) return;
   for (const auto& [argument, tensor] : found)
-    touched.emplace_back(tensor, argument < its.writes.size() && its.writes[argument]);
+    touched.push_back(touched_on_host(tensor, argument < its.writes.size() && its.writes[argument]));
   host_access(site_of(name->name.c_str()), touched);
 }
 
@@ -174,12 +192,18 @@ void follow(const at::Tensor& on_host) {
 }
 
 bool is_followed(const at::Tensor& on_host) {
-  return on_host.defined() && on_host.is_cpu() && Followed::get().has(on_host);
+  return on_host.defined() && on_host.is_cpu() && Followed::get().block_of(on_host) != nullptr;
+}
+
+Touched touched_on_host(const at::Tensor& tensor, bool writes) {
+  Touched touched(tensor, writes);
+  touched.access.block = Followed::get().block_of(tensor);
+  return touched;
 }
 
 void note_pointer_taken(const at::Tensor& on_host, const char* call) {
   if (!is_followed(on_host) || on_host.layout() != at::kStrided) return;
-  host_access(site_of(call), {Touched(on_host, false)});
+  host_access(site_of(call), {touched_on_host(on_host, false)});
 }
 
 void forget_host_memory() {

@@ -11,9 +11,9 @@ namespace {
 
 // A call may be given one tensor as an argument and as out=. Then it writes the tensor, and a race is one
 // race.
-void add_to(std::vector<Touched>& list, const at::Tensor& dense, bool writes) {
+void add_to(std::vector<Touched>& list, Touched touched) {
   constexpr std::size_t long_list = 16;  // of an optimizer, which has each tensor once
-  Touched touched(dense, writes);
+  const bool writes = touched.access.writes;
   for (Touched& other : list) {
     if (list.size() > long_list || other.access.writes == writes) continue;
     if (!other.access.memory.covers(touched.access.memory) ||
@@ -30,9 +30,9 @@ void add_to(std::vector<Touched>& list, const at::Tensor& dense, bool writes) {
 void Tensors::add(const at::Tensor& tensor, bool writes) {
   for_each_dense(tensor, [&](const at::Tensor& dense) {
     if (is_card(dense.device()))
-      add_to(on_cards_, dense, writes);
+      add_to(on_cards_, Touched(dense, writes));
     else if (is_followed(dense))
-      add_to(on_host_, dense, writes);
+      add_to(on_host_, touched_on_host(dense, writes));
   });
 }
 

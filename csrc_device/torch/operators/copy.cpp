@@ -101,10 +101,11 @@ void watch_copy_with_host(int card, const at::Tensor& self, const at::Tensor& ds
   const races::CallScope scope("aten::copy_");
   const auto stream = current_stream(card);
   if (to_card && !host_later && races::is_followed(host))
-    races::host_access(scope.site(), {races::Touched(host, false)});
+    races::host_access(scope.site(), {races::touched_on_host(host, false)});
   std::vector<races::Touched> touched;
   touched.emplace_back(to_card ? dst : self, to_card);
-  if (host_later || (!to_card && races::is_followed(host))) touched.emplace_back(host, !to_card);
+  if (host_later || (!to_card && races::is_followed(host)))
+    touched.push_back(races::touched_on_host(host, !to_card));
   races::access(*stream, scope.site(), touched);
   if (!non_blocking) races::host_waits_for(*stream, 0, "a blocking copy");
 }

@@ -29,18 +29,20 @@ Lane Lanes::add(LaneText text) {
   return static_cast<Lane>(texts_.size() - 1);
 }
 
-Lane Lanes::begin_thread(std::string text) {
+Lane Lanes::begin_thread(const Point& start, std::string text) {
   const std::lock_guard lock(mutex_);
-  if (ended_threads_.empty()) return add({LaneText::Kind::host, std::move(text)});
-  const Lane lane = ended_threads_.back();
-  ended_threads_.pop_back();
+  const auto found = std::ranges::find_if(
+      ended_threads_, [&](const auto& ended) { return start && start->includes(ended.first, ended.second); });
+  if (found == ended_threads_.end()) return add({LaneText::Kind::host, std::move(text)});
+  const Lane lane = found->first;
+  ended_threads_.erase(found);
   texts_[lane].text = std::move(text);
   return lane;
 }
 
-void Lanes::end_thread(Lane lane) {
+void Lanes::end_thread(Lane lane, const Point& end) {
   const std::lock_guard lock(mutex_);
-  ended_threads_.push_back(lane);
+  ended_threads_.emplace_back(lane, (*end)[lane]);
 }
 
 LaneText Lanes::text_of(Lane lane) {
@@ -67,12 +69,15 @@ Lane host_lane() {
 
 void begin_thread(const Point& start, const std::string& name) {
   Watch& watch = Watch::get();
-  thread_lane = watch.lanes.begin_thread(base::text("the thread ", name));
+  thread_lane = watch.lanes.begin_thread(start, base::text("the thread ", name));
   watch.detector.wait(thread_lane, start);
 }
 
 void end_thread() {
-  if (thread_lane != Lanes::kMain) Watch::get().lanes.end_thread(std::exchange(thread_lane, Lanes::kMain));
+  if (thread_lane == Lanes::kMain) return;
+  Watch& watch = Watch::get();
+  const Lane lane = std::exchange(thread_lane, Lanes::kMain);
+  watch.lanes.end_thread(lane, watch.detector.point(lane));
 }
 
 Lane lane_of(const Stream& stream) {

@@ -30,10 +30,10 @@ class Lanes {
     if (is_new) found->second = add(describe());
     return found->second;
   }
-  /// Returns a lane for a thread. A thread that has ended gives its lane to a later one: only races between
-  /// the two are missed.
-  Lane begin_thread(std::string text);
-  void end_thread(Lane lane);
+  /// Returns a lane for a thread that begins after `start`. It may be that of a thread that has ended before.
+  Lane begin_thread(const Point& start, std::string text);
+  /// Takes a lane back whose thread has ended at `end`.
+  void end_thread(Lane lane, const Point& end);
   LaneText text_of(Lane lane);
   /// Returns the lanes of a card's streams and operations.
   std::vector<Lane> of_card(int card);
@@ -44,7 +44,7 @@ class Lanes {
   std::mutex mutex_;
   std::deque<LaneText> texts_{{LaneText::Kind::host, "the main thread"}};
   std::map<std::pair<const void*, std::int64_t>, Lane> known_;
-  std::vector<Lane> ended_threads_;
+  std::vector<std::pair<Lane, sanitizer::Time>> ended_threads_;
 };
 
 /// Numbers the calls of the program. Thread-safe.

@@ -176,7 +176,17 @@ void host_access(Site site, const std::vector<Touched>& touched) {
                touched, Report::Kind::race);
 }
 
-OnStream::OnStream(const Stream& stream) : lane_(lane_of(stream)), before_(point_of(stream)) {}
+OnStream::OnStream(const Stream& stream) : lane_(lane_of(stream)) {
+  // The function is an action of the stream, with a time of its own.
+  Watch& watch = Watch::get();
+  watch.detector.wait(lane_, host_lane());
+  watch.detector.access(lane_, 0, {});
+  before_ = watch.detector.point(lane_);
+}
+
+bool acts_for_stream() noexcept {
+  return acting != nullptr;
+}
 
 void OnStream::run(const std::function<void()>& function) const {
   const Acting here{lane_, before_};
@@ -205,6 +215,10 @@ void freed(const void* block) {
     watch.detector.freed_at(block, site_of("the release"));
   const std::lock_guard lock(watch.mutex);
   for (const auto& [capture, detector] : watch.captures) detector->freed(block);
+}
+
+void released() {
+  Watch::get().detector.released();
 }
 
 GraphAccesses end_capture(const Capture& capture) {

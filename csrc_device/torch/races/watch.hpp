@@ -160,11 +160,16 @@ class OnStream {
   Point before_;
 };
 
+/// Returns whether the calling thread runs such a function.
+bool acts_for_stream() noexcept;
+
 void allocated(const void* block, std::size_t bytes, const Stream& stream);
 void keep_for(const void* block, const Stream& stream);
 /// Does the same for the memory of an operation, which holds it until it has ended.
 void keep_for(Lane lane, const std::vector<Touched>& touched);
 void freed(const void* block);
+/// Call this when the program has emptied the allocator's cache.
+void released();
 
 /// A capture is followed by a detector of its own, because nothing of it runs. Its accesses are those of
 /// every replay.

@@ -6,6 +6,19 @@
 #include "csrc_device/torch/kernels/touched.hpp"
 
 namespace vdev {
+namespace {
+
+// The schemas of these do not say that they write the running statistics, their arguments 3 and 4, when the
+// argument `training` is set.
+bool writes_in_secret(const OperatorFacts& facts, const ArgumentSlot& slot,
+                      c10::ArrayRef<c10::IValue> arguments) {
+  if (slot.index != 3 && slot.index != 4) return false;
+  const std::string& name = facts.name.name;
+  const bool is_norm = name == "aten::native_batch_norm" || name == "vccl::batch_norm_forward";
+  return is_norm && arguments.size() > 5 && arguments[5].isBool() && arguments[5].toBool();
+}
+
+}  // namespace
 
 WatchedCall::WatchedCall(const OperatorFacts& facts, int card, c10::ArrayRef<c10::IValue> arguments)
     : facts_(facts),
@@ -14,8 +27,8 @@ WatchedCall::WatchedCall(const OperatorFacts& facts, int card, c10::ArrayRef<c10
       waits_(waits_for_elements(facts, arguments)) {
   if (facts.makes_view) return;
   for (const ArgumentSlot& slot : facts.slots) {
-    for_each_tensor(arguments[slot.index],
-                    [&](const at::Tensor& tensor) { tensors_.add(tensor, slot.written); });
+    const bool writes = slot.written || writes_in_secret(facts, slot, arguments);
+    for_each_tensor(arguments[slot.index], [&](const at::Tensor& tensor) { tensors_.add(tensor, writes); });
   }
 }
 

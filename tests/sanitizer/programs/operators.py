@@ -220,8 +220,8 @@ def compiled_code_reads_what_a_side_stream_writes(repaired: bool) -> None:
         x.add_(1)  # first
     if repaired:
         current().wait_stream(side)
-    twice(x)
+    twice(x)  # second
 
 
 def double(x: torch.Tensor) -> torch.Tensor:
-    return x * 2  # second of compiled_code_reads_what_a_side_stream_writes
+    return x * 2

@@ -1,5 +1,7 @@
 """The host's memory of copies that are not blocking: read too early, refilled too early."""
 
+import io
+
 import torch
 from pairs import current, pinned, racing, side_stream, zeros
 
@@ -180,4 +182,15 @@ def a_source_on_the_card_is_changed_during_a_download(repaired: bool) -> None:
     if repaired:
         current().wait_stream(side)
     x.add_(1)  # second
+    torch.accelerator.synchronize()
+
+
+@racing("read after write", OF_HOST)
+def downloaded_states_are_saved_too_early(repaired: bool) -> None:
+    """A checkpoint of copies that are not blocking. torch.save() calls no operator for a CPU tensor."""
+    weight = zeros()
+    state = {"weight": weight.to("cpu", non_blocking=True)}  # first
+    if repaired:
+        torch.accelerator.synchronize()
+    torch.save(state, io.BytesIO())  # second
     torch.accelerator.synchronize()

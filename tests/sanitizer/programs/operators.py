@@ -220,8 +220,9 @@ def compiled_code_reads_what_a_side_stream_writes(repaired: bool) -> None:
         x.add_(1)  # first
     if repaired:
         current().wait_stream(side)
-    twice(x)  # second
+    twice(x)
 
 
-def double(x: torch.Tensor) -> torch.Tensor:
+# Compiled code has the line at which its function begins.
+def double(x: torch.Tensor) -> torch.Tensor:  # second of compiled_code_reads_what_a_side_stream_writes
     return x * 2

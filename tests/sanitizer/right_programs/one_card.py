@@ -58,7 +58,7 @@ def activation_checkpointing() -> None:
 @right()
 def saved_tensors_on_the_cpu() -> None:
     model = make_model()
-    with torch.autograd.graph.save_on_cpu(pin_memory=True):
+    with torch.autograd.graph.save_on_cpu(pin_memory=True, device_type="vdev"):
         model(batch().to("vdev")).square().mean().backward()
 
 
@@ -427,3 +427,20 @@ def released_memory_is_allocated_again() -> None:
     del x
     torch.vdev.empty_cache()
     torch.zeros(LARGE, device="vdev")
+
+
+@right()
+def a_tensor_goes_to_the_host_and_comes_back() -> None:
+    """Both copies are on one stream, so the host does not have to wait in between."""
+    x = zeros()
+    host = x.to("cpu", non_blocking=True)
+    host.to("vdev", non_blocking=True).sum()
+    torch.accelerator.synchronize()
+
+
+@right()
+def a_module_goes_to_the_host_and_comes_back() -> None:
+    model = make_model(1)
+    model.to("cpu", non_blocking=True)
+    model.to("vdev", non_blocking=True)
+    model(batch().to("vdev")).sum().item()

@@ -85,10 +85,15 @@ class Environment:
             f"PYTHON={python}",
         ]
 
+    def beside(self, ending: str) -> Path:
+        """Returns the path of a file that outlives the folder."""
+        # Path.with_suffix() would take the ".12" of python3.12 for an ending, and replace it.
+        return self.folder.with_name(f"{self.folder.name}.{ending}")
+
     def make(self) -> str:
         """Installs torch, builds vccl, and returns an empty text, or the last line of an error."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        log = self.folder.with_suffix(".build.log")
+        log = self.beside("build.log")
         with log.open("w") as file:
             made = subprocess.run(
                 ["make", *self.variables, "build"], cwd=ROOT, stdout=file, stderr=subprocess.STDOUT
@@ -101,7 +106,7 @@ class Environment:
 
     def run(self, suite: str, workers: int, long: bool, result: Result) -> None:
         """Runs a suite and puts the counts into `result`."""
-        report = self.folder.with_suffix(f".{suite}.xml")
+        report = self.beside(f"{suite}.xml")
         report.unlink(missing_ok=True)
         options = [f"--numprocesses={workers}", f"--junitxml={report}"]
         if suite == "pose":
@@ -111,7 +116,7 @@ class Environment:
             command = ["-m", "pytest", *options, "--dist=loadfile", "--no-loadscope-reorder", *short]
             command += SUITES[suite]
         begin = time.monotonic()
-        with self.folder.with_suffix(f".{suite}.log").open("w") as file:
+        with self.beside(f"{suite}.log").open("w") as file:
             ended = subprocess.run(
                 [self.folder / "venv" / "bin" / "python", *command],
                 cwd=ROOT,

@@ -662,8 +662,8 @@ def _races_wait(point: _RacePoint, /) -> None:
 def _races_begin_thread(start: _RacePoint, name: str, /) -> None:
     """Gives the calling thread an order of its own, which begins after the point."""
 
-def _races_end_thread() -> None:
-    """Takes the order back. Call this when the thread ends."""
+def _races_end_thread() -> _RacePoint:
+    """Takes the order back, and returns its end. Call this when the thread ends."""
 
 def _races_pointer_taken(tensor: torch.Tensor, call: str, /) -> None:
     """Counts as a read of the CPU tensor's memory, if streams have to do with it."""

@@ -1,4 +1,4 @@
-"""Runs tests of `tests/device`, `tests/distributed` and `tests/sanitizer` on cards that pose as CUDA: `make test-cuda`.
+"""Runs tests of cards, ranks and the sanitizer on cards that pose as CUDA: `make test-cuda`.
 
 The tests are written for cards of the type vdev. This program writes a copy of `tests` in which that word
 is "cuda", and runs pytest on the copy. A copy needs no hook of the import: ranks, other processes and pytest

@@ -115,8 +115,7 @@ def _order_threads() -> None:
         try:
             bootstrap(self)
         finally:
-            self._vccl_end = _C._races_point()
-            _C._races_end_thread()
+            self._vccl_end = _C._races_end_thread()
 
     @functools.wraps(join)
     def joined(self: Any, timeout: float | None = None) -> None:

@@ -130,7 +130,7 @@ void init_race_bindings(py::module_& module) {
   module.def("_races_begin_thread", [](const PointObject& point, const std::string& name) {
     if (races::is_on()) races::begin_thread(point.point, name);
   });
-  module.def("_races_end_thread", &races::end_thread);
+  module.def("_races_end_thread", [] { return PointObject{races::end_thread()}; });
   module.def("_races_pointer_taken", [](const at::Tensor& tensor, const char* call) {
     if (races::is_on()) races::note_pointer_taken(tensor, call);
   });

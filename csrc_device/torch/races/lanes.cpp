@@ -73,11 +73,15 @@ void begin_thread(const Point& start, const std::string& name) {
   watch.detector.wait(thread_lane, start);
 }
 
-void end_thread() {
-  if (thread_lane == Lanes::kMain) return;
+Point end_thread() {
+  if (thread_lane == Lanes::kMain) return nullptr;
   Watch& watch = Watch::get();
   const Lane lane = std::exchange(thread_lane, Lanes::kMain);
-  watch.lanes.end_thread(lane, watch.detector.point(lane));
+  // The end has a time of its own, so that only those who have waited for it know it.
+  watch.detector.access(lane, 0, {});
+  const Point end = watch.detector.point(lane);
+  watch.lanes.end_thread(lane, end);
+  return end;
 }
 
 Lane lane_of(const Stream& stream) {

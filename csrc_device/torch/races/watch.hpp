@@ -95,9 +95,10 @@ class CallScope {
 /// Returns the calling thread's lane. A thread of Python has one of its own. All others, such as autograd's,
 /// work for the main thread and share its lane: nobody sees how C++ orders them.
 Lane host_lane();
-/// Gives the calling thread a lane that begins after `start`, or gives the lane back.
+/// Gives the calling thread a lane that begins after `start`.
 void begin_thread(const Point& start, const std::string& name);
-void end_thread();
+/// Takes the lane back, and returns its end.
+Point end_thread();
 /// Orders threads: what the calling thread has done, and a wait for that.
 Point host_point();
 void host_waits_for(const Point& point);

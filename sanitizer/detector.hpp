@@ -29,10 +29,13 @@ class Detector {
  public:
   static constexpr std::size_t kMostFreed = 4096;
 
+  /// Returns whether the point is one of this detector's.
+  bool has_made(const Point& point) const { return point && point->detector == number_; }
+
   /// Returns the point behind everything that the lane has done and that comes before its next action.
   Point point(Lane lane);
   /// Puts `point` before everything that the lane does from now on. Returns whether that orders anything that
-  /// was not ordered before.
+  /// was not ordered before. A point of another detector orders nothing: its lanes are others.
   bool wait(Lane lane, const Point& point);
   /// Does the same with everything that `other` has done until now.
   bool wait(Lane lane, Lane other);
@@ -86,6 +89,9 @@ class Detector {
   std::vector<Race> add(Lane lane, Time time, const VectorClock& before, Site site,
                         std::span<const Access> accesses);
 
+  static std::uint64_t next_number() noexcept;
+
+  const std::uint64_t number_ = next_number();
   std::mutex mutex_;
   std::deque<LaneState> lanes_;  // growing it moves no state
   std::unordered_map<const void*, Block> blocks_;

@@ -37,6 +37,9 @@ class VectorClock {
     return any;
   }
 
+  /// The number of the detector whose lanes these are; 0 for none.
+  std::uint64_t detector = 0;
+
  private:
   std::vector<Time> times_;
 };

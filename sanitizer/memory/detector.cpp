@@ -1,15 +1,23 @@
 #include "sanitizer/detector.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 namespace sanitizer {
 
+std::uint64_t Detector::next_number() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
 Point Detector::point(Lane lane) {
   const std::lock_guard lock(mutex_);
   LaneState& its = state(lane);
-  if (!its.last) its.last = std::make_shared<const VectorClock>(its.clock);
-  return its.last;
+  if (its.last) return its.last;
+  auto clock = std::make_shared<VectorClock>(its.clock);
+  clock->detector = number_;
+  return its.last = std::move(clock);
 }
 
 bool Detector::join(Lane lane, const VectorClock& clock) {
@@ -21,7 +29,7 @@ bool Detector::join(Lane lane, const VectorClock& clock) {
 }
 
 bool Detector::wait(Lane lane, const Point& point) {
-  if (!point) return false;
+  if (!has_made(point)) return false;
   const std::lock_guard lock(mutex_);
   return join(lane, *point);
 }

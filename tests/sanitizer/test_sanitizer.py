@@ -35,6 +35,21 @@ def test_an_inner_body_has_its_own_reports():
     assert len(outer.reports) == 1
 
 
+def test_an_event_of_an_earlier_body_orders_nothing():
+    side, event = torch.vdev.Stream(), torch.vdev.Event()
+    with vccl.sanitizer.enabled():
+        for stream in (side, torch.vdev.current_stream()):
+            with torch.vdev.stream(stream):
+                torch.ones(3, device="vdev")
+                event.record()
+    with vccl.sanitizer.enabled() as found:
+        with torch.vdev.stream(side):
+            x = torch.ones(3, device="vdev")
+        torch.vdev.current_stream().wait_event(event)
+        x.sum()
+    assert len(found.reports) == 1
+
+
 def test_a_pair_of_lines_is_reported_once_and_counted():
     with vccl.sanitizer.enabled() as found:
         side, x = torch.vdev.Stream(), torch.ones(3, device="vdev")

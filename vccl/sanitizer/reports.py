@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import json
 import os
 import sys
-import threading
 from typing import Any
 
 from . import missing, names
@@ -34,7 +34,8 @@ class Found:
         self.reports: list[Report] = []
         self._suppressions = Suppressions.read(settings.suppressions)
         self._by_lines: dict[tuple[Any, ...], Report] = {}
-        self._lock = threading.Lock()
+        # Not one of threading, which would order the threads that report (threads.py).
+        self._lock = _thread.allocate_lock()
 
     @property
     def count(self) -> int:

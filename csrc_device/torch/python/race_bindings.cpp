@@ -29,6 +29,8 @@ class OrderObject {
   void release() {
     const auto point = races::host_point();
     const std::lock_guard lock(mutex_);
+    if (clock_.detector != point->detector) clock_ = sanitizer::VectorClock();  // of an earlier start
+    clock_.detector = point->detector;
     clock_.join(*point);
   }
   void acquire() {

@@ -69,7 +69,8 @@ Lane host_lane() {
 
 void begin_thread(const Point& start, const std::string& name) {
   Watch& watch = Watch::get();
-  thread_lane = watch.lanes.begin_thread(start, base::text("the thread ", name));
+  thread_lane = watch.lanes.begin_thread(watch.detector.has_made(start) ? start : nullptr,
+                                         base::text("the thread ", name));
   watch.detector.wait(thread_lane, start);
 }
 

@@ -1,5 +1,6 @@
 #include <functional>
 
+#include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/torch/program_line.hpp"
 #include "csrc_device/torch/races/state.hpp"
 
@@ -27,10 +28,12 @@ SiteText Sites::text_of(Site site) {
   return site < texts_.size() && site != 0 ? *texts_[site] : SiteText();
 }
 
-// A thread of autograd works for a call of backward(), and has no line of its own.
+// A task must not ask for the program's line: the thread that holds the interpreter's lock may wait for it. A
+// thread of autograd works for a call of backward(), and has no line of its own.
 Site site_of(const char* call) {
-  auto line = program_line();
-  if (line.file.empty()) line = interpreter().line_of_main_thread();
+  const bool may_ask = acts_for_stream() || !(Queue::inside_task() || Queue::on_worker());
+  auto line = may_ask ? program_line() : PythonLine();
+  if (may_ask && line.file.empty()) line = interpreter().line_of_main_thread();
   return Watch::get().sites.add(call, std::move(line));
 }
 

@@ -171,6 +171,7 @@ Point access(Lane lane, const Stream* behind, Site site, const std::vector<Touch
 
 void host_access(Site site, const std::vector<Touched>& touched) {
   Watch& watch = Watch::get();
+  if (acting != nullptr && !watch.detector.has_made(acting->before)) return;  // given before the start
   if (acting == nullptr) return note(watch, watch.detector, host_lane(), site, touched);
   report_races(watch, watch.detector.access(acting->lane, acting->before, site, accesses_of(touched)),
                touched, Report::Kind::race);
@@ -210,9 +211,7 @@ void keep_for(Lane lane, const std::vector<Touched>& touched) {
 
 void freed(const void* block) {
   Watch& watch = Watch::get();
-  // A task must not ask for the program's line: the thread that holds the interpreter's lock may wait for it.
-  if (watch.detector.freed(block) && !Queue::inside_task())
-    watch.detector.freed_at(block, site_of("the release"));
+  if (watch.detector.freed(block)) watch.detector.freed_at(block, site_of("the release"));
   const std::lock_guard lock(watch.mutex);
   for (const auto& [capture, detector] : watch.captures) detector->freed(block);
 }

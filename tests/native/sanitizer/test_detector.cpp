@@ -169,6 +169,16 @@ TEST(work_of_the_past_sees_only_what_was_before_it) {
   CHECK_EQ(detector.access(stream, launch, 2, {&read, 1}).size(), 1U);
 }
 
+TEST(a_point_of_another_detector_orders_nothing) {
+  Detector before, detector;
+  CHECK_EQ(races(before, 1, 1, access_to(0, 8, true)), 0U);
+  const Point point = before.point(1);
+  CHECK(before.has_made(point) && !detector.has_made(point) && !detector.has_made(nullptr));
+  CHECK_EQ(races(detector, 1, 1, access_to(0, 8, true)), 0U);
+  CHECK(!detector.wait(0, point));
+  CHECK_EQ(races(detector, 0, 2, access_to(0, 8, false)), 1U);
+}
+
 TEST(what_nobody_has_written_is_known) {
   Detector detector;
   const Lane stream = 0;

@@ -102,10 +102,10 @@ test-cuda: build
 
 # Tests with the mark `asynchronous` are skipped there.
 BLOCKING_SHORT := $(addprefix tests/device/,operators/test_copy.py graphs/test_graphs_of_operators.py training/test_nn.py \
-	streams/test_streams.py streams/test_stress_of_streams.py)
+	streams/test_streams.py streams/test_stress_of_streams.py) tests/sanitizer/test_programs.py
 test-blocking: build
 	VDEV_LAUNCH=blocking $(PYTEST) --dist loadfile \
-		$(if $(SHORT),$(BLOCKING_SHORT),tests/device tests/pose tests/distributed)
+		$(if $(SHORT),$(BLOCKING_SHORT),tests/device tests/pose tests/distributed tests/sanitizer)
 
 # `===` is the one version that PyPI has, and no other build of it. The GPU itself is not needed.
 WITH_CUDA := $(MAKE) VENV=.venv-cuda BUILD=build/with-cuda TORCH_REQUIREMENT=torch===$(TORCH)

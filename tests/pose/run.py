@@ -36,6 +36,7 @@ SHORT = (
     "tests/device/training/test_training.py",
     "tests/distributed/parallelism/test_ddp.py",
     "tests/distributed/collectives/test_collectives.py",
+    "tests/sanitizer/test_programs.py",
     "tests/pose/test_nccl.py",
 )
 

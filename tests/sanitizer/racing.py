@@ -1,6 +1,7 @@
 """What the programs of this folder have in common, and the judge of what the sanitizer says of them."""
 
 import inspect
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +46,13 @@ class Programs(list):
             return play
 
         return add
+
+
+def wait_until(is_true: Callable[[], object]) -> None:
+    """Waits in a way that the sanitizer does not see, for at most a minute."""
+    end = time.monotonic() + 60
+    while not is_true():
+        assert time.monotonic() < end
 
 
 def play(program: Program, repaired: bool) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ import queue
 import threading
 
 import torch
-from racing import READ_AFTER_WRITE, WRITE_AFTER_READ, WRITE_AFTER_WRITE, Programs
+from racing import READ_AFTER_WRITE, WRITE_AFTER_READ, WRITE_AFTER_WRITE, Programs, wait_until
 
 PROGRAMS = Programs()
 racing = PROGRAMS.racing
@@ -48,8 +48,7 @@ def thread_has_synchronised_and_nobody_has_joined_it(repaired):
     thread = in_thread(body)
     if repaired:
         thread.join()
-    while not told:
-        pass
+    wait_until(lambda: told)
     x.sum()  # second
     thread.join()
 
@@ -91,8 +90,7 @@ def queue_orders_only_what_was_before_the_put(repaired):
 
     told: list[bool] = []
     thread = in_thread(body)
-    while not told:
-        pass
+    wait_until(lambda: told)
     tokens.get()
     x.sum()  # second
     thread.join()
@@ -115,8 +113,7 @@ def event_of_python_is_set_before_the_wait_for_the_stream(repaired):
         finished.append(True)
 
     thread = in_thread(body)
-    while not finished:
-        pass
+    wait_until(lambda: finished)
     ready.wait()
     x.sum()  # second
     thread.join()
@@ -136,8 +133,7 @@ def lock_is_not_taken(repaired):
         finished.append(True)
 
     thread = in_thread(body)
-    while not finished:
-        pass
+    wait_until(lambda: finished)
     if repaired:
         with lock:
             pass

@@ -1,7 +1,7 @@
 """Streams and events."""
 
 import torch
-from racing import READ_AFTER_WRITE, WRITE_AFTER_READ, WRITE_AFTER_WRITE, Programs
+from racing import READ_AFTER_WRITE, WRITE_AFTER_READ, WRITE_AFTER_WRITE, Programs, wait_until
 
 PROGRAMS = Programs()
 racing = PROGRAMS.racing
@@ -287,8 +287,7 @@ def query_is_not_asked(repaired):
     with torch.vdev.stream(side):
         x.fill_(1)  # first
         event.record()
-    while repaired and not event.query():
-        pass
+    wait_until(lambda: not repaired or event.query())
     x.sum()  # second
 
 

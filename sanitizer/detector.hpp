@@ -63,8 +63,6 @@ class Detector {
   void released();
   /// Forgets memory without a later life, such as the host's.
   void forget(const void* block);
-  /// Returns whether the memory is known.
-  bool knows(const void* block);
 
   /// Returns the accesses that are remembered, each with the block that it belongs to, as accesses of one
   /// action. Used for a graph, whose calls were told to a detector of its own.

@@ -174,11 +174,6 @@ void Detector::forget(const void* block) {
   blocks_.erase(block);
 }
 
-bool Detector::knows(const void* block) {
-  const std::lock_guard lock(mutex_);
-  return blocks_.contains(block);
-}
-
 std::vector<Access> Detector::remembered() {
   const std::lock_guard lock(mutex_);
   std::vector<Access> all;

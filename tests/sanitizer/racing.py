@@ -48,6 +48,10 @@ class Programs(list):
         return add
 
 
+def current() -> torch.Stream:
+    return torch.vdev.current_stream()
+
+
 def wait_until(is_true: Callable[[], object]) -> None:
     """Waits in a way that the sanitizer does not see, for at most a minute."""
     end = time.monotonic() + 60

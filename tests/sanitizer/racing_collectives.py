@@ -2,7 +2,7 @@
 
 import torch
 import torch.distributed as dist
-from racing import READ_AFTER_WRITE, WRITE_AFTER_READ, WRITE_AFTER_WRITE, Programs
+from racing import READ_AFTER_WRITE, WRITE_AFTER_READ, WRITE_AFTER_WRITE, Programs, current
 
 PROGRAMS = Programs()
 racing = PROGRAMS.racing
@@ -14,10 +14,6 @@ def card():
 
 def tensor(count=8):
     return torch.ones(count, device=card())
-
-
-def current():
-    return torch.vdev.current_stream()
 
 
 @racing(READ_AFTER_WRITE, "wait() of its Work")

@@ -1,14 +1,10 @@
 """The host's side of copies, and memory that is freed and given out again."""
 
 import torch
-from racing import READ_AFTER_WRITE, USE_AFTER_FREE, WRITE_AFTER_READ, WRITE_AFTER_WRITE, Programs
+from racing import READ_AFTER_WRITE, USE_AFTER_FREE, WRITE_AFTER_READ, WRITE_AFTER_WRITE, Programs, current
 
 PROGRAMS = Programs()
 racing = PROGRAMS.racing
-
-
-def current():
-    return torch.vdev.current_stream()
 
 
 def pinned(values=4):

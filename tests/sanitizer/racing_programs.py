@@ -4,14 +4,10 @@ import queue
 import threading
 
 import torch
-from racing import READ_AFTER_WRITE, WRITE_AFTER_READ, WRITE_AFTER_WRITE, Programs, wait_until
+from racing import READ_AFTER_WRITE, WRITE_AFTER_READ, WRITE_AFTER_WRITE, Programs, current, wait_until
 
 PROGRAMS = Programs()
 racing = PROGRAMS.racing
-
-
-def current():
-    return torch.vdev.current_stream()
 
 
 def in_thread(body):

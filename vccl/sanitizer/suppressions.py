@@ -10,7 +10,7 @@ import fnmatch
 from collections.abc import Sequence
 from typing import Any
 
-_KEYS = {"file": "file", "function": "function", "op": "op"}
+_KEYS = ("file", "function", "op")
 
 
 class Suppressions:
@@ -49,7 +49,7 @@ class Suppressions:
         for line, key, pattern in self._rules:
             for side in ("first", "second"):
                 access = raw[side]
-                if access and fnmatch.fnmatch(access[_KEYS[key]], pattern):
+                if access and fnmatch.fnmatch(access[key], pattern):
                     self.counts[line] += 1
                     return True
         return False

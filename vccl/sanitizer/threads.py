@@ -130,23 +130,12 @@ def _order_threads() -> None:
 
 def _order_events() -> None:
     # An event is made of a condition, whose lock may have been made before.
-    make, set_, is_set, wait = (
-        threading.Event.__init__,
-        threading.Event.set,
-        threading.Event.is_set,
-        threading.Event.wait,
-    )
+    make, is_set, wait = threading.Event.__init__, threading.Event.is_set, threading.Event.wait
 
     @functools.wraps(make)
     def made(self: Any) -> None:
         make(self)
         self._vccl_order = _Order()
-
-    @functools.wraps(set_)
-    def was_set(self: Any) -> None:
-        if order := getattr(self, "_vccl_order", None):
-            order.release()
-        set_(self)
 
     def _after(answer: bool, self: Any) -> bool:
         if answer and (order := getattr(self, "_vccl_order", None)):
@@ -154,7 +143,7 @@ def _order_events() -> None:
         return answer
 
     threading.Event.__init__ = made  # type: ignore[method-assign]
-    threading.Event.set = was_set  # type: ignore[method-assign]
+    threading.Event.set = _releasing(threading.Event.set)  # type: ignore[method-assign]
     threading.Event.is_set = functools.wraps(is_set)(lambda self: _after(is_set(self), self))  # type: ignore[method-assign]
     threading.Event.wait = functools.wraps(wait)(  # type: ignore[method-assign]
         lambda self, timeout=None: _after(wait(self, timeout), self)

@@ -1,12 +1,11 @@
 // What races/ knows of the process: the detectors, the lanes and the places of the program.
 #pragma once
 
-#include <array>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>

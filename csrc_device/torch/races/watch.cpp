@@ -108,10 +108,6 @@ void stop() {
   watching.store(false, std::memory_order_relaxed);
 }
 
-const Options& options() {
-  return Watch::get().options;
-}
-
 Point host_point() {
   return Watch::get().detector.point(host_lane());
 }

@@ -72,7 +72,6 @@ struct Options {
 /// the second access, within its call and without any lock; it may throw.
 void start(const Options& options, std::function<void(const Report&)> report);
 void stop();
-const Options& options();
 
 /// Returns the number of a call by the running line of the program.
 Site site_of(const char* call);

@@ -504,6 +504,8 @@ class ProcessGroupVccl(Backend):
         """Does nothing. NCCL needs it of ranks that a new group is without, and vccl does not."""
     def _cancel_coalescing(self) -> None:
         """Ends the coalescing that the calling thread has begun, and launches nothing."""
+    def _keep(self, backend: Backend) -> None:
+        """Keeps another backend until this group is destroyed, and then releases it without the GIL."""
     def _get_sequence_number_for_group(self) -> int:
         """Returns how many collectives the group has launched."""
     def _set_sequence_number_for_group(self) -> None:

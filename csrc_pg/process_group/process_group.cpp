@@ -129,6 +129,8 @@ std::vector<Relative> ProcessGroupVccl::communicators_of(
 ProcessGroupVccl::~ProcessGroupVccl() {
   // Without shutdown(), nobody waits for operations that are still under way.
   leave(milliseconds(0));
+  WithoutGil without_gil;
+  kept_.reset();
 }
 
 void ProcessGroupVccl::leave(milliseconds patience) noexcept {

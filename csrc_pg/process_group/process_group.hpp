@@ -214,6 +214,9 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   /// `patience` each.
   static void shutdown_all(std::chrono::milliseconds patience);
 
+  /// Keeps another backend until this group is destroyed, and then releases it without the GIL.
+  void keep(c10::intrusive_ptr<c10d::Backend> backend) { kept_ = std::move(backend); }
+
  private:
   /// Runs `call`, which begins an operation, as with_torch_errors() does. If the operation cannot begin,
   /// because the group has failed, the abort hooks are called.
@@ -285,6 +288,7 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
   const std::string name_;
+  c10::intrusive_ptr<c10d::Backend> kept_;
   // The failures on cards. Tasks keep this object, because they may outlive the group.
   const std::shared_ptr<vdev::FailureOwner> failures_ = std::make_shared<vdev::FailureOwner>();
   std::unique_ptr<DumpRequests> dump_requests_;

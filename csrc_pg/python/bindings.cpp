@@ -164,6 +164,8 @@ void init_process_group_bindings(py::module_& module) {
            "without "
            "it.",
            without_gil)
+      .def("_keep", &ProcessGroupVccl::keep, py::arg("backend"),
+           "Keeps another backend until this group is destroyed, and then releases it without the GIL.")
       .def("_set_default_timeout", &ProcessGroupVccl::setTimeout, py::arg("timeout"), without_gil)
       .def("abort", &ProcessGroupVccl::abort,
            "Frees whoever waits in this group, on every rank; the group stays failed. From any thread.",

@@ -15,9 +15,12 @@ from vccl.testing import on_rank
 @pytest.mark.ranks(4)
 def test_first_on_top(ranks):
     print("every rank says this")
+    store = dist.distributed_c10d._get_default_store()
     if on_rank(2):
         ctypes.CDLL(None).puts(b"of C, without a flush")
+        store.wait(["0 came", "1 came", "3 came"])  # half a second after the failure the others are aborted
         raise ValueError("the cause")
+    store.set(f"{ranks.rank} came", "")
     dist.all_reduce(torch.ones(2))
 
 @pytest.mark.ranks(4)

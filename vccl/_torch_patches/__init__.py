@@ -26,6 +26,7 @@ DISTRIBUTED_PATCHES = (
     "default_backend",
     "rendezvous",
     "gloo_beside_vccl",
+    "debug_wrapper",
     "group_names",
     "group_descriptions",
     "sequence_numbers",

@@ -1,15 +1,19 @@
 """The holes in torch that the backend's patches fill. A test that fails here says that its patch can go."""
 
 import datetime
+import os
 import pathlib
 import signal
 import socket
+import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import torch
 import torch.distributed as dist
+from processes import wait_until
 from torch import nn
 from torch._C import _distributed_c10d
 from torch.distributed import distributed_c10d as c10d
@@ -99,6 +103,70 @@ def test_hole_of_gloo_beside_vccl(start):
     program = start([sys.executable, "-c", SPLIT_AGAIN], env={"PYTHONPATH": str(TESTS)})
     assert "life 1" in program.output(600)
     assert program.returncode == -signal.SIGSEGV, program.printed()
+
+
+# The callback is in gloo's thread when the model ends, which owns the group. It reads from a pipe, and then
+# needs the GIL.
+LAST_OWNER = """
+import contextlib, itertools, sys, threading
+import torch, torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+from unpatched import unpatched
+
+made = []
+gloo = c10d.ProcessGroupGloo
+
+def make(*args, **kwargs):
+    made.append(gloo(*args, **kwargs))
+    return made[-1]
+
+c10d.ProcessGroupGloo = make
+begun = threading.Event()
+main = threading.get_ident()
+too_late = []
+
+def callback(future):
+    if threading.get_ident() == main:  # the operation had ended before
+        return too_late.append(future)
+    begun.set()
+    open("pipe").read()
+
+dist.set_debug_level(dist.DebugLevel.DETAIL)
+with unpatched("debug_wrapper") if sys.argv[1] == "hole" else contextlib.nullcontext():
+    dist.init_process_group("vccl", store=dist.HashStore(), rank=0, world_size=1)
+net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+for calls in itertools.count():
+    if len(too_late) < calls:
+        break
+    work = made[-1].allreduce([torch.ones(1 << 20)])
+    work.get_future().then(callback)
+begun.wait()
+dist.destroy_process_group()
+work = None
+too_late.clear()
+made.clear()
+print("last line", flush=True)
+del net
+print("the end", flush=True)
+"""
+
+
+def test_hole_of_debug_wrapper(start, tmp_path):
+    def end_model(way):
+        program = start([sys.executable, "-c", LAST_OWNER, way], env={"PYTHONPATH": str(TESTS)})
+        with open(tmp_path / "pipe", "w"):
+            wait_until(lambda: "last line" in program.printed())
+            wait_until(lambda: all(sleeps(program.pid) for _ in range(5)))
+        return program
+
+    def sleeps(pid):
+        time.sleep(0.02)
+        return pathlib.Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+    os.mkfifo(tmp_path / "pipe")
+    assert "the end" in end_model("filled").output(600)
+    with pytest.raises(subprocess.TimeoutExpired):
+        end_model("hole").wait(3)
 
 
 @pytest.mark.ranks(2, group=False)

@@ -13,15 +13,14 @@
 #include <vector>
 
 #include "sanitizer/memory/access.hpp"
-#include "sanitizer/memory/clock.hpp"
 #include "sanitizer/memory/block.hpp"
+#include "sanitizer/memory/clock.hpp"
 
 namespace sanitizer {
 
-/// Follows the lanes of a program: host threads, streams and communicators, which the caller numbers from 0 on.
-/// The caller tells what each lane
-/// does in the order in which the program calls for it, and when a lane waits for another. The verdict
-/// depends on these calls alone, and not on when the work runs.
+/// Follows the lanes of a program: host threads, streams and communicators, which the caller numbers from 0
+/// on. The caller tells what each lane does in the order in which the program calls for it, and when a lane
+/// waits for another. The verdict depends on these calls alone, and not on when the work runs.
 ///
 /// Needs at most kMostAccesses accesses (about 100 bytes each) for each live allocation, and as much for
 /// kMostFreed allocations that were freed while an access was not ordered before their reuse. Thread-safe.
@@ -32,6 +31,8 @@ class Detector {
   /// Returns whether the point is one of this detector's.
   bool has_made(const Point& point) const { return point && point->detector == number_; }
 
+  /// Makes a point of this detector from what others know of the lanes.
+  Point point_from(VectorClock clock) const;
   /// Returns the point behind everything that the lane has done and that comes before its next action.
   Point point(Lane lane);
   /// Puts `point` before everything that the lane does from now on. Returns whether that orders anything that
@@ -59,18 +60,21 @@ class Detector {
   /// can name the place, which is known only at some cost.
   bool freed(const void* block);
   void freed_at(const void* block, Site site);
-  /// Tells that the allocator has given back what it kept of freed memory, for which it waits for the streams.
+  /// Tells that the allocator has given back what it kept of freed memory, for which it waits for the
+  /// streams.
   void released();
   /// Forgets memory without a later life, such as the host's.
   void forget(const void* block);
 
+  /// Returns the remembered accesses of one allocation.
+  std::vector<PastAccess> past_of(const void* block);
   /// Returns the accesses that are remembered, each with the block that it belongs to, as accesses of one
   /// action. Used for a graph, whose calls were told to a detector of its own.
   std::vector<Access> remembered();
 
  private:
   struct LaneState {
-    VectorClock clock;  // has the lane's own time, too
+    VectorClock clock;          // has the lane's own time, too
     std::uint64_t version = 0;  // counts changes of `clock` but for the lane's own time
     Point last;                 // what point() returned for this clock, or null
     // The lane that was last waited for, with its version then: joining it again needs its own time only.

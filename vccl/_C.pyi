@@ -661,6 +661,24 @@ def _races_point() -> _RacePoint:
 def _races_wait(point: _RacePoint, /) -> None:
     """Orders what the calling thread does from now on after the point."""
 
+def _races_share(storage: torch.UntypedStorage, rank: int) -> bytes:
+    """Returns what the receiver of a storage gives to _races_receive. The sending thread calls this."""
+
+def _races_receive(storage: torch.UntypedStorage, sent: bytes, rank: int, /) -> None:
+    """Orders the receiver of a storage after its sender, and follows the memory from now on."""
+
+def _races_shares_memory() -> bool:
+    """Returns whether this process shares memory or events with others while races are looked for."""
+
+def _races_publish_host(channel: str, ends: bool) -> None:
+    """Call this before this process sends something through a channel. ``ends``: its work has ended."""
+
+def _races_wait_for_hosts(channel: str) -> None:
+    """Orders the calling thread after what was published for the channel."""
+
+def _races_judge_shared() -> None:
+    """Reports races with other processes that could not be decided before."""
+
 def _races_begin_thread(start: _RacePoint, name: str, /) -> None:
     """Gives the calling thread an order of its own, which begins after the point."""
 

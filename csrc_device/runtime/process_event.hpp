@@ -33,6 +33,8 @@ class ProcessEvent : public std::enable_shared_from_this<ProcessEvent> {
 
   /// Returns the bytes by which other processes open the event while this process lives and has it.
   std::string handle() const;
+  /// Returns a text that is the same in all processes that have the event, and is no other event's.
+  std::string identity() const;
   /// Records the event behind `stream`'s tasks. Returns the number of the record. Throws CardError if the
   /// stream is captured.
   std::uint64_t record(Stream& stream);

@@ -3,4 +3,5 @@
 
 #include "csrc_device/torch/kernels/host_memory.hpp"
 #include "csrc_device/torch/kernels/touched.hpp"
+#include "csrc_device/torch/races/processes.hpp"
 #include "csrc_device/torch/races/watch.hpp"

@@ -124,8 +124,10 @@ WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
     if (vdev::is_recording()) label_message(call, *lane, request, labelled(sequence), record);
     const auto memory = request.device.is_cpu() ? nullptr : std::make_shared<HeldMemory>();
     if (memory) call.plan.hold_memory_in(memory);
-    auto watched =
-        watch_messages(request.name, *lane, std::max(request.peer, -1), touched_by({}, {&call, 1}));
+    vdev::races::Point watched;
+    if (vdev::races::is_on())
+      watched = watch_messages(request.name, *lane, std::max(request.peer, -1), touched_by({}, {&call, 1}),
+                               meetings_of({id(), rank_, size_}, {&call, 1}, request.device));
     std::vector<MessageCall> calls;
     calls.push_back(std::move(call));
     const auto end =
@@ -209,7 +211,13 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
     }
     const auto touched = touched_by(batch.plans, batch.messages);
     vdev::races::Point watched;
-    if (has_messages) watched = watch_messages(name, *lane, -1, touched);
+    std::vector<vdev::races::Meeting> meetings;
+    if (vdev::races::is_on()) {
+      const Members members{id(), rank_, size_};
+      meetings = meetings_of(members, batch.messages, device);
+      if (has_collectives) meetings.push_back(meeting_of(members, CollectivePlan(), device, sequence));
+      if (has_messages) watched = watch_messages(name, *lane, -1, touched, meetings);
+    }
     vdev::Event end;
     std::shared_ptr<JointEnd> joint;
     if (has_messages && vdev::is_recording()) {
@@ -231,9 +239,9 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
                                                    timeout, std::move(own), failures_on(device));
       const vdev::ActivityScope activity(
           [&, number = sequence] { return label_of(batch.requests, name, labelled(number)); });
-      if (!has_messages)
-        watched =
-            watch_collective({c10d::OpType::COALESCED, name, device, {}, {}, timeout, true}, *where, touched);
+      if (!has_messages && vdev::races::is_on())
+        watched = watch_collective({c10d::OpType::COALESCED, name, device, {}, {}, timeout, true}, *where,
+                                   touched, &meetings.front());
       const auto ran = where->launch(vdev::Task(std::move(task)), vdev::Start::kAtOnce, after);
       if (!joint) end = ran;
     }

@@ -287,7 +287,11 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
     std::shared_ptr<HeldMemory> memory;
     if (on_card && request.async) memory = std::make_shared<HeldMemory>();
     if (on_card) plan.hold_memory_in(memory);
-    auto watched = watch_collective(request, *where, touched_by({&plan, 1}));
+    vdev::races::Point watched;
+    if (vdev::races::is_on()) {
+      const auto meeting = meeting_of({id(), rank_, size_}, plan, request.device, sequence);
+      watched = watch_collective(request, *where, touched_by({&plan, 1}), &meeting);
+    }
     std::vector<CollectivePlan> plans;
     plans.push_back(std::move(plan));
     auto task = std::make_shared<CollectiveTask>(where->communicator(), request.name, std::move(plans),
@@ -342,11 +346,11 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::capture(Request request, DeviceCommu
   vdev::Task body(std::move(task));
   if (!request.async) {
     where.capture_on_current_stream(std::move(body));
-    watch_collective(request, where, touched);
+    watch_collective(request, where, touched, nullptr);
     return nullptr;
   }
   const auto end = where.capture(std::move(body), request.after);
-  auto watched = watch_collective(request, where, touched);
+  auto watched = watch_collective(request, where, touched, nullptr);
   auto outcome = std::make_shared<Outcome>();
   outcome->finish(nullptr);
   return c10::make_intrusive<WorkVccl>(

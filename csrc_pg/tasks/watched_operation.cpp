@@ -28,30 +28,90 @@ std::vector<races::Touched> touched_by(std::span<const CollectivePlan> plans,
   return touched;
 }
 
+races::Meeting meeting_of(const Members& members, const CollectivePlan& plan, c10::Device device,
+                          std::uint64_t number) {
+  // A plan of several calls, or without a call, counts as one that all take part in.
+  const Call call = plan.calls().size() == 1 ? plan.calls().front() : Call{.collective = Collective::barrier};
+  const auto name = [&](auto... what) {
+    return base::text(members.id, " ", c10::DeviceTypeName(device.type(), true), " ", what...);
+  };
+  const bool is_root = members.rank == call.root;
+  switch (call.collective) {
+    case Collective::broadcast:
+    case Collective::scatter:
+      return {name("from ", call.root), number, 1, is_root, !is_root};
+    case Collective::reduce:
+    case Collective::gather:
+      return {name("to ", call.root), number, static_cast<std::uint32_t>(members.size - 1), !is_root,
+              is_root};
+    default:
+      return {name("all"), number, static_cast<std::uint32_t>(members.size), true, true};
+  }
+}
+
+std::vector<races::Meeting> meetings_of(const Members& members, std::span<const MessageCall> messages,
+                                        c10::Device device) {
+  std::vector<races::Meeting> meetings;
+  for (const auto& message : messages) {
+    if (message.peer < 0) continue;
+    const int from = message.sends ? members.rank : message.peer;
+    const int to = message.sends ? message.peer : members.rank;
+    auto name = base::text(members.id, " ", c10::DeviceTypeName(device.type(), true), " message ", from,
+                           " to ", to, " ", message.tag.text());
+    const auto number = races::next_meeting(name);
+    meetings.push_back({std::move(name), number, 1, message.sends, !message.sends});
+  }
+  return meetings;
+}
+
+namespace {
+
+void meet(const races::Meeting& meeting, const races::Point& before) {
+  if (races::shares_memory() && meeting.publishes) races::come_to(meeting, before);
+}
+
+/// Returns null if the rank waits for nobody.
+races::Point end_behind(const races::Meeting& meeting) {
+  return races::shares_memory() && meeting.waits ? races::end_of(meeting) : nullptr;
+}
+
+races::Point access_on(const vdev::Stream& stream, races::Site site,
+                       const std::vector<races::Touched>& touched, const races::Meeting* meeting) {
+  if (meeting != nullptr) meet(*meeting, races::point_of(stream));
+  races::access(stream, site, touched);
+  if (const auto end = meeting != nullptr ? end_behind(*meeting) : nullptr) races::wait(stream, end);
+  return races::point_of(stream);
+}
+
+}  // namespace
+
 races::Point watch_collective(const Request& request, const DeviceCommunicator& where,
-                              const std::vector<races::Touched>& touched) {
+                              const std::vector<races::Touched>& touched, const races::Meeting* meeting) {
   if (!races::is_on()) [[likely]]
     return nullptr;
   const races::CallScope scope(request.name);
   if (request.device.is_cpu()) {
     if (request.async || request.blocks_host)
-      return races::access(races::lane_of(*where.stream()), nullptr, scope.site(), touched);
+      return access_on(*where.stream(), scope.site(), touched, meeting);
+    if (meeting != nullptr) meet(*meeting, races::host_point());
     races::host_access(scope.site(), touched);
+    if (const auto end = meeting != nullptr ? end_behind(*meeting) : nullptr) races::host_waits_for(end);
     return nullptr;
   }
   const auto current = vdev::current_stream(request.device.index());
   if (!request.async) {
-    races::access(*current, scope.site(), touched);
+    access_on(*current, scope.site(), touched, meeting);
     return nullptr;
   }
   races::wait(*where.stream(), *current);
-  races::access(*where.stream(), scope.site(), touched);
+  const auto end = access_on(*where.stream(), scope.site(), touched, meeting);
   races::keep_for(races::lane_of(*where.stream()), touched);
-  return races::point_of(*where.stream());
+  return end;
 }
 
 races::Point watch_messages(const char* name, const MessageLane& lane, int peer,
-                            const std::vector<races::Touched>& touched) {
+                            const std::vector<races::Touched>& touched,
+                            const std::vector<races::Meeting>& meetings) {
   if (!races::is_on()) [[likely]]
     return nullptr;
   const races::CallScope scope(name);
@@ -62,7 +122,12 @@ races::Point watch_messages(const char* name, const MessageLane& lane, int peer,
       races::lane_of_operations(&lane, peer + 1, base::text(whom, " on ", lane.device().str()), card);
   const auto current = card < 0 ? nullptr : vdev::current_stream(card);
   races::keep_for(own, touched);
-  return races::access(own, current.get(), scope.site(), touched);
+  if (meetings.empty()) return races::access(own, current.get(), scope.site(), touched);
+  for (const auto& meeting : meetings) meet(meeting, races::access(own, current.get(), scope.site(), {}));
+  races::access(own, current.get(), scope.site(), touched);
+  for (const auto& meeting : meetings)
+    if (const auto end = end_behind(meeting)) races::wait(own, end);
+  return races::access(own, current.get(), scope.site(), {});
 }
 
 }  // namespace vccl

@@ -18,6 +18,8 @@ using Time = std::uint64_t;
 class VectorClock {
  public:
   Time operator[](Lane lane) const { return lane < times_.size() ? times_[lane] : 0; }
+  /// Returns a number that is above that of every lane which has a time.
+  std::size_t size() const { return times_.size(); }
   /// Returns whether the action of `lane` at `time` comes before the point.
   bool includes(Lane lane, Time time) const { return (*this)[lane] >= time; }
 

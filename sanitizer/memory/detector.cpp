@@ -11,6 +11,11 @@ std::uint64_t Detector::next_number() noexcept {
   return ++last;
 }
 
+Point Detector::point_from(VectorClock clock) const {
+  clock.detector = number_;
+  return std::make_shared<const VectorClock>(std::move(clock));
+}
+
 Point Detector::point(Lane lane) {
   const std::lock_guard lock(mutex_);
   LaneState& its = state(lane);
@@ -172,6 +177,12 @@ void Detector::released() {
 void Detector::forget(const void* block) {
   const std::lock_guard lock(mutex_);
   blocks_.erase(block);
+}
+
+std::vector<PastAccess> Detector::past_of(const void* block) {
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(block);
+  return found != blocks_.end() ? found->second.past() : std::vector<PastAccess>();
 }
 
 std::vector<Access> Detector::remembered() {

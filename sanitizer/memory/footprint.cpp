@@ -52,6 +52,36 @@ Footprint::Footprint(const void* begin, std::size_t item, std::span<const std::i
   end_ = begin_ + static_cast<std::uintptr_t>(span) + run_;
 }
 
+Footprint Footprint::shifted(std::int64_t distance) const {
+  Footprint moved = *this;
+  moved.begin_ += static_cast<std::uintptr_t>(distance);
+  moved.end_ += static_cast<std::uintptr_t>(distance);
+  return moved;
+}
+
+std::vector<std::int64_t> Footprint::numbers() const {
+  std::vector<std::int64_t> all{static_cast<std::int64_t>(begin_), static_cast<std::int64_t>(end_),
+                                static_cast<std::int64_t>(run_)};
+  for (const Dimension& dimension : dimensions_) {
+    all.push_back(dimension.count);
+    all.push_back(dimension.stride);
+  }
+  return all;
+}
+
+std::optional<Footprint> Footprint::from_numbers(std::span<const std::int64_t> numbers) {
+  if (numbers.size() < 3 || numbers.size() % 2 == 0 || numbers[2] < 0) return std::nullopt;
+  Footprint made;
+  made.begin_ = static_cast<std::uintptr_t>(numbers[0]);
+  made.end_ = static_cast<std::uintptr_t>(numbers[1]);
+  made.run_ = static_cast<std::size_t>(numbers[2]);
+  for (std::size_t i = 3; i < numbers.size(); i += 2) {
+    if (numbers[i] <= 0 || numbers[i + 1] <= 0) return std::nullopt;
+    made.dimensions_.push_back({numbers[i], numbers[i + 1]});
+  }
+  return made;
+}
+
 struct Footprint::Part {
   std::span<const Dimension> dimensions;
   std::int64_t run;
@@ -84,15 +114,15 @@ bool Footprint::meet(Part a, Part b, std::int64_t distance, int& steps) {
   if (--steps < 0) return false;
   if (!a.is_run() && !b.is_run() && a.outer().stride == b.outer().stride) {
     const std::int64_t stride = a.outer().stride;
-    const std::int64_t first = std::max(-(a.outer().count - 1),
-                                        floor_of(-b.inner().span() - distance, stride) + 1);
-    const std::int64_t last = std::min(b.outer().count - 1, floor_of(a.inner().span() - distance - 1, stride));
+    const std::int64_t first =
+        std::max(-(a.outer().count - 1), floor_of(-b.inner().span() - distance, stride) + 1);
+    const std::int64_t last =
+        std::min(b.outer().count - 1, floor_of(a.inner().span() - distance - 1, stride));
     for (std::int64_t difference = first; difference <= last; ++difference)
       if (meet(a.inner(), b.inner(), distance + difference * stride, steps)) return true;
     return false;
   }
-  if (a.is_run() || (!b.is_run() && b.outer().stride > a.outer().stride))
-    return meet(b, a, -distance, steps);
+  if (a.is_run() || (!b.is_run() && b.outer().stride > a.outer().stride)) return meet(b, a, -distance, steps);
   const auto [count, stride] = a.outer();
   const std::int64_t first = std::max<std::int64_t>(0, floor_of(distance - a.inner().span(), stride) + 1);
   const std::int64_t last = std::min(count - 1, floor_of(distance + span_b - 1, stride));

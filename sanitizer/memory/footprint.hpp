@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -32,6 +33,13 @@ class Footprint {
   bool covers(const Footprint& other) const;
   /// Returns whether the bytes follow each other without a gap.
   bool is_contiguous() const { return dimensions_.empty(); }
+
+  /// Returns the same bytes at addresses that are `distance` higher.
+  Footprint shifted(std::int64_t distance) const;
+  /// Returns numbers that another process can make the footprint from.
+  std::vector<std::int64_t> numbers() const;
+  /// Returns nothing for numbers that numbers() does not return.
+  static std::optional<Footprint> from_numbers(std::span<const std::int64_t> numbers);
 
  private:
   struct Dimension {

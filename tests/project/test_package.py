@@ -28,6 +28,7 @@ FOLDERS = {
     "launch",
     "tests",
     "recorder",
+    "sanitizer",
     "transport",
     "vccl",
 }

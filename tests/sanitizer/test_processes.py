@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -24,7 +25,8 @@ RIGHT = RACE.replace("for _", "side.wait_stream(torch.vdev.current_stream())\nfo
 def run(tmp_path):
     def run(program, *launcher, **variables):
         script = tmp_path / "script.py"
-        script.write_text(program.format(end=variables.pop("end", "")))
+        fields = {field: variables.pop(field, "") for field in ("end", "synchronize")}
+        script.write_text(program.format(**fields))
         return subprocess.run(
             [sys.executable, *launcher, script],
             env={**os.environ, **variables},
@@ -145,3 +147,39 @@ def test_pytest_fails_the_test_that_raced(tmp_path):
     assert "FAILED test_them.py::test_alone[False]" in ended.stdout
     assert "FAILED test_them.py::test_on_ranks[False]" in ended.stdout
     assert "test_them.py:7" in ended.stdout
+
+
+SHARING = """\
+import torch
+import torch.multiprocessing as mp
+
+def read(queue, answers):
+    x = queue.get()
+    x.sum()
+    {synchronize}
+    answers.put("read")
+
+if __name__ == "__main__":
+    context = mp.get_context("spawn")
+    queue, answers = context.Queue(), context.Queue()
+    process = context.Process(target=read, args=(queue, answers))
+    process.start()
+    x = torch.ones(3, device="vdev")
+    queue.put(x)
+    answers.get()
+    x.zero_()
+    process.join()
+    x.sum()
+"""
+
+
+@pytest.mark.parametrize("launch", ["", "blocking"])
+def test_two_processes_share_memory(run, launch):
+    racing = run(SHARING, VDEV_SANITIZER="1", VDEV_LAUNCH=launch, synchronize="")
+    assert racing.returncode == 86, racing.stderr
+    assert racing.stderr.count("vccl sanitizer") == 1, racing.stderr
+    assert "script.py:6" in racing.stderr and "script.py:18" in racing.stderr
+    assert re.search("come after line 6 of process [0-9]+: let process [0-9]+ synchronize", racing.stderr)
+    synchronize = "torch.vdev.synchronize()"
+    right = run(SHARING, VDEV_SANITIZER="1", VDEV_LAUNCH=launch, synchronize=synchronize)
+    assert (right.returncode, right.stderr) == (0, "")

@@ -11,6 +11,7 @@ import torch
 from torch.multiprocessing import reductions
 
 from vccl import _C
+from vccl._cards.process_sharing import order_of, receive_storage
 
 Handles = tuple[int, bytes | None, int, int, Any, int, bytes, bool]
 
@@ -20,8 +21,8 @@ def _share_cuda_(self: torch.UntypedStorage, *args: object) -> Handles:
     message = _C._share_storage(self)
     memory, size, offset, _generation, slot = message
     # torch takes a storage without a handle for an empty one. There is no event, because sending waits for
-    # the card.
-    return (self.device.index, memory if size else None, size, offset, message, slot, b"", False)
+    # the card. In its place goes what the receiver's race detector has to know.
+    return (self.device.index, memory if size else None, size, offset, message, slot, order_of(self), False)
 
 
 def _new_shared_cuda(
@@ -35,7 +36,7 @@ def _new_shared_cuda(
     event: bytes,
     must_wait: bool,
 ) -> torch.UntypedStorage:
-    return _C._receive_storage(message)
+    return receive_storage(message, event)
 
 
 def _release_ipc_counter_cuda(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from . import endings, pointers, settings, threads
+from . import endings, pointers, processes, settings, threads
 from .reports import Found, RaceError, Report
 
 __all__ = ["Found", "RaceError", "Report", "enabled", "follow_environment", "found"]
@@ -62,6 +62,9 @@ def enabled(*, raises: bool = False, uninit: bool = False, useless: bool = False
     assert _found is not None
     try:
         yield _found
+        from vccl import _C
+
+        _C._races_judge_shared()
     finally:
         if before is None:
             _stop()
@@ -75,6 +78,7 @@ def _start(asked: settings.Settings, into: Found | None = None) -> None:
 
     _found = into or Found(asked)
     threads.install()
+    processes.install()
     pointers.install()
     _C._races_start(asked.uninit, asked.useless, _found.add)
 

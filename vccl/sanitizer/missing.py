@@ -16,6 +16,8 @@ def text_of(raw: dict[str, Any]) -> str:
         return "something that writes the tensor before it is read, on the same stream or ordered before it"
     if raw["was_freed"]:
         return _of_freed(raw)
+    if raw.get("first_process"):
+        return _of_other_process(raw)
     if first["is_host"]:
         return (
             f"{_subject(second)} must come after {first['stream']}'s line {first['line']}: order the two "
@@ -53,6 +55,15 @@ def _of_freed(raw: dict[str, Any]) -> str:
         f"`tensor.record_stream({_code(first)})` on the tensor of line {first['line']}, or let the stream "
         f"that it "
         f"was allocated for wait for {first['stream']} before it is freed"
+    )
+
+
+def _of_other_process(raw: dict[str, Any]) -> str:
+    first, second, other = raw["first"], raw["second"], raw["first_process"]
+    return (
+        f"{_subject(second)} must come after line {first['line']} of {other}: let {other} synchronize after "
+        f"that line and tell this process before line {second['line']}, or record an interprocess event "
+        f"there for which {_subject(second)} waits"
     )
 
 

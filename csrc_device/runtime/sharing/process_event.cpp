@@ -172,6 +172,11 @@ std::string ProcessEvent::handle() const {
   return name.bytes();
 }
 
+std::string ProcessEvent::identity() const {
+  const auto file = base::identify_file(file_.get());
+  return base::text(file.device, ":", file.inode);
+}
+
 std::uint64_t ProcessEvent::record(Stream& stream) {
   if (stream.queue()->capture())
     throw CardError(

@@ -9,6 +9,7 @@
 #include "csrc_device/runtime/event.hpp"
 #include "csrc_device/runtime/process_event.hpp"
 #include "csrc_device/runtime/stream.hpp"
+#include "csrc_device/torch/races/processes.hpp"
 #include "csrc_device/torch/races/watch.hpp"
 
 namespace vdev {
@@ -38,12 +39,15 @@ class EventState {
     event_ = std::move(point);
     clock_ = std::move(clock);
     card_ = stream.card();
-    if (shared_) own_record_ = shared_->record(stream);
+    if (!shared_) return;
+    own_record_ = shared_->record(stream);
+    publish();
   }
-  /// Returns what the race detector has noted at the last record in this process, or null.
+  /// Returns what the race detector has noted at the last record, or null.
   races::Point clock() {
     const std::lock_guard lock(mutex_);
-    return clock_;
+    const bool elsewhere = races::is_on() && recorded_elsewhere();
+    return elsewhere ? races::record_of_event(shared_->identity()) : clock_;
   }
   /// Returns the card on which the event was last recorded in this process, or -1.
   int card() {
@@ -57,6 +61,7 @@ class EventState {
     auto shared = ProcessEvent::make();
     own_record_ = shared->record(stream);
     shared_ = std::move(shared);
+    publish();
   }
   /// Makes this the event of another process.
   void attach(std::shared_ptr<ProcessEvent> shared) {
@@ -72,6 +77,9 @@ class EventState {
   }
 
  private:
+  void publish() {
+    if (races::is_on() && clock_) races::publish_event(shared_->identity(), clock_);
+  }
   bool recorded_elsewhere() const { return shared_ && shared_->last_record() != own_record_; }
 
   std::mutex mutex_;

@@ -14,6 +14,7 @@
 #include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/gil.hpp"
+#include "csrc_device/torch/races/processes.hpp"
 #include "csrc_device/torch/streams.hpp"
 
 namespace vdev {
@@ -68,6 +69,13 @@ c10::Storage make_storage(std::size_t bytes, c10::DataPtr data, bool resizable) 
                                                device_allocator(), resizable);
 }
 
+void give_back(void* last) {
+  auto* held = static_cast<HeldRange*>(last);
+  if (races::shares_memory()) [[unlikely]]
+    races::forget_shared(held->data());
+  delete held;
+}
+
 }  // namespace
 
 SharedRange share_storage(const c10::Storage& storage) {
@@ -100,8 +108,7 @@ c10::Storage receive_storage(const SharedRange& range) {
   auto held = receive_range(range);
   std::byte* data = held->data();
   const auto device = device_of(held->card());
-  c10::DataPtr pointer(
-      data, held.release(), [](void* last) { delete static_cast<HeldRange*>(last); }, device);
+  c10::DataPtr pointer(data, held.release(), &give_back, device);
   auto storage = make_storage(range.bytes, std::move(pointer), false);
   known_storages().add(range, storage);
   return storage;

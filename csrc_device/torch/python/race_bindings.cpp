@@ -11,6 +11,7 @@
 
 #include "csrc_device/torch/kernels/host_memory.hpp"
 #include "csrc_device/torch/python/python_interpreter.hpp"
+#include "csrc_device/torch/races/processes.hpp"
 #include "csrc_device/torch/races/watch.hpp"
 
 namespace py = pybind11;
@@ -91,6 +92,9 @@ py::dict dict_of(const races::Report& report) {
   dict["shape"] = report.shape;
   dict["dtype"] = report.dtype;
   dict["waited_ns"] = report.waited_ns;
+  if (report.first_process.empty()) return dict;
+  dict["first_process"] = report.first_process;
+  dict["first"]["rank"] = report.first_rank < 0 ? py::object(py::none()) : py::int_(report.first_rank);
   return dict;
 }
 
@@ -129,6 +133,24 @@ void init_race_bindings(py::module_& module) {
   module.def("_races_wait", [](const PointObject& point) {
     if (races::is_on() && point.point) races::host_waits_for(point.point);
   });
+  module.def(
+      "_races_share",
+      [](const at::Storage& storage, int rank) { return py::bytes(races::share(storage, rank)); },
+      py::arg("storage"), py::arg("rank"),
+      "Returns what the receiver of a storage gives to _races_receive. Call this in the thread that sends "
+      "it.");
+  module.def("_races_receive", [](const at::Storage& storage, const std::string& sent, int rank) {
+    if (races::is_on()) races::receive(storage, sent, rank);
+  });
+  module.def("_races_shares_memory", [] { return races::is_on() && races::shares_memory(); });
+  module.def("_races_publish_host", &races::publish_host, py::arg("channel"), py::arg("ends"));
+  module.def("_races_wait_for_hosts", &races::wait_for_hosts, py::arg("channel"));
+  module.def(
+      "_races_judge_shared",
+      [] {
+        if (races::is_on() && races::shares_memory()) races::judge_shared();
+      },
+      "Reports races with other processes that could not be decided before.");
   module.def("_races_begin_thread", [](const PointObject& point, const std::string& name) {
     if (races::is_on()) races::begin_thread(point.point, name);
   });

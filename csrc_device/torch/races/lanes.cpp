@@ -50,6 +50,11 @@ LaneText Lanes::text_of(Lane lane) {
   return texts_[lane];
 }
 
+Lane Lanes::count() {
+  const std::lock_guard lock(mutex_);
+  return static_cast<Lane>(texts_.size());
+}
+
 std::vector<Lane> Lanes::of_card(int card) {
   const std::lock_guard lock(mutex_);
   std::vector<Lane> lanes;

@@ -34,6 +34,7 @@ class Lanes {
   /// Takes a lane back whose thread has ended at `end`.
   void end_thread(Lane lane, const Point& end);
   LaneText text_of(Lane lane);
+  Lane count();
   /// Returns the lanes of a card's streams and operations.
   std::vector<Lane> of_card(int card);
 
@@ -66,6 +67,8 @@ class Sites {
   std::vector<const SiteText*> texts_{nullptr};  // by number; 0 is no site
 };
 
+class Processes;
+
 struct Watch {
   sanitizer::Detector detector;
   Lanes lanes;
@@ -76,8 +79,9 @@ struct Watch {
   /// Returns the detector that follows what `stream` is given: that of its capture, or the program's.
   std::shared_ptr<sanitizer::Detector> of(const Stream& stream);
 
-  std::mutex mutex;  // guards `captures`
+  std::mutex mutex;  // guards `captures` and `processes`
   std::map<const Capture*, std::shared_ptr<sanitizer::Detector>> captures;
+  std::shared_ptr<Processes> processes;  // null while nothing is shared with other processes
 
   /// Returns the process's. start() makes a new one, and those of the past are never destroyed.
   static Watch& get();

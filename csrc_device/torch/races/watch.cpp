@@ -1,6 +1,7 @@
 #include "csrc_device/torch/races/watch.hpp"
 
 #include "csrc_device/runtime/queue.hpp"
+#include "csrc_device/torch/races/processes.hpp"
 #include "csrc_device/torch/races/state.hpp"
 
 namespace vdev::races {
@@ -61,6 +62,8 @@ void note(Watch& watch, sanitizer::Detector& detector, Lane lane, Site site,
   if (watch.options.unwritten)
     report_races(watch, detector.unwritten(lane, site, accesses), touched, Report::Kind::unwritten);
   report_races(watch, detector.access(lane, site, accesses), touched, Report::Kind::race);
+  if (shares_memory() && &detector == &watch.detector) [[unlikely]]
+    note_shared(lane, site, touched, detector.point(lane));
 }
 
 void report_useless(Watch& watch, const char* call, std::int64_t waited_ns) {
@@ -101,6 +104,7 @@ void start(const Options& options, std::function<void(const Report&)> report) {
   watch->options = options;
   watch->report = std::move(report);
   current().watch.store(watch, std::memory_order_release);
+  sharing.store(false, std::memory_order_relaxed);
   watching.store(true, std::memory_order_relaxed);
 }
 
@@ -126,6 +130,10 @@ Point point_of(const Stream& stream) {
 
 void wait(const Stream& stream, const Point& point) {
   Watch::get().of(stream)->wait(lane_of(stream), point);
+}
+
+void wait(Lane lane, const Point& point) {
+  Watch::get().detector.wait(lane, point);
 }
 
 void wait(const Stream& stream, const Stream& other) {
@@ -171,6 +179,8 @@ void host_access(Site site, const std::vector<Touched>& touched) {
   if (acting == nullptr) return note(watch, watch.detector, host_lane(), site, touched);
   report_races(watch, watch.detector.access(acting->lane, acting->before, site, accesses_of(touched)),
                touched, Report::Kind::race);
+  if (shares_memory()) [[unlikely]]
+    note_shared(acting->lane, site, touched, acting->before);
 }
 
 OnStream::OnStream(const Stream& stream) : lane_(lane_of(stream)) {
@@ -208,6 +218,8 @@ void keep_for(Lane lane, const std::vector<Touched>& touched) {
 void freed(const void* block) {
   Watch& watch = Watch::get();
   if (watch.detector.freed(block)) watch.detector.freed_at(block, site_of("the release"));
+  if (shares_memory()) [[unlikely]]
+    forget_shared(block);
   const std::lock_guard lock(watch.mutex);
   for (const auto& [capture, detector] : watch.captures) detector->freed(block);
 }

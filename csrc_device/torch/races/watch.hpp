@@ -60,6 +60,8 @@ struct Report {
   std::vector<std::int64_t> shape;
   std::string dtype;
   std::int64_t waited_ns = 0;  // by the host in a wait that ordered nothing
+  std::string first_process;   // "rank 1" or "process 77" if the first access is that of another process
+  int first_rank = -1;         // of another process, if it is known
 };
 
 /// What is looked for besides races.
@@ -111,6 +113,7 @@ Lane lane_of_operations(const void* owner, int number, const std::string& text, 
 /// Returns what the stream has been given until now, as an event records it.
 Point point_of(const Stream& stream);
 void wait(const Stream& stream, const Point& point);
+void wait(Lane lane, const Point& point);
 void wait(const Stream& stream, const Stream& other);
 /// Call these where the host has waited, as a GPU's host would have. `waited_ns` says for how long, and
 /// `call` by which call; null if the program has only asked whether the work was done.

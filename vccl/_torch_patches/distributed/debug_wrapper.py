@@ -8,6 +8,7 @@ ever. With this patch the backend vccl owns the gloo group until its own end, an
 
 import datetime
 from collections.abc import Callable
+from typing import Any
 
 from torch.distributed import Backend, PrefixStore, Store
 from torch.distributed import distributed_c10d as c10d
@@ -17,8 +18,8 @@ from vccl._torch_patches.registry import Patch
 
 PATCH = Patch(
     __name__,
-    without="with TORCH_DISTRIBUTED_DEBUG=DETAIL a DDP model that ends after its group may wait for ever for a "
-    "thread of gloo that needs the GIL",
+    without="with TORCH_DISTRIBUTED_DEBUG=DETAIL a DDP model that ends after its group may wait for ever for "
+    "a thread of gloo that needs the GIL",
     until="torch destroys DDP's reducer without the GIL",
 )
 
@@ -41,4 +42,5 @@ def _create_process_group_wrapper(
     own_store = PrefixStore(f"{c10d.PG_WRAPPER_STORE_PREFIX}:{store_prefix}", store)
     helper = c10d.ProcessGroupGloo(own_store, rank, world_size, timeout=timeout)
     wrapped_pg._keep(helper)
-    return c10d._ProcessGroupWrapper(wrapped_pg, helper)
+    wrapper: Any = c10d._ProcessGroupWrapper(wrapped_pg, helper)  # for torch's stubs, it is no Backend
+    return wrapper

@@ -12,6 +12,8 @@ namespace vdev {
 namespace {
 
 // Pageable memory of at most so many bytes is read at the call, as on CUDA; the card gets it in stream order.
+// A copy that blocks waits for its stream, as torch does on CUDA whatever the size: the program may go on
+// with the result on another stream.
 constexpr std::size_t kMostClonedBytes = std::size_t{64} << 10;
 
 enum class Preferred : std::uint8_t {
@@ -50,8 +52,8 @@ HostCopyWhen decide(const HostCopy& copy) {
   const at::Tensor& host = copy.host;
   if (copy.non_blocking && host.numel() != 0 && is_pinned(host.const_data_ptr()))
     return HostCopyWhen::as_task;
-  if (copy.to_card && when == When::as_task && !is_captured(copy.card) && host.nbytes() <= kMostClonedBytes &&
-      host.layout() == at::kStrided && !host.is_quantized())
+  if (copy.to_card && copy.non_blocking && when == When::as_task && !is_captured(copy.card) &&
+      host.nbytes() <= kMostClonedBytes && host.layout() == at::kStrided && !host.is_quantized())
     return HostCopyWhen::as_task_of_clone;
   return HostCopyWhen::at_call;
 }

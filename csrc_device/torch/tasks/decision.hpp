@@ -43,7 +43,7 @@ enum class HostCopyWhen : std::uint8_t {
   as_task,           // the program has promised not to touch the host's memory before
   as_task_of_clone,  // the host's memory is read at the call
 };
-/// Decides for such a copy. Only small memory is cloned, and only for a copy to the card.
+/// Decides for such a copy. Only small memory is cloned, and only for a copy to the card that does not block.
 HostCopyWhen decide(const HostCopy& copy);
 
 /// Describes a call of an operator. `kernel` is one of the CPU's keys, and `arguments` are the program's.

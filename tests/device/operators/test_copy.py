@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import time
 import weakref
 
 import pytest
@@ -125,6 +126,19 @@ def test_pageable_copies_take_the_values_of_the_call(gate):
     card = source.to("vdev", non_blocking=True)
     source.zero_()
     assert card.sum().item() == 1000
+
+
+def test_a_blocking_copy_has_been_made_when_it_returns():
+    """Another stream may go on with the result without a wait, since the host has waited."""
+    stream = torch.vdev.Stream()
+    for size in (10, 100_000):
+        card, source = torch.zeros(size, device="vdev"), torch.ones(size)
+        torch.vdev.synchronize()
+        with torch.vdev.stream(stream):
+            torch.vdev._launch_host_func(lambda: time.sleep(0.1))
+            card.copy_(source)
+        assert stream.query()
+        assert card.sum().item() == size
 
 
 def test_tensors_live_until_the_copy_has_run(gate):

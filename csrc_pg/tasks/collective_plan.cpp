@@ -59,7 +59,7 @@ void copy_elements(const View& to, const View& from) {
 
 void CollectivePlan::keep(const at::Tensor& tensor, Use use) {
   storages_.push_back(tensor.storage());
-  if (!vdev::races::is_on() || use == Use::scratch) [[likely]]
+  if (!vdev::races::is_on()) [[likely]]
     return;
   if (tensor.is_cpu()) vdev::races::follow(tensor);
   touched_.add(tensor, use == Use::write);
@@ -67,7 +67,7 @@ void CollectivePlan::keep(const at::Tensor& tensor, Use use) {
 
 at::Tensor CollectivePlan::scratch(const at::Tensor& like, std::int64_t elements) {
   auto tensor = at::empty({elements}, like.options());
-  keep(tensor, Use::scratch);
+  scratch_.push_back(tensor.storage());
   return tensor;
 }
 
@@ -80,6 +80,7 @@ void CollectivePlan::leave_memory_to_stream(HeldMemory* held) {
     if (held) held->add(storage);
     return true;
   });
+  if (!held) scratch_.clear();  // the plan runs on the stream that gets the memory next
 }
 
 void CollectivePlan::hold_memory_in(std::shared_ptr<HeldMemory> held) {

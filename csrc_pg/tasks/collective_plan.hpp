@@ -117,7 +117,7 @@ class CollectivePlan {
   };
 
   at::Tensor scratch(const at::Tensor& like, std::int64_t elements);
-  enum class Use : std::uint8_t { scratch, read, write };
+  enum class Use : std::uint8_t { read, write };
   void keep(const at::Tensor& tensor, Use use);
   void run_calls(Communicator& communicator, const Deadline& deadline) const;
 
@@ -137,6 +137,9 @@ class CollectivePlan {
   // The plan keeps storages and not tensors: a worker destroys them when the task is done, and destroying a
   // tensor that Python knows takes the GIL.
   std::vector<c10::Storage> storages_;
+  // Memory that only the plan knows stays its own, even after a stream has waited for the operation: that
+  // stream need not be the one for which the memory was allocated, and which gets it next.
+  std::vector<c10::Storage> scratch_;
   vdev::races::Tensors touched_;
   std::shared_ptr<HeldMemory> held_;
 };

@@ -56,6 +56,23 @@ def test_a_block_is_reused_behind_a_queued_collective(ranks, strided):
 
 
 @pytest.mark.ranks(2)
+def test_scratch_memory_is_held_until_the_collective_has_run(ranks):
+    """A stream that waits need not be the one that gets the memory next."""
+    dist.all_reduce(full(0), async_op=True).wait()
+    side = torch.vdev.Stream()
+    with fresh_pool(), Gate() as gate:
+        x = full(1)
+        work = dist.all_reduce(x.view(1024, -1).t(), async_op=True)
+        allocated = torch.vdev.memory_allocated()
+        with torch.vdev.stream(side):
+            work.wait()
+        assert torch.vdev.memory_allocated() == allocated
+        gate.open()
+        torch.vdev.synchronize()
+        assert x.eq(2).all().item()
+
+
+@pytest.mark.ranks(2)
 def test_memory_of_an_asynchronous_collective_is_held_until_the_wait(ranks):
     dist.all_reduce(full(0), async_op=True).wait()
     with fresh_pool(), Gate() as gate:

@@ -238,7 +238,15 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::make_card_future() const {
   std::optional<c10::StreamGuard> guard;
   if (stream && vdev::races::is_on()) vdev::races::wait(*stream, description_.watched);
   if (stream) guard.emplace(vdev::to_torch(*stream));
-  future->markCompleted(c10::IValue(description_.outputs));
+  if (description_.type != c10d::OpType::SEND) {
+    future->markCompleted(c10::IValue(description_.outputs));
+    return future;
+  }
+  // An event is recorded on each device that the value has memory on. A send has no result, and its future
+  // has to order the sent memory nevertheless.
+  const auto on_the_card = at::empty({0}, at::TensorOptions().device(place_.device));
+  future->markCompleted(c10::IValue(description_.outputs),
+                        std::vector{on_the_card.storage().getWeakStorageImpl()});
   return future;
 }
 

@@ -24,6 +24,19 @@ def the_buffer_of_isend_is_overwritten(repaired: bool) -> None:
     work.wait()
 
 
+@racing("write after read", WAIT, ranks=2, on=(0,))
+def the_future_of_isend_is_not_waited_for(repaired: bool) -> None:
+    x = zeros()
+    if dist.get_rank() == 1:
+        dist.recv(x, 0)
+        return
+    future = dist.isend(x, 1).get_future()  # first
+    if repaired:
+        future.wait()
+    x.fill_(2)  # second
+    future.wait()
+
+
 @racing("read after write", WAIT, ranks=2, on=(1,))
 def the_buffer_of_irecv_is_read(repaired: bool) -> None:
     x = zeros()

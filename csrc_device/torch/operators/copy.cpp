@@ -5,9 +5,11 @@
 #include <ATen/ops/_local_scalar_dense_ops.h>
 #include <ATen/ops/copy_native.h>
 #include <ATen/ops/zero.h>
+#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include <cstring>
+#include <optional>
 
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/queue.hpp"
@@ -91,21 +93,20 @@ void copy_and_wait(int card, at::Tensor& to, const at::Tensor& from) {
 }
 
 // Tells the race detector of a copy between a card and the host. As on CUDA, the stream reads pinned memory
-// when it comes to the copy, and writes to the host's memory then, pinned or not, if the copy is not
-// blocking. Memory that is not pinned is read within the call.
+// when it comes to the copy, and writes to the host's memory then, pinned or not. Memory that is not pinned
+// is read within the call.
 void watch_copy_with_host(int card, const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
   const bool to_card = is_card(dst.device());
   const at::Tensor& host = to_card ? self : dst;
-  const bool host_later = non_blocking && host.numel() != 0 && (!to_card || is_pinned(host.const_data_ptr()));
-  if (host_later) races::follow(host);
+  const bool by_stream = host.numel() != 0 && (!to_card || is_pinned(host.const_data_ptr()));
+  if (by_stream && non_blocking) races::follow(host);
+  const bool is_followed = races::is_followed(host);
   const races::CallScope scope("aten::copy_");
   const auto stream = current_stream(card);
-  if (to_card && !host_later && races::is_followed(host))
-    races::host_access(scope.site(), {races::touched_on_host(host, false)});
+  if (is_followed && !by_stream) races::host_access(scope.site(), {races::touched_on_host(host, false)});
   std::vector<races::Touched> touched;
   touched.emplace_back(to_card ? dst : self, to_card);
-  if (host_later || (!to_card && races::is_followed(host)))
-    touched.push_back(races::touched_on_host(host, !to_card));
+  if (is_followed && by_stream) touched.push_back(races::touched_on_host(host, !to_card));
   races::access(*stream, scope.site(), touched);
   if (!non_blocking) races::host_waits_for(*stream, 0, "a blocking copy");
 }
@@ -141,6 +142,10 @@ void copy_with_host(const at::Tensor& self, const at::Tensor& dst, bool non_bloc
   }
   if (when == HostCopyWhen::as_task_of_clone) {
     const KernelScope scope;
+    // The race detector has been told of the copy already, and would take the clone for another access.
+    std::optional<at::DisableRecordFunctionGuard> unseen;
+    if (races::is_on()) [[unlikely]]
+      unseen.emplace();
     launch(card, copy_task(card, on_card, host.clone()));
     return;
   }

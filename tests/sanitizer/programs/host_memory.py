@@ -35,6 +35,16 @@ def a_non_blocking_copy_to_pageable_memory_is_read_too_early(repaired: bool) -> 
     host.sum()  # second
 
 
+@racing("read after write", r"wait_stream")
+def a_blocking_copy_from_pinned_memory_is_on_another_stream(repaired: bool) -> None:
+    """A stream reads pinned memory, even if the host then waits for the copy."""
+    x, y, host = zeros(), zeros(), pinned()
+    side = side_stream()
+    host.copy_(x, non_blocking=True)  # first
+    with torch.vdev.stream(current() if repaired else side):
+        y.copy_(host)  # second
+
+
 @racing("read after write", OF_HOST)
 def numpy_is_taken_too_early(repaired: bool) -> None:
     x = zeros()

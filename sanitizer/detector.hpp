@@ -49,13 +49,17 @@ class Detector {
   /// Returns those of the accesses that read allocated memory of which nothing was written.
   std::vector<Race> unwritten(Lane lane, Site site, std::span<const Access> accesses);
 
-  /// Tells that memory was allocated for `stream`: only that lane may use it without a wait. Accesses of the
-  /// memory's earlier life are remembered, unless the allocator has waited for them: for another stream, it
-  /// has waited for everything.
+  /// Tells that memory was allocated for `stream`: only that lane may use it without a wait. Others have to
+  /// be behind what that lane has done until now, which may have used the memory, as scratch memory at least.
+  /// So the allocation counts as a write of the lane's last action. Accesses of the memory's earlier life are
+  /// remembered, unless the allocator has waited for them: for another stream, it has waited for everything.
   void allocated(const void* block, std::size_t bytes, Lane stream, Site site);
   /// Tells that memory will not be given out again before `stream` has reached the point where it is freed
   /// (record_stream()).
   void keep_for(const void* block, Lane stream);
+  /// Tells that an operation holds the memory, which is not freed before `end` unless let_go() comes first.
+  void hold(const void* block, const Point& end);
+  void let_go(const void* block, const Point& end);
   /// Returns whether accesses are left that are not ordered before the memory's next life. Then freed_at()
   /// can name the place, which is known only at some cost.
   bool freed(const void* block);

@@ -127,7 +127,7 @@ void WorkVccl::wait_on_stream() const {
 }
 
 void WorkVccl::let_go_of_memory() const {
-  if (description_.memory) description_.memory->let_go();
+  if (description_.memory) description_.memory->let_go(description_.watched);
 }
 
 void WorkVccl::wait_on_host(std::chrono::milliseconds timeout) const {

@@ -7,6 +7,8 @@
 
 #include <c10/core/Storage.h>
 
+#include "csrc_device/torch/races.hpp"
+
 namespace vccl {
 
 /// Keeps memory of a card that an operation on another stream than the program's uses. The operation's task
@@ -25,10 +27,14 @@ class HeldMemory {
     storages_.push_back(std::move(storage));
   }
 
-  void let_go() {
+  /// `end` is that of the operation as the race detector knows it, or null.
+  void let_go(const vdev::races::Point& end) {
     std::vector<c10::Storage> gone;  // destroyed after the lock has been released
     const std::lock_guard lock(mutex_);
     gone.swap(storages_);
+    if (!vdev::races::is_on()) [[likely]]
+      return;
+    for (const auto& storage : gone) vdev::races::let_go(end, storage.data());
   }
 
  private:

@@ -105,7 +105,7 @@ races::Point watch_collective(const Request& request, const DeviceCommunicator& 
   }
   races::wait(*where.stream(), *current);
   const auto end = access_on(*where.stream(), scope.site(), touched, meeting);
-  races::keep_for(races::lane_of(*where.stream()), touched);
+  races::hold(end, touched);
   return end;
 }
 
@@ -121,13 +121,16 @@ races::Point watch_messages(const char* name, const MessageLane& lane, int peer,
   const auto own =
       races::lane_of_operations(&lane, peer + 1, base::text(whom, " on ", lane.device().str()), card);
   const auto current = card < 0 ? nullptr : vdev::current_stream(card);
-  races::keep_for(own, touched);
-  if (meetings.empty()) return races::access(own, current.get(), scope.site(), touched);
+  const auto held = [&](races::Point end) {
+    if (current) races::hold(end, touched);
+    return end;
+  };
+  if (meetings.empty()) return held(races::access(own, current.get(), scope.site(), touched));
   for (const auto& meeting : meetings) meet(meeting, races::access(own, current.get(), scope.site(), {}));
   races::access(own, current.get(), scope.site(), touched);
   for (const auto& meeting : meetings)
     if (const auto end = end_behind(meeting)) races::wait(own, end);
-  return races::access(own, current.get(), scope.site(), {});
+  return held(races::access(own, current.get(), scope.site(), {}));
 }
 
 }  // namespace vccl

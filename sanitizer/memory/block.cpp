@@ -1,19 +1,21 @@
 #include "sanitizer/memory/block.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace sanitizer {
 
 void Block::add(const Access& access, const Action& action, const VectorClock& before,
                 const std::function<void(const PastAccess&)>& race) {
-  const auto comes_before = [&](const Action& past) {
-    return past.lane == action.lane || before.includes(past.lane, past.time) ||
-           reusable.includes(past.lane, past.time);
+  const auto comes_before = [&](const PastAccess& past) {
+    const auto [lane, time] = std::pair(past.action.lane, past.action.time);
+    return lane == action.lane || before.includes(lane, time) ||
+           (!past.is_allocation && reusable.includes(lane, time));
   };
   std::size_t kept = 0;
   for (std::size_t i = 0; i < past_.size(); ++i) {
     const PastAccess& past = past_[i];
-    if (comes_before(past.action)) {
+    if (comes_before(past)) {
       if ((action.writes || !past.action.writes) && access.memory.covers(past.memory)) continue;
     } else if ((action.writes || past.action.writes) && access.memory.overlaps(past.memory)) {
       race(past);

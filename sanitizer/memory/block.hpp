@@ -15,6 +15,7 @@ struct PastAccess {
   Footprint memory;
   Action action;
   Site freed = 0;  // where the memory was freed since; 0 if it was not
+  bool is_allocation = false;
 };
 
 /// Holds what is known of an allocation, or of memory that nobody has told of before its first access.
@@ -44,6 +45,7 @@ class Block {
   Site allocated = 0;    // 0 if nobody has told of the allocation
   VectorClock reusable;  // comes before every access: the allocator has waited for it
   std::vector<Lane> kept_for;  // the streams of record_stream()
+  std::vector<Point> held;     // the ends of operations that hold the memory
 
  private:
   void note_written(const Footprint& memory);

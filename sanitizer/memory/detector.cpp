@@ -109,11 +109,13 @@ void Detector::allocated(const void* block, std::size_t bytes, Lane stream, Site
   fresh.bytes = bytes;
   fresh.stream = stream;
   fresh.allocated = site;
+  const Footprint all(block, bytes);
+  const Time time = state(stream).clock[stream];
+  if (time != 0 && bytes != 0) fresh.inherit({all, {stream, time, site, true}, 0, true});
   if (freed_.empty()) [[likely]] {
     return;
   }
   const auto begin = reinterpret_cast<std::uintptr_t>(block);
-  const Footprint all(block, bytes);
   for (auto it = freed_.lower_bound(begin - std::min(begin, longest_freed_));
        it != freed_.end() && it->first < begin + bytes;) {
     Block& old = it->second;
@@ -139,6 +141,22 @@ void Detector::keep_for(const void* block, Lane stream) {
   if (std::ranges::find(lanes, stream) == lanes.end()) lanes.push_back(stream);
 }
 
+void Detector::hold(const void* block, const Point& end) {
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(block);
+  if (found == blocks_.end() || !has_made(end)) return;
+  auto& held = found->second.held;
+  // Ends that come before this one say nothing more: a program may wait for none of many operations.
+  std::erase_if(held, [&](const Point& other) { return !VectorClock(*end).join(*other); });
+  held.push_back(end);
+}
+
+void Detector::let_go(const void* block, const Point& end) {
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(block);
+  if (found != blocks_.end()) std::erase(found->second.held, end);
+}
+
 bool Detector::freed(const void* block) {
   const std::lock_guard lock(mutex_);
   const auto found = blocks_.find(block);
@@ -147,6 +165,7 @@ bool Detector::freed(const void* block) {
   blocks_.erase(found);
   if (old.allocated == 0) return false;
   for (const Lane lane : old.kept_for) old.reusable.join(state(lane).clock);
+  for (const Point& end : old.held) old.reusable.join(*end);
   // Whoever gets the memory next works on the same stream, behind what that has done by now.
   const VectorClock& own = state(old.stream).clock;
   std::erase_if(old.past(), [&](const PastAccess& past) {
@@ -190,7 +209,7 @@ std::vector<Access> Detector::remembered() {
   std::vector<Access> all;
   for (const auto& [base, block] : blocks_) {
     for (const PastAccess& past : block.past())
-      all.push_back({base, past.memory, past.action.writes, past.action.site});
+      if (!past.is_allocation) all.push_back({base, past.memory, past.action.writes, past.action.site});
   }
   return all;
 }

@@ -211,8 +211,12 @@ void keep_for(const void* block, const Stream& stream) {
   Watch::get().of(stream)->keep_for(block, lane_of(stream));
 }
 
-void keep_for(Lane lane, const std::vector<Touched>& touched) {
-  for (const Touched& each : touched) Watch::get().detector.keep_for(each.access.block, lane);
+void hold(const Point& end, const std::vector<Touched>& touched) {
+  for (const Touched& each : touched) Watch::get().detector.hold(each.access.block, end);
+}
+
+void let_go(const Point& end, const void* block) {
+  Watch::get().detector.let_go(block, end);
 }
 
 void freed(const void* block) {

@@ -168,8 +168,9 @@ bool acts_for_stream() noexcept;
 
 void allocated(const void* block, std::size_t bytes, const Stream& stream);
 void keep_for(const void* block, const Stream& stream);
-/// Does the same for the memory of an operation, which holds it until it has ended.
-void keep_for(Lane lane, const std::vector<Touched>& touched);
+/// Tells that an operation which ends at `end` holds its memory until then, and that it holds it no longer.
+void hold(const Point& end, const std::vector<Touched>& touched);
+void let_go(const Point& end, const void* block);
 void freed(const void* block);
 /// Call this when the program has emptied the allocator's cache.
 void released();

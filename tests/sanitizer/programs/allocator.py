@@ -34,6 +34,19 @@ def memory_is_freed_while_a_side_stream_writes_it(repaired: bool) -> None:
     torch.ones(LARGE, device="vdev")  # second
 
 
+@racing("write after write", r"wait_stream")
+def new_memory_is_used_on_a_stream_that_does_not_wait(repaired: bool) -> None:
+    """The stream of the memory may have used it before, in a tensor that is gone or inside of an operator."""
+    x, side = large(), torch.vdev.Stream()
+    del x
+    y = torch.empty(LARGE, device="vdev")  # first
+    if repaired:
+        side.wait_stream(current())
+    with torch.vdev.stream(side):
+        y.fill_(1)  # second
+    current().wait_stream(side)
+
+
 @racing("use after free", RECORD)
 def the_wrong_stream_is_recorded(repaired: bool) -> None:
     x = large()

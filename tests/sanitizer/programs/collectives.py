@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 from newer_names import all_gather_single, reduce_scatter_single
-from pairs import current, pinned, racing, side_stream, zeros
+from pairs import LARGE, current, pinned, racing, side_stream, zeros
 
 WAIT = r"wait\(\)"
 
@@ -49,6 +49,19 @@ def an_asynchronous_collective_begins_before_a_side_stream_ends(repaired: bool) 
     if repaired:
         current().wait_stream(side)
     dist.all_reduce(x, async_op=True).wait()  # second
+
+
+@racing("use after free", r"record_stream", ranks=2)
+def memory_is_freed_when_another_stream_has_waited(repaired: bool) -> None:
+    """The handle holds the memory until somebody waits. Then the memory's stream gets it back."""
+    x, side = torch.zeros(LARGE, device="vdev"), torch.vdev.Stream()
+    work = dist.all_reduce(x, async_op=True)  # first
+    with torch.vdev.stream(side):
+        work.wait()
+    if repaired:
+        current().wait_stream(side)
+    del x, work
+    torch.zeros(LARGE, device="vdev")  # second
 
 
 @racing("read after write", WAIT, ranks=2)

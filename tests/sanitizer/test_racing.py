@@ -17,6 +17,7 @@ SUBJECTS = (
     "autograd",
     "cusan",
     "real_bugs",
+    "public_code",
 )
 for subject in SUBJECTS:
     importlib.import_module(f"programs.{subject}")

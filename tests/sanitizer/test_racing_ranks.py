@@ -5,7 +5,7 @@ import importlib
 import pytest
 from pairs import Program, judge, of_ranks
 
-for subject in ("collectives", "messages", "hooks", "cusan_ranks"):
+for subject in ("collectives", "messages", "hooks", "cusan_ranks", "public_code"):
     importlib.import_module(f"programs.{subject}")
 
 programs = pytest.mark.parametrize("program", of_ranks(2))

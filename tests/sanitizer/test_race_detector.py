@@ -62,6 +62,26 @@ def test_a_pair_of_lines_is_reported_once_and_counted():
     assert "read after write" in text and "'x'" in text and "Float 3" in text
 
 
+def test_a_deprecated_function_has_the_line_of_the_library_that_calls_it(tmp_path):
+    file = tmp_path / "site-packages" / "library_that_clips.py"
+    file.parent.mkdir()
+    file.write_text(
+        "import torch\n"
+        "def clip(parameter):\n"
+        "    with torch.vdev.stream(torch.vdev.Stream()):\n"
+        "        torch.nn.utils.clip_grad_norm([parameter], 1.0)\n"
+    )
+    library: dict = {}
+    exec(compile(file.read_text(), file, "exec"), library)
+    weight = torch.ones(8).to("vdev").requires_grad_()
+    # A thread of autograd calls the hook, where no line of the program is running.
+    weight.register_post_accumulate_grad_hook(library["clip"])
+    with vccl.sanitizer.enabled() as found, pytest.warns(FutureWarning, match="clip_grad_norm"):
+        weight.sum().backward()
+    torch.accelerator.synchronize()
+    assert {report["second"]["file"] for report in found.reports} == {str(file)}
+
+
 def test_the_second_access_raises():
     with vccl.sanitizer.enabled(raises=True), pytest.raises(RaceError, match="read after write"):
         race()

@@ -25,8 +25,12 @@ std::string utf8(PyObject* text) {
   return characters == nullptr ? "?" : characters;
 }
 
-bool belongs_to_torch_or_vccl(const std::string& file) {
-  return file.find("/torch/") != std::string::npos || file.find("/vccl/") != std::string::npos;
+// The frames of torch and vccl, and those between two functions: torch wraps its deprecated functions by
+// typing_extensions, and Python 3.13 by warnings.
+bool tells_nothing(const std::string& file) {
+  return file.find("/torch/") != std::string::npos || file.find("/vccl/") != std::string::npos ||
+         file.ends_with("/typing_extensions.py") || file.ends_with("/warnings.py") ||
+         file.ends_with("/contextlib.py") || file.ends_with("/functools.py");
 }
 
 void* release_lock() {
@@ -46,7 +50,7 @@ PythonLine line_of(PyThreadState* thread) {
     const std::string file = utf8(code->co_filename);
     const bool is_of_program = base::is_of_program(file);
     PythonLine& found = is_of_program ? line : of_library;
-    if (is_of_program || (of_library.file.empty() && !belongs_to_torch_or_vccl(file)))
+    if (is_of_program || (of_library.file.empty() && !tells_nothing(file)))
       found = {utf8(code->co_name), file, PyFrame_GetLineNumber(frame.get())};
     frame.reset(PyFrame_GetBack(frame.get()));
   }

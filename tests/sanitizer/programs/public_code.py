@@ -1,7 +1,8 @@
 """Races that the sanitizer has found in released public code, made small. docs/sanitizer.md lists them."""
 
 import torch
-from pairs import LARGE, current, pinned, racing
+import torch.distributed as dist
+from pairs import LARGE, current, pinned, racing, zeros
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -54,4 +55,44 @@ def a_gradient_is_added_to_while_it_is_offloaded(repaired: bool) -> None:
     if repaired:
         current().wait_stream(offloading)
     weight.sum().backward()  # second
+    torch.accelerator.synchronize()
+
+
+@racing("use after free", r"record_stream", ranks=2)
+def a_callback_of_a_future_frees_what_its_stream_reads(repaired: bool) -> None:
+    """torch's powerSGD_hook: the callback reads a copy of the gradient on a stream of its own, and the copy
+    dies with the callback, before anybody has waited for that stream."""
+    errors = []
+
+    def reduce(gradient: torch.Tensor) -> torch.futures.Future:
+        copy = gradient.clone()
+
+        def remember_error(future: torch.futures.Future) -> None:
+            errors.append(copy - future.value()[0])  # first
+            if repaired:
+                copy.record_stream(current())
+
+        return dist.all_reduce(gradient, async_op=True).get_future().then(remember_error)
+
+    reduced = reduce(zeros(LARGE))
+    torch.ones(LARGE, device="vdev")  # second
+    reduced.wait()
+    torch.accelerator.synchronize()
+
+
+@racing("write after write", r"wait_stream|must wait for", ranks=2)
+def a_callback_of_a_future_steps_weights_that_are_moved(repaired: bool) -> None:
+    """torch's hook_with_zero_step: weights go into a flat buffer when the reduction has been given to its
+    stream already. The step, in the reduction's callback, is behind the reduction alone."""
+    weight, start, gradient = zeros(), torch.ones(256).to("vdev"), zeros()
+
+    def step(future: torch.futures.Future) -> None:
+        weight.add_(future.value()[0])  # second
+
+    if repaired:
+        weight.copy_(start)
+    reduced = dist.all_reduce(gradient, async_op=True).get_future()
+    if not repaired:
+        weight.copy_(start)  # first
+    reduced.then(step).wait()
     torch.accelerator.synchronize()

@@ -6,10 +6,14 @@ from unittest import mock
 
 import pytest
 import torch
+import torch.distributed as dist
 from pairs import brief, reports_of, zeros
 from right import adam, batch, make_model
 from torch import nn
 from torch.amp.grad_scaler import _MultiDeviceReplicator
+from torch.distributed.algorithms.ddp_comm_hooks.ddp_zero_hook import hook_with_zero_step_interleaved
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
@@ -77,6 +81,41 @@ def consolidated(repaired: bool) -> None:
         state["momentum_buffer"].sum()
 
 
+def compressed(repaired: bool) -> None:
+    """A copy of the gradients dies in the hook's last callback, while the stream of the callback reads it,
+    and the next bucket gets its memory."""
+
+    def waiting(state: PowerSGDState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        future = powerSGD_hook(state, bucket)
+        future.wait()
+        return future
+
+    torch.manual_seed(1)
+    layers = [nn.Linear(512, 512, bias=False) for _ in range(2)]  # one bucket each
+    model = DistributedDataParallel(nn.Sequential(*layers).to("vdev"), bucket_cap_mb=1)
+    state = PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
+    model.register_comm_hook(state, waiting if repaired else powerSGD_hook)
+    for _ in range(5):
+        model(torch.ones(2, 512).to("vdev")).sum().backward()
+
+
+def stepped_in_the_reduction(repaired: bool) -> None:
+    """The weights go into flat buffers when the reduction of the gradients is under way already, and the step
+    in the reduction's callback does not wait for that."""
+    model = DistributedDataParallel(make_model(), gradient_as_bucket_view=True)
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, overlap_with_ddp=True, lr=0.1)
+    model.register_comm_hook(None, hook_with_zero_step_interleaved(allreduce_hook, model, optimizer))
+
+    def init(self: ZeroRedundancyOptimizer, init: Callable = optimizer._init_zero_for_overlap) -> None:
+        init()
+        if repaired:
+            torch.accelerator.synchronize()
+
+    with mock.patch.object(ZeroRedundancyOptimizer, "_init_zero_for_overlap", init):
+        for step in range(4):
+            model(batch(step).to("vdev")).square().mean().backward()
+
+
 def told(reports: list[dict[str, Any]]) -> str:
     return "\n".join(map(brief, reports))
 
@@ -85,6 +124,8 @@ RACES = {
     staged: {"read after write"},
     unscaled: {"write after write", "read after write"},
     consolidated: {"read after write"},
+    compressed: {"use after free"},
+    stepped_in_the_reduction: {"write after write", "read after write"},
     trained_in_low_precision: {"read after write", "use after free"},
 }
 plays = pytest.mark.parametrize("play", RACES)

@@ -62,9 +62,9 @@ def a_gradient_is_added_to_while_it_is_offloaded(repaired: bool) -> None:
 def a_callback_of_a_future_frees_what_its_stream_reads(repaired: bool) -> None:
     """torch's powerSGD_hook: the callback reads a copy of the gradient on a stream of its own, and the copy
     dies with the callback, before anybody has waited for that stream."""
-    errors = []
+    gradient, errors = zeros(LARGE), []
 
-    def reduce(gradient: torch.Tensor) -> torch.futures.Future:
+    def reduce() -> torch.futures.Future:
         copy = gradient.clone()
 
         def remember_error(future: torch.futures.Future) -> None:
@@ -74,7 +74,7 @@ def a_callback_of_a_future_frees_what_its_stream_reads(repaired: bool) -> None:
 
         return dist.all_reduce(gradient, async_op=True).get_future().then(remember_error)
 
-    reduced = reduce(zeros(LARGE))
+    reduced = reduce()
     torch.ones(LARGE, device="vdev")  # second
     reduced.wait()
     torch.accelerator.synchronize()

@@ -1,5 +1,6 @@
 #include "csrc_pg/communicators/message_lane.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -39,6 +40,26 @@ void MessageLane::post(vdev::Task post) {
   // The task runs without the lock, because a message that is complete at once runs callbacks. Two threads
   // that post at the same time have no order between them.
   post->run();
+}
+
+void MessageLane::wait_for_earlier(std::span<const Memory> memory) {
+  if (device_.is_cpu()) return;
+  const std::lock_guard lock(order_);
+  std::erase_if(noted_, [](const UnderWay& earlier) { return earlier.end.reached(); });
+  for (const auto& [earlier, end] : noted_) {
+    const bool meets = std::ranges::any_of(memory, [&](const Memory& its) {
+      return its.peer == earlier.peer && (its.written || earlier.written) && its.begin < earlier.end &&
+             earlier.begin < its.end;
+    });
+    if (meets) vdev::current_stream(device_.index())->wait(end);
+  }
+}
+
+void MessageLane::note(std::span<const Memory> memory, const vdev::Event& end) {
+  if (device_.is_cpu() || end.reached()) return;
+  vdev::card(device_.index()).also_wait_for(end);
+  const std::lock_guard lock(order_);
+  for (const auto& each : memory) noted_.push_back({each, end});
 }
 
 std::shared_ptr<vdev::Stream> stream_behind(int card, const vdev::Event& point) {

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <vector>
 
 #include <c10/core/Device.h>
 
@@ -54,6 +57,19 @@ class MessageLane {
   /// within the call. The functions run in the order of these calls. They do not wait for collectives, and
   /// collectives do not wait for messages.
   void post(vdev::Task post);
+  /// Describes the memory of a message with `peer`. A receive writes to it.
+  struct Memory {
+    int peer;
+    const std::byte* begin;
+    const std::byte* end;
+    bool written;
+  };
+  /// Lets the caller's current stream wait for earlier messages with the same peer that use the same memory,
+  /// if one of the two writes to it. With NCCL all messages with one peer are in the order of one stream.
+  /// Does nothing for the CPU, where messages have no order.
+  void wait_for_earlier(std::span<const Memory> memory);
+  /// Call this when messages have begun, with their end. A synchronisation of the card waits for it.
+  void note(std::span<const Memory> memory, const vdev::Event& end);
   /// Returns the count of messages under way. A caller that begins messages adds to the count, and subtracts
   /// when the messages have ended.
   const std::shared_ptr<MessageCount>& under_way() const { return under_way_; }
@@ -65,6 +81,11 @@ class MessageLane {
   const std::shared_ptr<AbortsWhenInterrupted> interruptible_;
   std::mutex order_;
   std::shared_ptr<vdev::Stream> stream_;  // made at first use, under order_
+  struct UnderWay {
+    Memory memory;
+    vdev::Event end;
+  };
+  std::vector<UnderWay> noted_;  // under order_
   const std::shared_ptr<MessageCount> under_way_ = std::make_shared<MessageCount>();
 };
 

@@ -112,6 +112,27 @@ std::shared_ptr<JointEnd> ProcessGroupVccl::begin_messages(MessageLane& lane, co
   return end;
 }
 
+namespace {
+
+std::vector<MessageLane::Memory> memory_of(std::span<const Request> requests) {
+  std::vector<MessageLane::Memory> all;
+  const auto add = [&](const Request& request, const at::Tensor& tensor, bool written) {
+    const bool is_dense = tensor.is_non_overlapping_and_dense();
+    const void* begin = is_dense ? tensor.const_data_ptr() : tensor.storage().data();
+    const std::size_t bytes = is_dense ? tensor.nbytes() : tensor.storage().nbytes();
+    const auto* first = static_cast<const std::byte*>(begin);
+    all.push_back({request.peer, first, first + bytes, written});
+  };
+  for (const auto& request : requests) {
+    if (!request.is_message()) continue;
+    for (const auto& tensor : request.inputs) add(request, tensor, false);
+    for (const auto& tensor : request.outputs) add(request, tensor, true);
+  }
+  return all;
+}
+
+}  // namespace
+
 WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
   check_bound_card(request);
   request.timeout = effective(request.timeout);
@@ -130,8 +151,11 @@ WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
                                meetings_of({id(), rank_, size_}, {&call, 1}, request.device));
     std::vector<MessageCall> calls;
     calls.push_back(std::move(call));
+    const auto used = memory_of({&request, 1});
+    lane->wait_for_earlier(used);
     const auto end =
         begin_messages(*lane, request.name, std::move(calls), 0, request.timeout, outcome)->event();
+    lane->note(used, end);
     return c10::make_intrusive<WorkVccl>(
         WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
                               std::move(request.outputs), sequence,
@@ -226,8 +250,11 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
         if (request.is_message()) label_message(*message++, *lane, request, labelled(sequence), 0);
     }
     if (has_messages) {
+      const auto used = memory_of(batch.requests);
+      lane->wait_for_earlier(used);
       joint = begin_messages(*lane, name, std::move(batch.messages), has_collectives, timeout, outcome);
       end = joint->event();
+      lane->note(used, end);
     }
     if (has_collectives) {
       auto own = joint ? std::make_shared<Outcome>() : outcome;

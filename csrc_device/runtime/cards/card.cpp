@@ -65,6 +65,7 @@ struct Card::Impl {
   const std::shared_ptr<Stream>& pooled(int slot);
   std::vector<std::shared_ptr<Stream>> all();
   std::vector<std::shared_ptr<Stream>> program_streams();
+  std::vector<Event> ends_to_wait_for();
 
   const int index;
   const CardProperties properties;
@@ -77,6 +78,7 @@ struct Card::Impl {
   std::array<unsigned, 2> next_in_pool{};
   std::unordered_map<std::int64_t, std::weak_ptr<Stream>> others;
   std::int64_t next_id = kFirstNewId;
+  std::vector<Event> ends;  // of also_wait_for(), which may be reached already
 };
 
 /// Returns the stream of a slot. Slots 0 to 31 have priority 0, slots 32 to 63 priority -1. The caller holds
@@ -176,9 +178,22 @@ void Card::synchronize() {
   const auto streams = impl_->all();
   for (auto& stream : streams) refuse_captured(*stream, "a synchronisation of the host with the card");
   for (auto& stream : streams) stream->drain();
+  for (const Event& end : impl_->ends_to_wait_for()) end.wait();
   FailureList failures;
   for (auto& stream : streams) failures.push_all(stream->queue()->failures());
   failures.raise_one_for_all(epoch);
+}
+
+void Card::also_wait_for(const Event& end) {
+  std::lock_guard lock(impl_->mutex);
+  std::erase_if(impl_->ends, [](const Event& earlier) { return earlier.reached(); });
+  impl_->ends.push_back(end);
+}
+
+std::vector<Event> Card::Impl::ends_to_wait_for() {
+  std::lock_guard lock(mutex);
+  std::erase_if(ends, [](const Event& end) { return end.reached(); });
+  return ends;
 }
 
 std::vector<std::shared_ptr<Stream>> Card::Impl::program_streams() {

@@ -655,6 +655,9 @@ def _races_on() -> bool:
 def _races_end_with(status: int) -> None:
     """Ends this process with that status if it would end with 0. Call this when Python ends."""
 
+def _races_place(call: str, card: int, stream: int) -> dict[str, Any]:
+    """Returns the calling line as an access of a stream, or of the thread if the card is -1."""
+
 def _races_point() -> _RacePoint:
     """Returns what the calling thread has done and waited for until now."""
 

@@ -3,7 +3,8 @@
 A program is a function that takes whether it is repaired. Its source names the two accesses that have no
 order by the comments `# first` and `# second` at the ends of their lines, in the order of the program's
 calls. The racing form must be reported as exactly this pair of lines, and the repaired form must not be
-reported.
+reported. Waits for events that the racing form never records have the comment `# wait`, and are reported,
+too.
 """
 
 import functools
@@ -21,6 +22,7 @@ import torch
 import vccl.sanitizer
 
 SIZE = 256
+NEVER_RECORDED = "wait for an event that was never recorded"
 # Larger than what the allocator keeps for small tensors, so that freed memory is given out again next.
 LARGE = 3 << 20
 
@@ -41,13 +43,17 @@ class Program:
     def file(self) -> str:
         return inspect.getsourcefile(inspect.unwrap(self.play)) or ""
 
+    def lines(self, which: str) -> list[int]:
+        """Returns the numbers of the program's own lines whose comments say `which`."""
+        lines, first = inspect.getsourcelines(inspect.unwrap(self.play))
+        return [first + i for i, line in enumerate(lines) if line.endswith(f"# {which}\n")]
+
     def line(self, which: str) -> int:
         """Returns the number of the line whose comment says `which`.
 
         A helper's line says whose it is: `# first of name_of_the_program`.
         """
-        lines, first = inspect.getsourcelines(inspect.unwrap(self.play))
-        found = [first + i for i, line in enumerate(lines) if line.endswith(f"# {which}\n")]
+        found = self.lines(which)
         if not found:
             of_helper = f"# {which} of {self.play.__name__}"
             file = Path(self.file).read_text().splitlines()
@@ -138,6 +144,9 @@ def judge(program: Program, repaired: bool, rank: int = 0) -> None:
         assert not reports, f"false alarm:\n{told}"
         return
     assert reports, "the race was missed"
+    waits = [report["second"]["line"] for report in reports if report["kind"] == NEVER_RECORDED]
+    assert waits == program.lines("wait"), told
+    reports = [report for report in reports if report["kind"] != NEVER_RECORDED]
     first, second = program.line("first"), program.line("second")
     assert len(reports) == 1, f"expected lines {first} and {second} alone:\n{told}"
     (report,) = reports

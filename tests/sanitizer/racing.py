@@ -17,19 +17,26 @@ READ_AFTER_WRITE, WRITE_AFTER_READ, WRITE_AFTER_WRITE = (
     "write after write",
 )
 USE_AFTER_FREE = "use after free"
+NEVER_RECORDED = "wait for an event that was never recorded"
 
 
 @dataclass
 class Program:
-    """A racing program and its repaired twin. Comments mark the lines of the two accesses."""
+    """A racing program and its repaired twin.
+
+    Comments mark the lines of the two accesses, and of waits for events that the racing form never records.
+    """
 
     play: Callable[[bool], object]
     kind: str
     missing: str  # a part of the text that names the wait
 
-    def line_of(self, mark: str) -> int:
+    def lines_of(self, mark: str) -> list[int]:
         lines, start = inspect.getsourcelines(self.play)
-        found = [start + i for i, line in enumerate(lines) if line.rstrip().endswith(f"# {mark}")]
+        return [start + i for i, line in enumerate(lines) if line.rstrip().endswith(f"# {mark}")]
+
+    def line_of(self, mark: str) -> int:
+        found = self.lines_of(mark)
         if not found and mark == "second":  # a loop in which one line does both
             return self.line_of("first")
         assert len(found) == 1, f"{self.play.__name__} marks {len(found)} lines as the {mark} access"
@@ -70,6 +77,9 @@ def play(program: Program, repaired: bool) -> list[dict[str, Any]]:
 def judge(program: Program) -> None:
     """Plays both twins. The race must be found with its lines, and nothing else may be reported."""
     reports = play(program, False)
+    waits = [report["second"]["line"] for report in reports if report["kind"] == NEVER_RECORDED]
+    assert waits == program.lines_of("wait")
+    reports = [report for report in reports if report["kind"] != NEVER_RECORDED]
     assert len(reports) == 1, reports
     (report,) = reports
     file = inspect.getsourcefile(program.play)

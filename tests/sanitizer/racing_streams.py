@@ -88,7 +88,7 @@ def event_was_never_recorded(repaired):
     x = torch.ones(8, device="vdev")  # first
     if repaired:
         event.record()
-    side.wait_event(event)
+    side.wait_event(event)  # wait
     with torch.vdev.stream(side):
         x.sum()  # second
 

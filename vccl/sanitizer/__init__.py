@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from . import endings, pointers, processes, settings, threads
+from . import endings, events, pointers, processes, settings, threads
 from .reports import Found, RaceError, Report
 
 __all__ = ["Found", "RaceError", "Report", "enabled", "follow_environment", "found"]
@@ -36,7 +36,7 @@ def follow_environment() -> None:
         return
     if _found is None or _found.settings != asked:
         _start(asked)
-        endings.end_with_failure_if(lambda: _found is not None and _found.count > 0)
+        endings.end_with_failure_if(_has_found)
 
 
 @contextlib.contextmanager
@@ -66,10 +66,19 @@ def enabled(*, raises: bool = False, uninit: bool = False, useless: bool = False
 
         _C._races_judge_shared()
     finally:
+        _found.end()
         if before is None:
             _stop()
         else:
             _start(before.settings, before)
+
+
+def _has_found() -> bool:
+    """Returns whether a process that ends now has found errors."""
+    if _found is None:
+        return False
+    _found.end()
+    return _found.count > 0
 
 
 def _start(asked: settings.Settings, into: Found | None = None) -> None:
@@ -80,6 +89,7 @@ def _start(asked: settings.Settings, into: Found | None = None) -> None:
     threads.install()
     processes.install()
     pointers.install()
+    events.follow(_found.waits)
     _C._races_start(asked.uninit, asked.useless, _found.add)
 
 
@@ -88,4 +98,5 @@ def _stop() -> None:
     from vccl import _C
 
     _C._races_stop()
+    events.follow(None)
     _found = None

@@ -14,6 +14,11 @@ def text_of(raw: dict[str, Any]) -> str:
         return "nothing: the wait can go"
     if raw["what"] == "unwritten":
         return "something that writes the tensor before it is read, on the same stream or ordered before it"
+    if raw["what"] == "unrecorded":
+        return (
+            f"`event.record()` after the work that line {second['line']} waits for, on the stream of that "
+            f"work and before line {second['line']}"
+        )
     if raw["was_freed"]:
         return _of_freed(raw)
     if raw.get("first_process"):

@@ -8,17 +8,19 @@ import os
 import sys
 from typing import Any
 
-from . import missing, names
+from . import events, missing, names
 from .settings import Settings
 from .suppressions import Suppressions
 
 Report = dict[str, Any]
 """A report. ``kind`` is "read after write", "write after read", "write after write", "use after free", "read
-of unwritten memory" or "useless wait". ``tensor`` has ``shape``, ``dtype``, ``name`` (of a variable, or None)
-and ``allocated`` ("file:line", or None). ``first`` and ``second`` are the two accesses, in the order of the
-program's calls, each with ``op``, ``stream``, ``rank``, ``file`` and ``line``; ``first`` is None where there
-is only one. ``missing`` says which wait is missing, and ``count`` how often the pair of lines was found."""
+of unwritten memory", "wait for an event that was never recorded" or "useless wait". ``tensor`` has ``shape``,
+``dtype``, ``name`` (of a variable, or None) and ``allocated`` ("file:line", or None). ``first`` and
+``second`` are the two accesses, in the order of the program's calls, each with ``op``, ``stream``, ``rank``,
+``file`` and ``line``; ``first`` is None where there is only one. ``missing`` says which wait is missing, and
+``count`` how often the pair of lines was found."""
 
+_UNRECORDED = "wait for an event that was never recorded"
 _ACCESS = ("op", "stream", "rank", "file", "line")
 
 
@@ -32,6 +34,7 @@ class Found:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.reports: list[Report] = []
+        self.waits = events.Waits()
         self._suppressions = Suppressions.read(settings.suppressions)
         self._by_lines: dict[tuple[Any, ...], Report] = {}
         # Not one of threading, which would order the threads that report (threads.py).
@@ -53,15 +56,27 @@ class Found:
         Raises:
             RaceError: the settings ask for it.
         """
+        report = self._add(raw)
+        if report is not None and self.settings.raises and report["kind"] != "useless wait":
+            raise RaceError(text_of(report))
+
+    def end(self) -> None:
+        """Reports what is known only now that nothing follows: waits for events that nobody has recorded."""
+        for raw in self.waits.end():
+            self._add(raw)
+
+    def _add(self, raw: dict[str, Any]) -> Report | None:
+        """Returns the report, unless it is suppressed."""
         report = report_of(raw)
-        key = tuple(_place(report[side]) for side in ("first", "second"))
+        lines = (_place(report[side]) for side in ("first", "second"))
+        key = (None if report["first"] else report["kind"], *lines)
         with self._lock:
             if known := self._by_lines.get(key):
                 known["count"] += 1
                 is_new = False
             else:
                 if self._suppressions.match(raw):
-                    return
+                    return None
                 report["tensor"]["name"] = names.of_tensor(raw["address"], raw["shape"])
                 self._by_lines[key] = report
                 self.reports.append(report)
@@ -70,8 +85,7 @@ class Found:
             print(text_of(report), file=sys.stderr, flush=True)
         if is_new and self.settings.log:
             _append(self.settings.log, report)
-        if self.settings.raises and report["kind"] != "useless wait":
-            raise RaceError(text_of(report))
+        return report
 
 
 def report_of(raw: dict[str, Any]) -> Report:
@@ -102,13 +116,17 @@ def text_of(report: Report) -> str:
             f"was not "
             f"ordered before. The host waited {report['waited_ms']:.1f} ms in it."
         )
+    if report["kind"] == _UNRECORDED:
+        return (
+            f"vccl sanitizer: {who}{_UNRECORDED}: it orders nothing\n"
+            f"  wait: {_text_of_access(second)}\n"
+            f"  missing: {report['missing']}"
+        )
     name = f"'{tensor['name']}', " if tensor["name"] else ""
     shape = "x".join(map(str, tensor["shape"])) or "one element"
-    lines = [
-        f"vccl sanitizer: {who}{report['kind']}: nothing orders the second of these accesses after the first"
-        if first
-        else f"vccl sanitizer: {who}{report['kind']}"
-    ]
+    lines = [f"vccl sanitizer: {who}{report['kind']}"]
+    if first:
+        lines[0] += ": nothing orders the second of these accesses after the first"
     lines.append(f"  tensor: {name}{tensor['dtype']} {shape}" + _allocated(tensor))
     if first:
         lines.append(f"  first:  {_text_of_access(first)}")
@@ -124,6 +142,8 @@ def _kind(raw: dict[str, Any]) -> str:
         return "useless wait"
     if raw["what"] == "unwritten":
         return "read of unwritten memory"
+    if raw["what"] == "unrecorded":
+        return _UNRECORDED
     if raw["was_freed"]:
         return "use after free"
     return " after ".join("write" if raw[side] else "read" for side in ("second_writes", "first_writes"))

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/kernels/host_memory.hpp"
 #include "csrc_device/torch/python/python_interpreter.hpp"
 #include "csrc_device/torch/races/processes.hpp"
@@ -75,6 +76,13 @@ py::object dict_of(const races::SiteText& site, const races::LaneText* lane) {
   return dict;
 }
 
+// Returns the calling line, as an action of a stream, or of the calling thread if `card` is -1.
+py::object place(const char* call, int card, std::int64_t stream) {
+  const auto lane = card < 0 ? races::host_lane() : races::lane_of(*vdev::card(card).stream(stream));
+  const auto text = races::text_of_lane(lane);
+  return dict_of(races::text_of_site(races::site_of(call)), &text);
+}
+
 py::dict dict_of(const races::Report& report) {
   using Kind = races::Report::Kind;
   py::dict dict;
@@ -129,6 +137,7 @@ void init_race_bindings(py::module_& module) {
     races::forget_host_memory();
   });
   module.def("_races_on", &races::is_on);
+  module.def("_races_place", &vdev::place, py::arg("call"), py::arg("card"), py::arg("stream"));
   module.def("_races_point", [] { return PointObject{races::is_on() ? races::host_point() : nullptr}; });
   module.def("_races_wait", [](const PointObject& point) {
     if (races::is_on() && point.point) races::host_waits_for(point.point);

@@ -1,4 +1,4 @@
-"""What orders messages on cards, as with NCCL: the messages with one peer, and a synchronisation of the card."""
+"""What orders messages on cards, as with NCCL: other messages with the peer, and synchronising the card."""
 
 import time
 

@@ -25,7 +25,7 @@ def the_event_is_never_recorded(repaired: bool) -> None:
         x.add_(1)  # first
     if repaired:
         event.record(side)
-    current().wait_event(event)
+    current().wait_event(event)  # wait
     x.sum()  # second
 
 
@@ -193,7 +193,7 @@ def a_transitive_wait_over_events_misses_a_link(repaired: bool) -> None:
     of_a, of_b = torch.vdev.Event(), torch.vdev.Event()
     if repaired:
         of_a.record(a)
-    b.wait_event(of_a)
+    b.wait_event(of_a)  # wait
     of_b.record(b)
     c.wait_event(of_b)
     with torch.vdev.stream(c):

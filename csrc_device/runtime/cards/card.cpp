@@ -178,10 +178,11 @@ void Card::synchronize() {
   const auto streams = impl_->all();
   for (auto& stream : streams) refuse_captured(*stream, "a synchronisation of the host with the card");
   for (auto& stream : streams) stream->drain();
-  for (const Event& end : impl_->ends_to_wait_for()) end.wait();
   FailureList failures;
   for (auto& stream : streams) failures.push_all(stream->queue()->failures());
   failures.raise_one_for_all(epoch);
+  // Last, because what has failed already is told at once.
+  for (const Event& end : impl_->ends_to_wait_for()) end.wait();
 }
 
 void Card::also_wait_for(const Event& end) {

@@ -58,9 +58,6 @@ class Card {
   /// that the caller is about to do, and the program's own streams hold its waits for them. A stream that is
   /// captured refuses, or is left out.
   void drain_program_streams(Captured captured = Captured::refuses);
-  /// Lets synchronize() wait for a point that is on no stream, such as the end of a message. It does not
-  /// raise the failure of that point.
-  void also_wait_for(const Event& end);
   /// Drains the same streams, and raises what Stream::synchronize_before_reading() raises. Call this when the
   /// caller then asks spoiled_memory() about memory that tasks of any of them may have written.
   void synchronize_before_reading();

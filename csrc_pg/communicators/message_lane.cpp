@@ -57,7 +57,6 @@ void MessageLane::wait_for_earlier(std::span<const Memory> memory) {
 
 void MessageLane::note(std::span<const Memory> memory, const vdev::Event& end) {
   if (device_.is_cpu() || end.reached()) return;
-  vdev::card(device_.index()).also_wait_for(end);
   const std::lock_guard lock(order_);
   for (const auto& each : memory) noted_.push_back({each, end});
 }

@@ -68,7 +68,7 @@ class MessageLane {
   /// if one of the two writes to it. With NCCL all messages with one peer are in the order of one stream.
   /// Does nothing for the CPU, where messages have no order.
   void wait_for_earlier(std::span<const Memory> memory);
-  /// Call this when messages have begun, with their end. A synchronisation of the card waits for it.
+  /// Call this when messages have begun, with their end.
   void note(std::span<const Memory> memory, const vdev::Event& end);
   /// Returns the count of messages under way. A caller that begins messages adds to the count, and subtracts
   /// when the messages have ended.

@@ -65,7 +65,6 @@ struct Card::Impl {
   const std::shared_ptr<Stream>& pooled(int slot);
   std::vector<std::shared_ptr<Stream>> all();
   std::vector<std::shared_ptr<Stream>> program_streams();
-  std::vector<Event> ends_to_wait_for();
 
   const int index;
   const CardProperties properties;
@@ -78,7 +77,6 @@ struct Card::Impl {
   std::array<unsigned, 2> next_in_pool{};
   std::unordered_map<std::int64_t, std::weak_ptr<Stream>> others;
   std::int64_t next_id = kFirstNewId;
-  std::vector<Event> ends;  // of also_wait_for(), which may be reached already
 };
 
 /// Returns the stream of a slot. Slots 0 to 31 have priority 0, slots 32 to 63 priority -1. The caller holds
@@ -181,20 +179,6 @@ void Card::synchronize() {
   FailureList failures;
   for (auto& stream : streams) failures.push_all(stream->queue()->failures());
   failures.raise_one_for_all(epoch);
-  // Last, because what has failed already is told at once.
-  for (const Event& end : impl_->ends_to_wait_for()) end.wait();
-}
-
-void Card::also_wait_for(const Event& end) {
-  std::lock_guard lock(impl_->mutex);
-  std::erase_if(impl_->ends, [](const Event& earlier) { return earlier.reached(); });
-  impl_->ends.push_back(end);
-}
-
-std::vector<Event> Card::Impl::ends_to_wait_for() {
-  std::lock_guard lock(mutex);
-  std::erase_if(ends, [](const Event& end) { return end.reached(); });
-  return ends;
 }
 
 std::vector<std::shared_ptr<Stream>> Card::Impl::program_streams() {

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from author_of_ranks import CARDS, GATHERED, PINNED, STEPS, STREAMS, Author, sizes_of
 from newer_names import all_gather_single, reduce_scatter_single
 from oracle_of_ranks import HOST, Lane, Oracle
+from racing import NEVER_RECORDED
 from statements_of_ranks import (
     Free,
     Launch,
@@ -103,6 +104,8 @@ class Player:
         wrong = []
         told: Counter[int] = Counter()
         for report in reports:
+            if report["kind"] == NEVER_RECORDED:  # the oracle judges accesses, and not waits
+                continue
             first, second = report["first"]["line"], report["second"]["line"]
             told[second] += report["count"]
             pairs: set[tuple[int, str]] = set().union(*self.judge.verdicts.get(second, ()))

@@ -66,20 +66,21 @@ std::vector<races::Meeting> meetings_of(const Members& members, std::span<const 
 
 namespace {
 
-void meet(const races::Meeting& meeting, const races::Point& before) {
-  if (races::shares_memory() && meeting.publishes) races::come_to(meeting, before);
+/// Does nothing for null, or if nobody waits for this rank.
+void meet(const races::Meeting* meeting, const races::Point& before) {
+  if (races::shares_memory() && meeting != nullptr && meeting->publishes) races::come_to(*meeting, before);
 }
 
-/// Returns null if the rank waits for nobody.
-races::Point end_behind(const races::Meeting& meeting) {
-  return races::shares_memory() && meeting.waits ? races::end_of(meeting) : nullptr;
+/// Returns null for null, or if the rank waits for nobody.
+races::Point end_behind(const races::Meeting* meeting) {
+  return races::shares_memory() && meeting != nullptr && meeting->waits ? races::end_of(*meeting) : nullptr;
 }
 
 races::Point access_on(const vdev::Stream& stream, races::Site site,
                        const std::vector<races::Touched>& touched, const races::Meeting* meeting) {
-  if (meeting != nullptr) meet(*meeting, races::point_of(stream));
+  meet(meeting, races::point_of(stream));
   races::access(stream, site, touched);
-  if (const auto end = meeting != nullptr ? end_behind(*meeting) : nullptr) races::wait(stream, end);
+  if (const auto end = end_behind(meeting)) races::wait(stream, end);
   return races::point_of(stream);
 }
 
@@ -93,9 +94,9 @@ races::Point watch_collective(const Request& request, const DeviceCommunicator& 
   if (request.device.is_cpu()) {
     if (request.async || request.blocks_host)
       return access_on(*where.stream(), scope.site(), touched, meeting);
-    if (meeting != nullptr) meet(*meeting, races::host_point());
+    meet(meeting, races::host_point());
     races::host_access(scope.site(), touched);
-    if (const auto end = meeting != nullptr ? end_behind(*meeting) : nullptr) races::host_waits_for(end);
+    if (const auto end = end_behind(meeting)) races::host_waits_for(end);
     return nullptr;
   }
   const auto current = vdev::current_stream(request.device.index());
@@ -126,10 +127,10 @@ races::Point watch_messages(const char* name, const MessageLane& lane, int peer,
     return end;
   };
   if (meetings.empty()) return held(races::access(own, current.get(), scope.site(), touched));
-  for (const auto& meeting : meetings) meet(meeting, races::access(own, current.get(), scope.site(), {}));
+  for (const auto& meeting : meetings) meet(&meeting, races::access(own, current.get(), scope.site(), {}));
   races::access(own, current.get(), scope.site(), touched);
   for (const auto& meeting : meetings)
-    if (const auto end = end_behind(meeting)) races::wait(own, end);
+    if (const auto end = end_behind(&meeting)) races::wait(own, end);
   return held(races::access(own, current.get(), scope.site(), {}));
 }
 

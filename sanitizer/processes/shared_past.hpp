@@ -46,8 +46,6 @@ class SharedPast {
 
   /// Returns what all processes have published for a meeting, as if a point waited for all of it.
   SharedClock published(LaneNumber meeting) const;
-  /// Forgets an allocation.
-  void forget(std::uint64_t block) { accesses_.erase(block); }
 
  private:
   enum class Order { yes, no, unknown };

@@ -412,35 +412,38 @@ class Author:
             statements[rank] = self.operation(rank, group, device, text, of.touch(False), out.touch(True))
         return statements
 
-    def scatter(self, group: str, members: list[int], device: str) -> dict[int, Statement]:
+    def with_root(
+        self, members: list[int], device: str
+    ) -> tuple[int, dict[int, list[View]], list[View], dict[int, str]]:
+        """Returns a root, the ranks' views, the root's pieces of its second one, and how ranks list them."""
         size, root = self.random.randint(1, 3), self.random.choice(members)
         sizes = [size, size * len(members)]
         views = {rank: self.distinct(rank, device, sizes[: 1 + (rank == root)]) for rank in members}
         pieces = self.pieces(views[root][1], size)
+        texts = f"[{', '.join(piece.text for piece in pieces)}]"
+        return root, views, pieces, {rank: texts if rank == root else "None" for rank in members}
+
+    def scatter(self, group: str, members: list[int], device: str) -> dict[int, Statement]:
+        root, views, pieces, listed = self.with_root(members, device)
         sent = [self.get(root, piece) for piece in pieces]
         statements = {}
         for place, rank in enumerate(members):
             out = views[rank][0]
             self.set(rank, out, sent[place])
-            listed = f"[{', '.join(piece.text for piece in pieces)}]" if rank == root else "None"
-            text = f"dist.scatter({out.text}, {listed}, {root}, {{options}})"
+            text = f"dist.scatter({out.text}, {listed[rank]}, {root}, {{options}})"
             touches = [out.touch(True), *(piece.touch(False) for piece in pieces if rank == root)]
             statements[rank] = self.operation(rank, group, device, text, *touches)
         return statements
 
     def gather(self, group: str, members: list[int], device: str) -> dict[int, Statement]:
-        size, root = self.random.randint(1, 3), self.random.choice(members)
-        sizes = [size, size * len(members)]
-        views = {rank: self.distinct(rank, device, sizes[: 1 + (rank == root)]) for rank in members}
-        pieces = self.pieces(views[root][1], size)
+        root, views, pieces, listed = self.with_root(members, device)
         sent = [self.get(rank, views[rank][0]) for rank in members]
         for piece, values in zip(pieces, sent, strict=True):
             self.set(root, piece, values)
         statements = {}
         for rank in members:
             part = views[rank][0]
-            listed = f"[{', '.join(piece.text for piece in pieces)}]" if rank == root else "None"
-            text = f"dist.gather({part.text}, {listed}, {root}, {{options}})"
+            text = f"dist.gather({part.text}, {listed[rank]}, {root}, {{options}})"
             touches = [part.touch(False), *(piece.touch(True) for piece in pieces if rank == root)]
             statements[rank] = self.operation(rank, group, device, text, *touches)
             statements[rank].has_result = rank == root

@@ -21,7 +21,6 @@ _MOST_EVENTS = 64  # that one line's waits keep
 _WAITS = ((torch.Event, "wait"), (torch.Event, "synchronize"), (torch.Stream, "wait_event"))
 _id_of: Any = torch.Event.event_id
 _device_of: Any = torch.Event.device
-_is_installed = False
 _current: Waits | None = None
 
 
@@ -92,12 +91,9 @@ def _raw(second: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@functools.cache
 def _install() -> None:
     """Puts the notes into torch's methods. Further calls do nothing."""
-    global _is_installed
-    if _is_installed:
-        return
-    _is_installed = True
     for owner, name in _WAITS:
         _C._add_to_type(owner, name, _noting(owner, name, getattr(owner, name)))
 

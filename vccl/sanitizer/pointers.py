@@ -11,15 +11,11 @@ from typing import Any
 import torch
 
 _METHODS = ("numpy", "tolist", "data_ptr", "__array__", "__dlpack__", "__reduce_ex__")
-_is_installed = False
 
 
+@functools.cache
 def install() -> None:
     """Puts the count into the methods of torch.Tensor. Further calls do nothing."""
-    global _is_installed
-    if _is_installed:
-        return
-    _is_installed = True
     for name in _METHODS:
         setattr(torch.Tensor, name, _counting(name, getattr(torch.Tensor, name)))
 

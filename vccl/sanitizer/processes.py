@@ -19,15 +19,10 @@ from vccl import _C
 Channels = Callable[..., Iterable[str]]
 """Returns the names of the channels that a call of a method uses, from the call's arguments."""
 
-_is_installed = False
 
-
+@functools.cache
 def install() -> None:
     """Puts the orders into the classes of Python's library and of torch. Further calls do nothing."""
-    global _is_installed
-    if _is_installed:
-        return
-    _is_installed = True
     _order_connections()
     _order_semaphores()
     _order_processes()

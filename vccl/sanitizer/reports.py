@@ -8,6 +8,8 @@ import os
 import sys
 from typing import Any
 
+from vccl._cards.process_sharing import own_rank
+
 from . import events, missing, names
 from .settings import Settings
 from .suppressions import Suppressions
@@ -152,8 +154,8 @@ def _kind(raw: dict[str, Any]) -> str:
 def _access(raw: dict[str, Any] | None) -> dict[str, Any] | None:
     if raw is None:
         return None
-    rank = os.environ.get("RANK")
-    own = {"rank": int(rank) if rank and rank.isdigit() else None, **raw}
+    rank = own_rank()
+    own = {"rank": rank if rank >= 0 else None, **raw}
     return {key: own[key] for key in _ACCESS}
 
 

@@ -15,17 +15,13 @@ from typing import Any
 
 from vccl import _C
 
-_is_installed = False
 _plain_lock = threading.Lock
 _plain_rlock = threading.RLock
 
 
+@functools.cache
 def install() -> None:
     """Puts the orders into the classes of Python's library. Further calls do nothing."""
-    global _is_installed
-    if _is_installed:
-        return
-    _is_installed = True
     _order_threads()
     _order_events()
     _order_queues()

@@ -177,7 +177,6 @@ class Processes {
     own_journal();
     // The last record of all processes counts: the journal's order decides.
     publish(number_of(identity), ++published_, shared(*record));
-    last_record_.erase(number_of(identity));
   }
 
   Point record_of_event(std::string_view identity) {
@@ -203,7 +202,6 @@ class Processes {
   }
 
   void note(Lane lane, Site site, const std::vector<Touched>& touched, const Point& behind) {
-    std::vector<SharedRace> found;
     {
       const std::lock_guard lock(mutex_);
       SharedClock clock;
@@ -220,10 +218,8 @@ class Processes {
                                              .text = text_of_access(watch_, rank_, lane, site, &each)});
       }
       if (clock.empty()) return;
-      read();
-      found = past_.races();
     }
-    report(found);
+    judge();
   }
 
   void judge() {

@@ -51,8 +51,12 @@ class Card {
   std::shared_ptr<Stream> stream(std::int64_t id);
   /// Returns the stream at that address. Throws InvalidArgument if no stream of the card is there.
   std::shared_ptr<Stream> stream_at(std::uintptr_t address);
-  /// Drains the card's streams, those of high priority first. Then raises the first failure that stands.
+  /// Drains the card's streams, those of high priority first, and raises the first failure that stands. Then
+  /// waits for the points of also_wait_for(), and raises again what has failed.
   void synchronize();
+  /// Lets synchronize() wait for a point that no stream has, such as the end of a message, and raise the
+  /// failure behind it.
+  void also_wait_for(const Event& point);
   /// Drains the default stream and the pool's (in the same order), to which a program gives its work, and
   /// raises nothing. Streams of new_stream() go on: their tasks, such as collectives, may wait for something
   /// that the caller is about to do, and the program's own streams hold its waits for them. A stream that is

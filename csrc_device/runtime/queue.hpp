@@ -25,6 +25,7 @@
 #include "csrc_device/runtime/queues/queue_run.hpp"
 #include "csrc_device/runtime/queues/queue_waiters.hpp"
 #include "csrc_device/runtime/queues/queue_worker.hpp"
+#include "csrc_device/runtime/queues/recent_waits.hpp"
 #include "csrc_device/runtime/queues/run_token.hpp"
 #include "csrc_device/runtime/stream.hpp"
 
@@ -161,6 +162,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   enum class Runner : std::uint8_t { kWorker, kHelper, kHelperToTheEnd, kBystander };
 
   std::uint64_t push(QueueItem&& item);
+  std::uint64_t push(Lock& lock, QueueItem&& item);
   void unlock_and_wake(Lock& lock, bool wake);
   bool claim_worker(bool even_if_not_urgent = false);
   bool may_run(std::uint64_t last, Runner runner) const;
@@ -177,9 +179,10 @@ class Queue : public std::enable_shared_from_this<Queue> {
   StreamOrder* const leads_;      // of high priority: who is told of its items; null for others
   const base::ProcessMark made_;
 
-  // Guards the next five, but for what they say of themselves.
+  // Guards the next six, but for what they say of themselves.
   mutable std::mutex mutex_;
   QueueItems items_;
+  RecentWaits recent_waits_;
   RunToken token_;
   // At most one for each owner, of those that stand until they are dealt with. Only the thread that holds the
   // run token writes them, under the lock, so that this thread may read them without the lock.

@@ -42,23 +42,36 @@ void MessageLane::post(vdev::Task post) {
   post->run();
 }
 
-void MessageLane::wait_for_earlier(std::span<const Memory> memory) {
-  if (device_.is_cpu()) return;
+std::uint64_t MessageLane::wait_for_earlier(std::span<const Memory> memory) {
+  if (device_.is_cpu()) return 0;
   const std::lock_guard lock(order_);
   std::erase_if(noted_, [](const UnderWay& earlier) { return earlier.end.reached(); });
-  for (const auto& [earlier, end] : noted_) {
+  for (const auto& earlier : noted_) {
     const bool meets = std::ranges::any_of(memory, [&](const Memory& its) {
-      return its.peer == earlier.peer && (its.written || earlier.written) && its.begin < earlier.end &&
-             earlier.begin < its.end;
+      return its.peer == earlier.memory.peer && (its.written || earlier.memory.written) &&
+             its.begin < earlier.memory.end && earlier.memory.begin < its.end;
     });
-    if (meets) vdev::current_stream(device_.index())->wait(end);
+    if (meets) vdev::current_stream(device_.index())->wait(earlier.end);
   }
+  return count_of_notes_;
 }
 
-void MessageLane::note(std::span<const Memory> memory, const vdev::Event& end) {
-  if (device_.is_cpu() || end.reached()) return;
+void MessageLane::note(std::span<const Memory> memory, const vdev::Event& end, std::uint64_t waited_for) {
+  if (device_.is_cpu()) return;
+  if (end.reached() && !end.failure()) return;
+  vdev::card(device_.index()).also_wait_for(end);
   const std::lock_guard lock(order_);
-  for (const auto& each : memory) noted_.push_back({each, end});
+  // Whoever meets an earlier message meets also the receive that has written over all of its memory, and that
+  // receive has waited for it. So a host that runs ahead in a ping-pong looks at two messages, and not at
+  // all.
+  std::erase_if(noted_, [&](const UnderWay& earlier) {
+    const bool is_covered = std::ranges::any_of(memory, [&](const Memory& its) {
+      return its.peer == earlier.memory.peer && its.written && its.begin <= earlier.memory.begin &&
+             earlier.memory.end <= its.end;
+    });
+    return is_covered && earlier.number < waited_for;
+  });
+  for (const auto& each : memory) noted_.push_back({each, end, count_of_notes_++});
 }
 
 std::shared_ptr<vdev::Stream> stream_behind(int card, const vdev::Event& point) {

@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -66,10 +67,11 @@ class MessageLane {
   };
   /// Lets the caller's current stream wait for earlier messages with the same peer that use the same memory,
   /// if one of the two writes to it. With NCCL all messages with one peer are in the order of one stream.
-  /// Does nothing for the CPU, where messages have no order.
-  void wait_for_earlier(std::span<const Memory> memory);
-  /// Call this when messages have begun, with their end.
-  void note(std::span<const Memory> memory, const vdev::Event& end);
+  /// Does nothing for the CPU, where messages have no order. Returns what note() asks for.
+  std::uint64_t wait_for_earlier(std::span<const Memory> memory);
+  /// Call this when messages have begun, with their end and what wait_for_earlier() returned for them. A
+  /// synchronisation of the card waits for the end.
+  void note(std::span<const Memory> memory, const vdev::Event& end, std::uint64_t waited_for);
   /// Returns the count of messages under way. A caller that begins messages adds to the count, and subtracts
   /// when the messages have ended.
   const std::shared_ptr<MessageCount>& under_way() const { return under_way_; }
@@ -84,8 +86,10 @@ class MessageLane {
   struct UnderWay {
     Memory memory;
     vdev::Event end;
+    std::uint64_t number;
   };
-  std::vector<UnderWay> noted_;  // under order_
+  std::vector<UnderWay> noted_;       // under order_
+  std::uint64_t count_of_notes_ = 0;  // under order_
   const std::shared_ptr<MessageCount> under_way_ = std::make_shared<MessageCount>();
 };
 

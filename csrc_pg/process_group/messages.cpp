@@ -152,10 +152,10 @@ WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
     std::vector<MessageCall> calls;
     calls.push_back(std::move(call));
     const auto used = memory_of({&request, 1});
-    lane->wait_for_earlier(used);
+    const auto waited_for = lane->wait_for_earlier(used);
     const auto end =
         begin_messages(*lane, request.name, std::move(calls), 0, request.timeout, outcome)->event();
-    lane->note(used, end);
+    lane->note(used, end, waited_for);
     return c10::make_intrusive<WorkVccl>(
         WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
                               std::move(request.outputs), sequence,
@@ -251,10 +251,10 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
     }
     if (has_messages) {
       const auto used = memory_of(batch.requests);
-      lane->wait_for_earlier(used);
+      const auto waited_for = lane->wait_for_earlier(used);
       joint = begin_messages(*lane, name, std::move(batch.messages), has_collectives, timeout, outcome);
       end = joint->event();
-      lane->note(used, end);
+      lane->note(used, end, waited_for);
     }
     if (has_collectives) {
       auto own = joint ? std::make_shared<Outcome>() : outcome;

@@ -16,6 +16,7 @@
 #include "base/fork.hpp"
 #include "base/text.hpp"
 #include "csrc_device/runtime/capture.hpp"
+#include "csrc_device/runtime/cards/loose_points.hpp"
 #include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/runtime/memory/usage_table.hpp"
 #include "csrc_device/runtime/queue.hpp"
@@ -66,6 +67,7 @@ struct Card::Impl {
   std::vector<std::shared_ptr<Stream>> all();
   std::vector<std::shared_ptr<Stream>> program_streams();
 
+  LoosePoints loose_points;
   const int index;
   const CardProperties properties;
   Arena arena;
@@ -176,9 +178,24 @@ void Card::synchronize() {
   const auto streams = impl_->all();
   for (auto& stream : streams) refuse_captured(*stream, "a synchronisation of the host with the card");
   for (auto& stream : streams) stream->drain();
-  FailureList failures;
-  for (auto& stream : streams) failures.push_all(stream->queue()->failures());
-  failures.raise_one_for_all(epoch);
+  const auto raise_failures = [&](const std::vector<Event>& points) {
+    FailureList failures;
+    for (auto& stream : streams) failures.push_all(stream->queue()->failures());
+    for (const Event& point : points) {
+      if (auto failure = LoosePoints::failure_of(point)) failures.push(std::move(failure));
+    }
+    failures.raise_one_for_all(epoch);
+  };
+  // Before the wait for points, too: a peer may never answer because of what has failed already.
+  raise_failures({});
+  const auto points = impl_->loose_points.all();
+  if (points.empty()) return;
+  for (const Event& point : points) point.wait();
+  raise_failures(points);
+}
+
+void Card::also_wait_for(const Event& point) {
+  impl_->loose_points.add(point);
 }
 
 std::vector<std::shared_ptr<Stream>> Card::Impl::program_streams() {

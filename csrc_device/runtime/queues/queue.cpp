@@ -110,7 +110,12 @@ void Queue::wait(const std::shared_ptr<Completion>& point) {
   // An unreached point of this queue comes before everything that is enqueued from now on, so no item is
   // needed. A reached point with a failure still needs an item, which passes the failure on.
   if (point->queue.get() == this && !reached) return;
-  push({.kind = Kind::kWait, .urgent = false, .task = nullptr, .point = point});
+  Lock lock(mutex_);
+  if (!reached) {
+    if (recent_waits_.has(point)) return;
+    recent_waits_.add(point);
+  }
+  push(lock, {.kind = Kind::kWait, .urgent = false, .task = nullptr, .point = point});
 }
 
 /// Wakes the worker without the lock, because it would sleep again on the lock otherwise.
@@ -121,6 +126,10 @@ void Queue::unlock_and_wake(Lock& lock, bool wake) {
 
 std::uint64_t Queue::push(QueueItem&& item) {
   Lock lock(mutex_);
+  return push(lock, std::move(item));
+}
+
+std::uint64_t Queue::push(Lock& lock, QueueItem&& item) {
   const std::uint64_t sequence = items_.append(std::move(item), lane_);
   unlock_and_wake(lock, claim_worker());
   return sequence;
@@ -154,6 +163,7 @@ void Queue::abandon(std::exception_ptr error) {
   Trash waits;
   Lock lock(mutex_);
   items_.abandon(failure, waits);
+  recent_waits_.forget();
   // If a task is running, the thread that runs it does the rest when the task returns, because it may use its
   // memory until then.
   if (!token_.held()) return run(lock, items_.last_number(), Runner::kHelperToTheEnd);

@@ -400,8 +400,9 @@ def cycles_with_messages(rank, size, store, count):
             for work in works:
                 work.wait()
             assert futures[0].wait()[0].eq(1 - rank).all()
-            dist.irecv(got, tag=2)  # nobody sends it
-            sync(device)
+            dist.irecv(got, tag=2)  # nobody sends it, so a synchronisation of the card would wait for it
+            if device == "vdev":
+                torch.vdev.current_stream().synchronize()
         # Whoever destroys the group with a message under way aborts it: no other rank may still begin one.
         meet(rank, size, dist.PrefixStore(f"cycle {number}", store))
         dist.distributed_c10d._get_default_group().set_timeout(datetime.timedelta(milliseconds=20))

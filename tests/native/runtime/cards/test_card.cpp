@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/promise.hpp"
 #include "csrc_device/runtime/queues/deferred_task_timer.hpp"
 #include "tests/native/check.hpp"
 #include "tests/native/runtime/gate.hpp"
@@ -241,6 +242,41 @@ TEST(synchronize_drains_every_stream_and_raises_the_first_error) {
              }
              vdev::program_errors().settle();
              c.synchronize();
+           }),
+           0);
+}
+
+TEST(synchronize_waits_for_points_of_no_stream_and_raises_their_failures) {
+  CHECK_EQ(passes([] {
+             auto& c = card(0);
+             std::vector<std::unique_ptr<Promise>> promises;
+             for (int i = 0; i < 100; ++i) {  // so many that those which are reached are forgotten in between
+               promises.push_back(std::make_unique<Promise>("message"));
+               c.also_wait_for(promises.back()->event());
+               if (i % 3 != 0) promises.back()->fulfil(nullptr);
+             }
+             std::atomic<bool> done{false};
+             std::thread other([&] {
+               c.synchronize();
+               done = true;
+             });
+             const auto owner = std::make_shared<vdev::FailureOwner>();
+             for (int i = 0; i < 99; i += 3) promises[static_cast<std::size_t>(i)]->fulfil(nullptr);
+             std::this_thread::sleep_for(std::chrono::milliseconds(20));
+             CHECK(!done);
+             promises.back()->fulfil(nullptr);
+             other.join();
+
+             Promise failing("message"), late("message");
+             c.also_wait_for(failing.event());
+             failing.fulfil(owner->fail(std::make_exception_ptr(CardError("no peer"))));
+             CHECK_THROWS(c.synchronize(), CardError);
+             CHECK_THROWS(c.synchronize(), CardError);  // it stands until the owner deals with it
+             owner->close();
+             c.synchronize();
+             c.also_wait_for(late.event());
+             late.fulfil(owner->fail(std::make_exception_ptr(CardError("no group"))));
+             c.synchronize();  // the owner was closed before, so nobody is told
            }),
            0);
 }

@@ -99,6 +99,25 @@ TEST(a_stream_waits_for_it_without_blocking_the_host) {
   CHECK(ran);
 }
 
+TEST(a_stream_that_waits_twice_waits_once) {
+  Promise promise("promise"), other("other");
+  auto stream = make_stream();
+  const auto before = stream->queue()->last();
+  for (int i = 0; i < 3; ++i) {
+    stream->wait(promise.event());
+    stream->wait(other.event());
+  }
+  CHECK_EQ(stream->queue()->last(), before + 2);
+  // What is given up is not waited for, so the stream waits anew.
+  stream->abandon(std::make_exception_ptr(vdev::CardError("given up")));
+  const auto given_up = stream->queue()->last();
+  stream->wait(promise.event());
+  CHECK_EQ(stream->queue()->last(), given_up + 1);
+  promise.fulfil(nullptr);
+  other.fulfil(nullptr);
+  stream->drain();
+}
+
 TEST(a_waiting_stream_inherits_the_failure) {
   auto stream = make_stream(), other = make_stream();
   Promise promise("promise");

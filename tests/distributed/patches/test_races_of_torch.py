@@ -4,6 +4,7 @@ A gate holds the card's stream back, so torch reads too early in every run. A te
 torch waits now, and that its row can go.
 """
 
+import contextlib
 import threading
 from unittest import mock
 
@@ -45,11 +46,21 @@ class Gate:
 def test_consolidated_states_of_zero_are_not_there_yet(ranks):
     model = nn.Linear(4, 4, device="vdev")
     optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9)
-    with Gate() as gate:
-        model(torch.ones(2, 4, device="vdev")).sum().backward()
-        optimizer.step()
-        optimizer.consolidate_state_dict()
-        # The momenta are CPU tensors now, and the card has not begun to compute them.
+    model(torch.ones(2, 4, device="vdev")).sum().backward()
+    optimizer.step()
+    states_on_the_card = optimizer.optim.state_dict
+    with contextlib.ExitStack() as gates:
+
+        def states_behind_a_gate():
+            # consolidate_state_dict() makes a tensor on the card before it copies the states, and waits for the
+            # stream there.
+            gates.enter_context(gate)
+            return states_on_the_card()
+
+        gate = Gate()
+        with mock.patch.object(optimizer.optim, "state_dict", states_behind_a_gate):
+            optimizer.consolidate_state_dict()
+        # The momenta are CPU tensors now, and the card has not begun to copy them.
         found = optimizer._all_state_dicts[0]["state"]
         assert {state["momentum_buffer"].device.type for state in found.values()} == {"cpu"}
         assert gate.is_closed()

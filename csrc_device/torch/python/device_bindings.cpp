@@ -33,6 +33,7 @@
 #include "csrc_device/torch/memory/host_allocator.hpp"
 #include "csrc_device/torch/memory/process_sharing.hpp"
 #include "csrc_device/torch/python/signal_handlers.hpp"
+#include "csrc_device/torch/python/worker_gil.hpp"
 #include "csrc_device/torch/races/watch.hpp"
 #include "csrc_device/torch/streams.hpp"
 #include "csrc_device/torch/tasks/launch.hpp"
@@ -216,7 +217,7 @@ void bind_process_sharing(py::module_& m) {
 }
 
 void call_on_stream(const py::function& function) {
-  py::gil_scoped_acquire gil;
+  const WorkerGil gil;
   try {
     function();
   } catch (py::error_already_set& error) {
@@ -230,7 +231,7 @@ void call_on_stream(const py::function& function) {
 std::function<void()> shared_function(py::function function) {
   // The last owner may be the stream's worker, which does not hold the GIL.
   auto shared = std::shared_ptr<py::function>(new py::function(std::move(function)), [](py::function* last) {
-    py::gil_scoped_acquire gil;
+    const WorkerGil gil;
     delete last;
   });
   return [shared = std::move(shared)] { call_on_stream(*shared); };

@@ -63,6 +63,19 @@ def test_a_child_of_a_process_that_used_none(run_python):
     )
 
 
+def test_forks_beside_host_functions(run_python):
+    """Python 3.11 waits in the child for a lock under which another thread made its state."""
+    run_python(
+        CHILD + "streams = [torch.vdev.Stream() for _ in range(8)]\n"
+        "for _ in range(100):\n"
+        "    for stream in streams:\n"
+        "        with torch.vdev.stream(stream):\n"
+        "            torch.vdev._launch_host_func(lambda: None)\n"
+        "    in_child(lambda: None)\n"
+        "torch.vdev.synchronize()\n"
+    )
+
+
 def test_child_that_ends_in_the_ordinary_way(run_python):
     result = run_python(
         "import os, sys, torch, vccl\n"

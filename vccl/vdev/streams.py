@@ -153,12 +153,12 @@ def stream(stream: torch.Stream | None) -> StreamContext:
 
 
 def synchronize(device: DeviceLike = None) -> None:
-    """Blocks until everything that was enqueued on the card has run.
+    """Blocks until everything that was enqueued on the card has run, and its messages have ended.
 
     Raises:
         RuntimeError: there is no such card, or something has failed on one of its streams: a kernel, which is
             raised while anything depends on it; a host function, which is raised until clear_errors(); or a
-            collective, which is raised until the program has dealt with its group (docs/errors.md).
+            collective or a message, which is raised until its group has been dealt with (docs/errors.md).
     """
     _C.synchronize(index_of(device))
 

@@ -52,8 +52,7 @@ def test_consolidated_states_of_zero_are_not_there_yet(ranks):
     with contextlib.ExitStack() as gates:
 
         def states_behind_a_gate():
-            # consolidate_state_dict() makes a tensor on the card before it copies the states, and waits for the
-            # stream there.
+            # consolidate_state_dict() has made a tensor on the card, and waited for the stream, before this.
             gates.enter_context(gate)
             return states_on_the_card()
 

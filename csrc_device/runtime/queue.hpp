@@ -161,8 +161,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   /// Names the thread that runs items, and with it what an interruption of that thread does.
   enum class Runner : std::uint8_t { kWorker, kHelper, kHelperToTheEnd, kBystander };
 
-  std::uint64_t push(QueueItem&& item);
-  std::uint64_t push(Lock& lock, QueueItem&& item);
+  std::uint64_t push(Lock lock, QueueItem&& item);
   void unlock_and_wake(Lock& lock, bool wake);
   bool claim_worker(bool even_if_not_urgent = false);
   bool may_run(std::uint64_t last, Runner runner) const;

@@ -59,12 +59,12 @@ void Queue::enqueue(Task task, Start start, Waits waiting) {
   const bool urgent = inside || (start == Start::kAtOnce && !blocking_);
   const bool waits = blocking_ && !inside;
   FailurePtr reported;
-  const std::uint64_t sequence = push({.kind = Kind::kTask,
-                                       .urgent = urgent,
-                                       .task = std::move(task),
-                                       .point = nullptr,
-                                       .reported = waits ? &reported : nullptr,
-                                       .waits = waiting});
+  const std::uint64_t sequence = push(Lock(mutex_), {.kind = Kind::kTask,
+                                                     .urgent = urgent,
+                                                     .task = std::move(task),
+                                                     .point = nullptr,
+                                                     .reported = waits ? &reported : nullptr,
+                                                     .waits = waiting});
   if (start == Start::kSoon) worker_.wake_if_tasks_pile_up(sequence);
   if (!waits) return;
   help_until(sequence);
@@ -111,11 +111,8 @@ void Queue::wait(const std::shared_ptr<Completion>& point) {
   // needed. A reached point with a failure still needs an item, which passes the failure on.
   if (point->queue.get() == this && !reached) return;
   Lock lock(mutex_);
-  if (!reached) {
-    if (recent_waits_.has(point)) return;
-    recent_waits_.add(point);
-  }
-  push(lock, {.kind = Kind::kWait, .urgent = false, .task = nullptr, .point = point});
+  if (!reached && !recent_waits_.add(point)) return;
+  push(std::move(lock), {.kind = Kind::kWait, .urgent = false, .task = nullptr, .point = point});
 }
 
 /// Wakes the worker without the lock, because it would sleep again on the lock otherwise.
@@ -124,12 +121,7 @@ void Queue::unlock_and_wake(Lock& lock, bool wake) {
   if (wake) worker_.wake();
 }
 
-std::uint64_t Queue::push(QueueItem&& item) {
-  Lock lock(mutex_);
-  return push(lock, std::move(item));
-}
-
-std::uint64_t Queue::push(Lock& lock, QueueItem&& item) {
+std::uint64_t Queue::push(Lock lock, QueueItem&& item) {
   const std::uint64_t sequence = items_.append(std::move(item), lane_);
   unlock_and_wake(lock, claim_worker());
   return sequence;

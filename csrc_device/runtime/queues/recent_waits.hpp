@@ -15,12 +15,14 @@ struct Completion;
 /// the program has waited for, for example. The caller holds the queue's lock.
 class RecentWaits {
  public:
-  bool has(const std::shared_ptr<Completion>& point) const {
+  /// Adds a point. Returns false if it is there already.
+  bool add(const std::shared_ptr<Completion>& point) {
     // Compares control blocks: the address of a point that is gone may be another's now.
-    return std::ranges::any_of(
-        points_, [&](const auto& known) { return !known.owner_before(point) && !point.owner_before(known); });
+    const bool known = std::ranges::any_of(
+        points_, [&](const auto& other) { return !other.owner_before(point) && !point.owner_before(other); });
+    if (!known) points_[next_++ % points_.size()] = point;
+    return !known;
   }
-  void add(const std::shared_ptr<Completion>& point) { points_[next_++ % points_.size()] = point; }
   /// Call this when waits are given up that have not ended.
   void forget() { points_ = {}; }
 

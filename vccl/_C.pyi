@@ -432,6 +432,15 @@ def _checks_content() -> bool:
 def _content_of(tensor: torch.Tensor) -> int:
     """Returns a hash of a tensor's elements as an int64. All NaNs count as equal."""
 
+class _Allocator:
+    """An allocator of torch, such as the one for pools of symmetric memory."""
+
+def _is_cards_allocator(allocator: object) -> bool:
+    """Returns whether an object is the allocator of the cards."""
+
+def _add_symmetric_pool(card: int, pool: int) -> None:
+    """Makes the memory of a private pool symmetric."""
+
 class ProcessGroupVccl(Backend):
     """Runs collectives over virtual cards and CPU tensors.
 

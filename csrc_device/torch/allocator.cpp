@@ -1,6 +1,7 @@
 #include "csrc_device/torch/allocator.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -30,6 +31,10 @@ void report_to_profiler(Card& card, void* block, std::int64_t bytes) {
                                    device_of(card.index()));
 }
 
+// Set once, before the memory that the observer wants to know of. The release store pairs with the load
+// below.
+std::atomic<FreeObserver> free_observer{nullptr};
+
 // Frees a block; it is the deleter of every DataPtr of card memory. Context and data are the same pointer.
 void delete_block(void* block) {
   // A forked child must not free the parent's memory, and the parent's allocator may be locked for ever
@@ -44,6 +49,8 @@ void delete_block(void* block) {
     report_traced_call(TracedCall::memory_deallocation, traced_name(block));
   if (races::is_on()) [[unlikely]]
     races::freed(block);
+  if (const auto observer = free_observer.load(std::memory_order_acquire)) [[unlikely]]
+    observer(block);
   owner.allocator().free(bytes);
   if (size != 0) {
     report_to_profiler(owner, block, -static_cast<std::int64_t>(size));
@@ -215,6 +222,10 @@ const Registration allocator_registration([] { c10::SetAllocator(device_type(), 
 
 c10::DeviceAllocator* device_allocator() {
   return &the_allocator();
+}
+
+void watch_frees(FreeObserver observer) noexcept {
+  free_observer.store(observer, std::memory_order_release);
 }
 
 void attach_out_of_memory_observer(OutOfMemoryObserver observer) {

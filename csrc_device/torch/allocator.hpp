@@ -31,7 +31,13 @@ using OutOfMemoryObserver =
 /// run out of memory are not observed. Thread-safe.
 void attach_out_of_memory_observer(OutOfMemoryObserver observer);
 
-/// Does the same for `queue`, and takes the memory from one of its pools. Makes the card if needed.
+/// Calls `observer` from now on before the program's memory is freed, with the address of the block. There is
+/// one observer in a process, and it must not throw. Thread-safe.
+using FreeObserver = void (*)(void* block);
+void watch_frees(FreeObserver observer) noexcept;
+
+/// Does the same as allocate_on() for `queue`, and takes the memory from one of its pools. Makes the card if
+/// needed.
 c10::DataPtr allocate_for(int card, std::size_t bytes, const std::shared_ptr<Queue>& queue, PoolNumber pool,
                           Asker asker = Asker::program);
 

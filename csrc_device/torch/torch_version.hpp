@@ -60,6 +60,7 @@
 // - <c10/core/DispatchKey.h>: the keys of CUDA and of the device that is not built in.
 // - <c10/core/QScheme.h>: the names of the ways to quantize.
 // - <c10/core/StorageImpl.h>: the count of references of a storage that two tensors share.
+// - <c10/util/env.h>: reads a variable of torch as torch does.
 // - <c10/core/TensorImpl.h>: sizes, strides, keys and the backend's own data of a tensor.
 // - <c10/core/impl/GPUTrace.h>: the tracer that is told of the program's calls about cards.
 // - <c10/core/impl/LocalDispatchKeySet.h>: ExcludeDispatchKeyGuard.
@@ -68,6 +69,7 @@
 // - <ATen/record_function.h>: ranges of the profiler.
 // - <torch/csrc/distributed/c10d/Backend.hpp>: the virtuals of a backend, and its options.
 // - <torch/csrc/distributed/c10d/FlightRecorder.hpp>: the writer of dumps that a program has registered.
+// - <torch/csrc/distributed/c10d/GroupRegistry.hpp>: finds the group that an operator names.
 // - <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>: the record of a collective for the profiler.
 // - <torch/csrc/distributed/c10d/PrefixStore.hpp>, <torch/csrc/distributed/c10d/Store.hpp>: the rendezvous
 // store.
@@ -75,6 +77,8 @@
 // - <torch/csrc/distributed/c10d/Types.hpp>: the options and reductions of collectives.
 // - <torch/csrc/distributed/c10d/Work.hpp>: the handle of a collective, and its virtuals.
 // - <torch/csrc/distributed/c10d/reducer_timer.hpp>: the registry of timers that DDP's logging uses.
+// - <torch/csrc/distributed/c10d/symm_mem/SymmetricMemory.hpp>: the virtuals of symmetric memory, and the
+// registries of its allocators.
 //
 // Python:
 // - <torch/csrc/Event.h>: the event inside a Python object.

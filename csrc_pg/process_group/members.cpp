@@ -230,6 +230,10 @@ void ProcessGroupVccl::unregisterCompletionHook(std::int64_t id) {
   success_hooks_->forget(id);
 }
 
+std::shared_ptr<Communicator> ProcessGroupVccl::host_communicator() {
+  return with_torch_errors([&] { return communicators_.get(c10::kCPU, timeout_.load())->communicator(); });
+}
+
 bool ProcessGroupVccl::supportsTensorAlloc(c10::DeviceIndex index) {
   return index >= 0 && index < vdev::card_count();
 }

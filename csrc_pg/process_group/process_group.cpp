@@ -324,6 +324,13 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
   });
 }
 
+void ProcessGroupVccl::launch_plan(const char* name, Tensors inputs, Tensors outputs, CollectivePlan plan) {
+  c10d::AllreduceOptions options;
+  options.asyncOp = false;
+  launch(request_of(c10d::OpType::UNKNOWN, name, std::move(inputs), std::move(outputs), options),
+         std::move(plan));
+}
+
 bool ProcessGroupVccl::is_captured(c10::Device device) {
   return !device.is_cpu() && vdev::current_stream(device.index())->queue()->capture() != nullptr;
 }

@@ -214,6 +214,16 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   /// `patience` each.
   static void shutdown_all(std::chrono::milliseconds patience);
 
+  // What operators beside c10d's use: those of symmetric memory (csrc_pg/symmetric/).
+
+  /// Returns the communicator of the CPU, which was made with the group. Raises DistBackendError once the
+  /// group has failed or was closed.
+  std::shared_ptr<Communicator> host_communicator();
+  const std::shared_ptr<vdev::FailureOwner>& failures() const { return failures_; }
+  std::chrono::milliseconds timeout() const { return timeout_.load(); }
+  /// Launches `plan`, which reads `inputs` and writes `outputs`, as a synchronous collective of that name.
+  void launch_plan(const char* name, Tensors inputs, Tensors outputs, CollectivePlan plan);
+
   /// Keeps another backend until this group is destroyed, and then releases it without the GIL.
   void keep(c10::intrusive_ptr<c10d::Backend> backend) { kept_ = std::move(backend); }
 

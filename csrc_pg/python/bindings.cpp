@@ -24,6 +24,7 @@
 #include "csrc_pg/python/blocked_threads.hpp"
 #include "csrc_pg/python/diagnosis_bindings.hpp"
 #include "csrc_pg/python/recorder_bindings.hpp"
+#include "csrc_pg/python/symmetric_bindings.hpp"
 #include "transport/deadlock_watch.hpp"
 #include "transport/libraries.hpp"
 #include "transport/variables.hpp"
@@ -83,6 +84,7 @@ void pass(vccl::HostBarrier& barrier, double look, double timeout) {
 void init_process_group_bindings(py::module_& module) {
   vccl::let_interruptions_reach_transport();
   vccl::let_watch_ask_for_blocked_threads();
+  init_symmetric_bindings(module);
   if (vdev::pose() == vdev::Pose::cuda) vccl::also_read_nccl_variables();
   const auto without_gil = py::call_guard<py::gil_scoped_release>();
 

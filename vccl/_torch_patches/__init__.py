@@ -44,6 +44,7 @@ DISTRIBUTED_PATCHES = (
     "attention_sharding",
     "objects_without_numpy",
     "pipeline_generators",
+    "symmetric_memory",
 )
 
 

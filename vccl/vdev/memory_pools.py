@@ -27,19 +27,22 @@ class MemPool:
     to the system, but for the blocks of live tensors. Graphs can be captured into it (``pool=pool.id``).
 
     Args:
-        allocator: has to be None.
+        allocator: None, or the allocator of the cards, which makes the pool's memory symmetric
+            (``torch.distributed._symmetric_memory.get_mempool_allocator``).
         use_on_oom: whether an allocation outside of the pool that finds no memory may take a free block of
             the pool.
         no_split: whether each allocation takes a whole segment.
 
     Raises:
-        NotImplementedError: for an ``allocator``.
+        NotImplementedError: for another ``allocator``.
     """
 
     def __init__(self, allocator: object = None, use_on_oom: bool = False, no_split: bool = False) -> None:
-        if allocator is not None:
+        if allocator is not None and not _C._is_cards_allocator(allocator):
             raise NotImplementedError(f"MemPool(allocator=...): {_OWN_ALLOCATOR}")
         self._pool = _C.MemPool(use_on_oom, no_split)
+        if allocator is not None:
+            _C._add_symmetric_pool(self._pool.device, self._pool.id[1])
 
     @property
     def id(self) -> PoolId:

@@ -121,6 +121,13 @@ std::size_t CachingAllocator::size_of(const std::byte* p) const {
   return block ? block->size : 0;
 }
 
+PoolNumber CachingAllocator::pool_of(const std::byte* p) const {
+  if (impl_->made.inherited()) return kProgramPool;
+  std::lock_guard lock(impl_->mutex);
+  const Block* block = impl_->blocks.live.at(p);
+  return block ? block->pool->number : kProgramPool;
+}
+
 std::vector<LiveBlock> CachingAllocator::live_blocks(const std::byte* begin, const std::byte* end) const {
   if (impl_->made.inherited()) return {};
   std::lock_guard lock(impl_->mutex);

@@ -67,6 +67,9 @@ class CachingAllocator {
   void record_stream(std::byte* p, const std::shared_ptr<Stream>& stream);
   /// Returns the size of the block at `p`, as handed out, or 0 when no live block begins at `p`.
   std::size_t size_of(const std::byte* p) const;
+  /// Returns the number of the pool that the block at `p` comes from, or kProgramPool when no live block
+  /// begins at `p`.
+  PoolNumber pool_of(const std::byte* p) const;
   /// Returns the parts of the range that lie in blocks which the program has, in the order of addresses.
   /// Looks at all live blocks.
   std::vector<LiveBlock> live_blocks(const std::byte* begin, const std::byte* end) const;

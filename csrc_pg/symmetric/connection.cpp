@@ -143,13 +143,12 @@ void Connection::check_peer(Word& word, const Ready& ready, int peer, const std:
   // Everything that the peer did, it did before. What is missing now will stay missing.
   if (ready(word.load(std::memory_order_acquire))) return;
   const auto tail = base::text(" while ", us, " waited for it ", what);
-  if (end) {
-    const auto code = end->how == RankEnd::How::left ? ErrorCode::peer_left : ErrorCode::peer_dead;
-    throw fail(code, base::text(end->text(names, peer), tail));
-  }
-  throw fail(ErrorCode::peer_left,
-             base::text(names.rank(peer), " has freed its symmetric memory", tail,
-                        ". Keep the tensor, or its handle, until all ranks have done with it"));
+  if (closed)
+    throw fail(ErrorCode::peer_left,
+               base::text(names.rank(peer), " has freed its symmetric memory", tail,
+                          ". Keep the tensor, or its handle, until all ranks have done with it"));
+  const auto code = end->how == RankEnd::How::left ? ErrorCode::peer_left : ErrorCode::peer_dead;
+  throw fail(code, base::text(end->text(names, peer), tail));
 }
 
 void Connection::wait(Word& word, int owner, const Ready& ready, int peer, const std::string& what,

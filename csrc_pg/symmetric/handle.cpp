@@ -45,10 +45,7 @@ std::string Handle::freed_text(int rank) const {
 }
 
 std::vector<void*> Handle::get_buffer_ptrs() {
-  auto pointers = buffers_;
-  for (int rank = 0; rank < get_world_size(); ++rank)
-    if (connection_->is_closed(rank)) pointers[static_cast<std::size_t>(rank)] = nullptr;
-  return pointers;
+  return buffers_;
 }
 
 std::vector<void*> Handle::get_signal_pad_ptrs() {

@@ -22,8 +22,7 @@ class Handle final : public c10d::symmetric_memory::SymmetricMemory {
   /// Blocks until the program's streams of the card have run what uses the peers' memory.
   ~Handle() override;
 
-  /// Returns null for a rank that has freed its memory: get_buffer() then raises an error that names the
-  /// rank.
+  /// The memory of a rank that has freed it can still be read and written, as on CUDA.
   std::vector<void*> get_buffer_ptrs() override;
   std::vector<void*> get_signal_pad_ptrs() override;
   void** get_buffer_ptrs_dev() override { return buffers_.data(); }

@@ -16,6 +16,7 @@
 #   make conformance  PyTorch's own suite of torch.distributed against vccl (about twenty minutes)
 #   make frameworks  accelerate, transformers, Lightning, DeepSpeed and others on cards, most of them in pose, against
 #                   gloo on the CPU (FRAMEWORKS="lightning": some of them; the first time installs them)
+#   make triton     Triton's kernels on cards, and public kernels (the first time installs Triton, 700 MB)
 #   make bench      all_reduce, measured beside gloo (and an MPI where there is one): the tables of README and
 #                   docs/inside/measurements.md, and the figure
 #   make bench-check  whether the ratios of docs/bench/baseline.json are still reached
@@ -50,7 +51,7 @@ COMPILE := cmake --build $(BUILD) $(if $(MAKE_TERMOUT),,| sed -u '/^\[[0-9]*[1-9
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
-.PHONY: install build wheel wheels docs test test-all test-cuda test-cuda-build test-blocking matrix conformance frameworks train bench bench-check tune lint format sanitize aarch64 clean
+.PHONY: install build wheel wheels docs test test-all test-cuda test-cuda-build test-blocking matrix conformance frameworks triton train bench bench-check tune lint format sanitize aarch64 clean
 
 install: $(VENV)/.vccl
 
@@ -122,6 +123,9 @@ matrix:
 # Ends with an error if the outcome is not the one in tests/conformance/expected.toml.
 conformance: build
 	python tests/conformance/run.py $(CONFORMANCE)
+
+triton: build
+	python tests/frameworks/run.py triton
 
 frameworks: build
 	python tests/frameworks/run.py $(FRAMEWORKS)

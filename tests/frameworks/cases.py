@@ -57,6 +57,7 @@ def _bundled(script: str) -> Case:
 
 _TRAINER = _torchrun("trainer.py")
 _LIGHTNING = _python("lightning_fit.py")
+_TRITON = ("python", "-m", "pytest", "-p", "no:cacheprovider", str(HERE.parent / "triton_kernels"))
 _ZERO = _torchrun("deepspeed_zero.py")
 _MINGPT = _torchrun("mingpt.py", "{sources}")
 _EXAMPLES = "https://raw.githubusercontent.com/pytorch/examples/77f55b912142e11fcfdf5b530231fb9c52f181e8"
@@ -106,6 +107,15 @@ FRAMEWORKS = {
         (
             *(compare(name, _python("titan.py", name)) for name in ("fsdp", "tp", "pp")),
             compare("fsdp on vdev", _python("titan.py", "fsdp"), device="vdev"),
+        ),
+    ),
+    "triton": Framework(
+        # `make triton`. The version of Triton is that of docs/compile.md.
+        ("triton==3.7.1", "liger-kernel==0.8.5", "fla-core==0.6.0"),
+        (
+            Case("tests", _TRITON, device="vdev"),
+            Case("tests", _TRITON),
+            *(compare("liger", _torchrun("liger_train.py"), device=device) for device in ("vdev", "cuda")),
         ),
     ),
     "megatron": Framework(

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STANDS_IN_FOR = {
     *("_pytest", "accelerate", "coverage", "deepspeed", "expecttest", "libcst", "lightning", "matplotlib"),
     *("msgpack", "numpy", "pytest", "pytorch_lightning", "ray", "torch", "torchft", "tqdm", "transformers"),
-    *("typing_extensions", "xdist", "zmq"),
+    *("triton", "typing_extensions", "xdist", "zmq"),
 }
 # They act at once on what torch says, and have stand-ins themselves.
 NEED_TORCH = {

@@ -19,6 +19,7 @@ DEVICE_PATCHES = (
     "fake_convolution",
     "flex_attention",
     "triton_kernels",
+    "triton_in_dynamo",
     "cuda_extensions",
     "stream_priority",
 )

@@ -327,38 +327,6 @@ def test_extensions_with_cuda_sources_are_refused(tmp_path):
         cpp_extension.CUDAExtension("theirs", ["kernel.cpp"])
 
 
-# Triton is not installed with torch for the CPU. This has the parts of it that are looked at.
-TRITON = """
-import sys, types, torch
-for name in ("triton", "triton.runtime"):
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [{folder!r}]
-from triton.runtime.jit import JITFunction
-"""
-JIT = """
-class JITFunction:
-    def __init__(self, fn):
-        self.fn = fn
-    def run(self, *args, grid, warmup, **kwargs):
-        raise RuntimeError("0 active drivers ([]). There should only be one.")
-"""
-
-
-def test_triton_kernels_are_refused(run_python, tmp_path):
-    (tmp_path / "jit.py").write_text(JIT)
-    result = run_python(
-        TRITON.format(folder=str(tmp_path)) + "def add(x): pass\n"
-        "try:\n"
-        "    JITFunction(add).run(torch.ones(3), grid=(1,), warmup=False)\n"
-        "except RuntimeError as error:\n"
-        "    assert 'active drivers' in str(error)\n"
-        "JITFunction(add).run(torch.ones(3, device='vdev'), grid=(1,), warmup=False)\n",
-        check=False,
-    )
-    assert "NoGpuError: The Triton kernel 'add' needs a GPU" in result.stderr
-    assert "TRITON_INTERPRET=1" in result.stderr
-
-
 def test_importing_torch_imports_no_compiler(run_python):
     run_python(
         "import sys, torch\n"

@@ -60,6 +60,9 @@ struct CommunicatorConfig {
   std::string call = "init_process_group";
   // The store in which ranks of the same job leave errors for ranks that wait in other meetings. May be null.
   std::shared_ptr<Store> notices;
+  // How to connect to that store once more, to tell other hosts what this process waits for. If it is empty,
+  // ranks on several hosts that wait for each other do so until the timeout.
+  ConnectStore connect_store;
   std::vector<Region> regions;  // at most kMaxRegions; ranks may have different numbers of regions
   // Returns "all_reduce(float32, 1024 elements, SUM)".
   std::string (*describe)(const Signature&, const RankNames&) = nullptr;
@@ -91,6 +94,9 @@ enum class Route : std::uint8_t {
   some_leaps,  // the same, but not every leader sends something on each
 };
 
+/// Without which ranks on other hosts an operation cannot end on this rank, whatever the algorithm.
+enum class Needs : std::uint8_t { unknown, root, all };
+
 /// What a rank publishes at the beginning of an operation.
 struct Announcement {
   Signature signature;
@@ -101,7 +107,8 @@ struct Announcement {
   // Whether the ranks of this host may read and write `input` and `output` through Peers. The value must be
   // the same on all of them.
   bool shows = false;
-  Route route = Route::ring;    // must be the same on all ranks of the host
+  Route route = Route::ring;  // must be the same on all ranks of the host
+  Needs needs = Needs::unknown;
   std::uint32_t algorithm = 0;  // compared, as VCCL_ALGO might differ between ranks
   // A hash of what the rank has called in other groups before, which is compared unless it is 0.
   std::uint32_t order = 0;

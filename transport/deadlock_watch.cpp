@@ -18,9 +18,7 @@
 #include "base/signals.hpp"
 #include "base/text.hpp"
 #include "transport/shared/flags.hpp"
-#include "transport/state/failure_channel.hpp"
-#include "transport/state/group.hpp"
-#include "transport/state/wait_circle.hpp"
+#include "transport/state/deadlock_state.hpp"
 #include "transport/state/wait_description.hpp"
 #include "transport/system/machine.hpp"
 
@@ -29,32 +27,12 @@ namespace {
 
 // A meeting is announced before it has lasted. After this time it counts as a wait.
 constexpr auto kShortMeeting = std::chrono::milliseconds(200);
-// How many looks a member that has concluded waits for the others to conclude. They conclude at about the
-// same time, unless the machine gives one of them no time.
-constexpr int kPatience = 50;
-// After how many looks a circle that cannot be proved is worth a warning.
-constexpr std::uint64_t kDoubtful = 20;
+// For how long the same waits have to stand before other hosts are told.
+constexpr auto kFarLasting = std::chrono::milliseconds(600);
 
-struct Wait {
-  std::uint64_t id;
-  const Group* group;
-  pthread_t thread;
-  std::string text;
-  std::uint64_t number;  // of the operation, or of the meeting
-  bool is_meeting;
-  Clock::time_point since;
-
-  /// Returns whether the rank at `index` of the group's host has not come to this operation or meeting.
-  bool awaits(int index) const {
-    const RankLine& line = group->host.line(index);
-    if (is_meeting) return read(line.meetings) < number;
-    return read(line.operations[number & 1].sequence) != number;
-  }
-};
-
-void add_to(WaitDescription& description, const Wait& wait) {
+void add_to(WaitDescription& description, const ThreadWait& wait) {
   auto awaits = [&](int index) { return wait.awaits(index); };
-  description.add_call(*wait.group, wait.text, awaits);
+  description.add_call(*wait.group, {wait.text, awaits, wait.far, wait.number, wait.is_meeting});
 }
 
 Token make_token() {
@@ -65,65 +43,7 @@ Token make_token() {
 
 }  // namespace
 
-struct DeadlockWatch::State {
-  /// A communicator that was added.
-  struct Known {
-    const Group* group;
-    FailureChannel* failures;
-    WatchedMessages* messages = nullptr;  // if some have been under way for a while
-  };
-  struct PendingMessages {
-    const Group* group;
-    std::vector<WatchedMessages::Pending> messages;
-  };
-
-  const Token token = make_token();
-
-  std::mutex mutex;  // guards everything below; not held while blocked_threads is called
-  std::condition_variable changed;
-  std::shared_ptr<const BlockedThreads> blocked_threads;
-  std::vector<Known> communicators;  // in the order in which they were made
-  std::vector<Wait> waits;
-  std::uint64_t next_id = 1;
-  bool running = false, stopped = false;
-
-  // The next members are what is published, and for how long it has held.
-  std::uint64_t version = 0, looks = 0;
-  PublishedWaits published{};
-  std::vector<std::uint64_t> ids;  // of the waits and of the messages
-  bool in_circle = false;          // whether this process was part of a circle of waits at the last look
-  std::optional<std::uint64_t> blocked;
-
-  HeldVersions candidate, doubtful;  // what may turn out to be a deadlock
-  std::uint64_t warned = 0;          // the version for which a warning was written
-
-  struct Verdict {
-    std::string text;
-    std::set<std::uint64_t> communicators;
-    std::map<Token, std::uint64_t> versions;  // of the members
-    int looks = 0;                            // looks since the verdict
-  };
-  std::optional<Verdict> verdict;
-
-  std::uint64_t begin(Wait wait);
-  void start();
-  void run();
-  void look();
-  bool has_messages() const;
-  std::optional<std::vector<PendingMessages>> pending_messages() const;
-  std::vector<std::uint64_t> ids_with(const std::vector<PendingMessages>& messages) const;
-  PublishedWaits describe(const std::vector<PendingMessages>& messages, bool& complete) const;
-  void publish(const PublishedWaits& waits);
-  using TokenLine = std::pair<Token, const RankLine*>;
-  std::vector<TokenLine> lines_by_token() const;
-  Records read_records() const;
-  void judge();
-  void warn_once(const std::set<Token>& members, const Records& records);
-  bool all_members_know(const Records& records);
-  void carry_out();
-};
-
-DeadlockWatch::DeadlockWatch() : state_(std::make_unique<State>()) {}
+DeadlockWatch::DeadlockWatch() : state_(std::make_unique<State>(make_token())) {}
 
 DeadlockWatch& DeadlockWatch::of_this_process() {
   static base::OnePerProcess<DeadlockWatch> one;
@@ -142,6 +62,7 @@ void DeadlockWatch::stop(Milliseconds patience) noexcept {
   state_->stopped = true;
   state_->changed.notify_all();
   state_->changed.wait_for(lock, patience, [this] { return !state_->running; });
+  state_->exchange.end(patience);
 }
 
 void DeadlockWatch::add(const Group& group, FailureChannel& failures) {
@@ -159,25 +80,37 @@ void DeadlockWatch::remove(const Group& group) noexcept {
 std::vector<std::string> DeadlockWatch::waits() const {
   std::lock_guard lock(state_->mutex);
   std::vector<std::string> texts;
-  for (const Wait& wait : state_->waits) {
+  for (const ThreadWait& wait : state_->waits) {
     const HostGroup& host = wait.group->host;
     std::vector<int> ranks;
     for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i)
       if (i != host.index && wait.awaits(i)) ranks.push_back(host.ranks[static_cast<std::size_t>(i)]);
-    texts.push_back(
-        base::text(wait.text, ", ",
-                   ranks.empty() ? "which every rank has begun" : "for " + wait.group->names.ranks(ranks)));
+    texts.push_back(base::text(wait.text, ", ",
+                               !ranks.empty()            ? "for " + wait.group->names.ranks(ranks)
+                               : wait.group->far.empty() ? "which every rank has begun"
+                                                         : "which every rank of this host has begun"));
   }
   return texts;
 }
 
-std::uint64_t DeadlockWatch::begin_wait(const Group& group, std::uint64_t sequence, const std::string& call) {
+std::uint64_t DeadlockWatch::token() const noexcept {
+  return state_->token;
+}
+
+std::string DeadlockWatch::far_silence() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->exchange.silence();
+}
+
+std::uint64_t DeadlockWatch::begin_wait(const Group& group, std::uint64_t sequence, const std::string& call,
+                                        std::vector<int> far) {
   return state_->begin({.id = 0,
                         .group = &group,
                         .thread = pthread_self(),
                         .text = call,
                         .number = sequence,
                         .is_meeting = false,
+                        .far = std::move(far),
                         .since = Clock::now() - kShortMeeting});
 }
 
@@ -189,12 +122,13 @@ std::uint64_t DeadlockWatch::begin_meeting(const Group& group, const std::string
                         .text = what,
                         .number = number,
                         .is_meeting = true,
+                        .far = far_ranks(group),
                         .since = Clock::now()});
 }
 
 void DeadlockWatch::end_wait(std::uint64_t id) noexcept {
   std::lock_guard lock(state_->mutex);
-  std::erase_if(state_->waits, [&](const Wait& wait) { return wait.id == id; });
+  std::erase_if(state_->waits, [&](const ThreadWait& wait) { return wait.id == id; });
   // What was proved stays true, whatever ended this wait first. Other members may depend on this process to
   // fail the communicators.
   if (state_->verdict) state_->carry_out();
@@ -215,7 +149,7 @@ void DeadlockWatch::let_be(const Group& group) noexcept {
   state_->changed.notify_all();
 }
 
-std::uint64_t DeadlockWatch::State::begin(Wait wait) {
+std::uint64_t DeadlockWatch::State::begin(ThreadWait wait) {
   std::lock_guard lock(mutex);
   wait.id = next_id++;
   waits.push_back(std::move(wait));
@@ -245,6 +179,8 @@ void DeadlockWatch::State::run() {
     lock.lock();
   }
   if (version > 0 && published.count > 0) publish(PublishedWaits{});
+  exchange.end();
+  far.clear();
   ids.clear();
   candidate = {};
   in_circle = false;
@@ -275,9 +211,9 @@ std::optional<std::vector<DeadlockWatch::State::PendingMessages>> DeadlockWatch:
 std::vector<std::uint64_t> DeadlockWatch::State::ids_with(
     const std::vector<PendingMessages>& messages) const {
   std::vector<std::uint64_t> result;
-  for (const Wait& wait : waits) result.push_back(wait.id);
+  for (const ThreadWait& wait : waits) result.push_back(wait.id);
   for (const auto& [group, pending] : messages) {
-    result.push_back(id_of_communicator(*group));
+    result.push_back(group->id);
     for (const auto& message : pending) result.push_back(message.number);
   }
   return result;
@@ -290,7 +226,7 @@ void DeadlockWatch::State::look() {
   bool suspicious = false;
   {
     std::lock_guard lock(mutex);
-    for (const Wait& wait : waits) threads.push_back(wait.thread);
+    for (const ThreadWait& wait : waits) threads.push_back(wait.thread);
     // The question takes Python's lock, which a process with no circle in sight is spared.
     if (const auto messages = in_circle ? pending_messages() : std::nullopt) {
       asked_with = ids_with(*messages);
@@ -301,9 +237,11 @@ void DeadlockWatch::State::look() {
   const auto answer = suspicious && ask && *ask ? (*ask)(threads) : std::nullopt;
 
   std::lock_guard lock(mutex);
+  rounds = exchange.rounds();
+  far = exchange.found();
   const auto messages = pending_messages();
   const auto now = ids_with(messages.value_or(std::vector<PendingMessages>()));
-  bool complete = messages && now == asked_with && std::ranges::all_of(waits, [](const Wait& wait) {
+  bool complete = messages && now == asked_with && std::ranges::all_of(waits, [](const ThreadWait& wait) {
                     return Clock::now() - wait.since >= kShortMeeting;
                   });
   PublishedWaits waits_now = describe(messages.value_or(std::vector<PendingMessages>()), complete);
@@ -314,23 +252,71 @@ void DeadlockWatch::State::look() {
     for (const Known& known : communicators) known.group->own_line().waits.set_looks(looks);
   } else {
     publish(waits_now);
+    if (now != ids) ids_since = Clock::now();
     ids = now;
     blocked = blocked_now;
   }
   judge();
 }
 
+/// Returns what processes on other hosts have to know of this one. The caller holds the lock.
+WaitFacts DeadlockWatch::State::facts_now() const {
+  WaitFacts now;
+  for (const Known& known : communicators) {
+    const Group& group = *known.group;
+    if (group.far.empty()) continue;
+    if (now.begun.size() < WaitFacts::kMost) {
+      const RankLine& line = group.own_line();
+      now.begun.push_back({group.id,
+                           std::max(read(line.operations[0].sequence), read(line.operations[1].sequence)),
+                           read(line.meetings)});
+    }
+    for (const auto& [rank, process] : group.far) {
+      const std::uint64_t sent = group.traffic->sent(rank);
+      if (sent == 0) continue;
+      now.lists_all_sent = now.sent.size() < WaitFacts::kMost;
+      if (!now.lists_all_sent) break;
+      now.sent.push_back({group.id, process, sent});
+    }
+  }
+  return now;
+}
+
+/// Lets other hosts know of this process, and asks for what is `unknown` of them. The caller holds the lock.
+void DeadlockWatch::State::exchange_with_other_hosts(const std::vector<Token>& unknown) {
+  const bool urgent = in_circle || verdict;
+  if (!urgent && Clock::now() - ids_since < kFarLasting) return;
+  const auto known = std::ranges::find_if(communicators, [](const Known& entry) {
+    return !!entry.group->connect_store && !entry.group->far.empty();
+  });
+  if (known == communicators.end()) return;
+  WaitExchange::Turn turn;
+  turn.token = token;
+  turn.own.copy = {version, looks, verdict.has_value(), 0, published};
+  turn.own.facts = facts;
+  std::set<Token> wanted(asked.begin(), asked.end());
+  wanted.insert(unknown.begin(), unknown.end());
+  turn.wanted.assign(wanted.begin(), wanted.end());
+  turn.urgent = urgent;
+  exchange.turn(known->group->connect_store, std::move(turn));
+}
+
 /// Sets `complete` to false if not everything fits. The caller holds the lock.
-PublishedWaits DeadlockWatch::State::describe(const std::vector<PendingMessages>& messages,
-                                              bool& complete) const {
-  WaitDescription description;
+PublishedWaits DeadlockWatch::State::describe(const std::vector<PendingMessages>& messages, bool& complete) {
+  WaitDescription description(token, far);
+  auto now = facts_now();
+  if (now != facts) {
+    facts = std::move(now);
+    ++state;
+  }
   if (!communicators.empty()) {
     const Group& first = *communicators.front().group;
-    description.set_rank(first.names.in_job(first.rank));
+    description.set_process(first.names.in_job(first.rank), state);
   }
-  for (const Wait& wait : waits) add_to(description, wait);
+  for (const ThreadWait& wait : waits) add_to(description, wait);
   for (const auto& [group, pending] : messages) description.add_messages(*group, pending);
   complete = complete && description.complete();
+  asked = description.asked();
   return description.result();
 }
 
@@ -340,111 +326,6 @@ void DeadlockWatch::State::publish(const PublishedWaits& waits_now) {
   looks = 0;
   published = waits_now;
   for (const Known& known : communicators) known.group->own_line().waits.write(version, published);
-}
-
-/// Returns this process's record, those of the processes that it waits for, directly or not, and those of the
-/// members of the verdict. The others cannot be in one circle with this process, and to read them all would
-/// cost each rank of a large group more than its turn. The caller holds the lock.
-Records DeadlockWatch::State::read_records() const {
-  Records records;
-  records[token] = {version, looks, verdict.has_value(), published};
-  std::vector<Token> left;
-  const auto add_awaited = [&left](const PublishedWaits& waits) {
-    for (std::uint32_t i = 0; i < waits.count; ++i) {
-      const auto& awaited = waits.waits[i].awaited;
-      left.insert(left.end(), awaited.begin(), awaited.begin() + waits.waits[i].awaited_count);
-    }
-  };
-  add_awaited(published);
-  if (verdict)
-    for (const auto& member : verdict->versions) left.push_back(member.first);
-  if (left.empty()) return records;
-  const auto lines = lines_by_token();
-  while (!left.empty()) {
-    const Token other = left.back();
-    left.pop_back();
-    if (other == 0 || records.contains(other)) continue;
-    const auto line = std::ranges::lower_bound(lines, other, {}, &TokenLine::first);
-    if (line == lines.end() || line->first != other) continue;
-    const auto record = line->second->waits.read();
-    if (record.version == 0) continue;
-    add_awaited(record.waits);
-    records[other] = record;
-  }
-  return records;
-}
-
-/// Returns a line of each process that shares a communicator with this one, by token. The caller holds the
-/// lock.
-std::vector<DeadlockWatch::State::TokenLine> DeadlockWatch::State::lines_by_token() const {
-  std::vector<TokenLine> lines;
-  for (const Known& known : communicators) {
-    const HostGroup& host = known.group->host;
-    for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i)
-      lines.emplace_back(read(host.line(i).process), &host.line(i));
-  }
-  // A process's lines have the same record.
-  std::ranges::sort(lines, {}, &TokenLine::first);
-  return lines;
-}
-
-/// The caller holds the lock.
-void DeadlockWatch::State::judge() {
-  const Records records = read_records();
-  const auto circle = awaited_from(token, waiting_for_each_other(records, false), records);
-  in_circle = !circle.empty();
-  if (verdict) {
-    if (all_members_know(records)) carry_out();
-    return;
-  }
-  const auto members = awaited_from(token, waiting_for_each_other(records, true), records);
-  if (!candidate.have_held(members, records, 2)) return warn_once(circle, records);
-  verdict.emplace();
-  verdict->text = base::text(
-      "the ranks wait for each other in different calls, and none of them can go on: ",
-      calls_text(members, records),
-      ". Every rank must call the collectives of all its groups, on the CPU and on cards, in the "
-      "same order, and each send needs a receive with its tag that the peer comes to before it waits "
-      "for something else (batch_isend_irecv starts several at once).");
-  for (const Token member : members) {
-    verdict->versions[member] = records.at(member).version;
-    const PublishedWaits& waits_of = records.at(member).waits;
-    for (std::uint32_t i = 0; i < waits_of.count; ++i)
-      verdict->communicators.insert(waits_of.waits[i].communicator);
-  }
-  for (const Known& known : communicators) known.group->own_line().waits.set_concluded(true);
-}
-
-/// Warns once about a circle that another thread of a member might still end. Messages alone are no reason:
-/// ranks may well post receives and compute. The caller holds the lock.
-void DeadlockWatch::State::warn_once(const std::set<Token>& members, const Records& records) {
-  if (waits.empty() || !doubtful.have_held(members, records, kDoubtful) || warned == version) return;
-  warned = version;
-  const std::string text =
-      base::text("the ranks wait for each other in different calls: ", calls_text(members, records),
-                 ". They will wait until the timeout, unless another of their threads brings an end.");
-  communicators.front().group->log.warn(text);
-}
-
-/// Returns whether all members have concluded the deadlock, or have had enough time to. The caller holds the
-/// lock.
-bool DeadlockWatch::State::all_members_know(const Records& records) {
-  // A member whose record has changed has already failed the communicators, or its process has ended.
-  const auto& versions = verdict->versions;
-  const bool all_know = std::all_of(versions.begin(), versions.end(), [&](const auto& member) {
-    const auto found = records.find(member.first);
-    return found == records.end() || found->second.version != member.second || found->second.concluded;
-  });
-  return all_know || ++verdict->looks >= kPatience;
-}
-
-/// The caller holds the lock.
-void DeadlockWatch::State::carry_out() {
-  for (const Known& known : communicators) {
-    if (verdict->communicators.contains(id_of_communicator(*known.group)))
-      known.failures->fail(ErrorCode::mismatch, verdict->text);
-  }
-  verdict.reset();
 }
 
 }  // namespace vccl

@@ -1,4 +1,4 @@
-// Finds ranks of one host that wait for each other in different calls and would wait for ever.
+// Finds ranks that wait for each other in different calls and would wait for ever.
 #pragma once
 
 #include <pthread.h>
@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/fork.hpp"
@@ -47,7 +48,9 @@ class WatchedMessages {
 /// different ranks, as long as no rank waits in between. But if one rank waits in one group for a rank that
 /// waits in the other group, neither rank can ever go on, and neither communicator alone can see it. So if a
 /// process's wait at an operation's start lasts, the process publishes what it waits for, and for which
-/// processes, to the others of its host (WaitRecord). It then looks for a set of processes in which
+/// processes, to the others of its host (WaitRecord). If the wait lasts for about a second and the process is
+/// in a group of several hosts, it does so to the other hosts as well (WaitExchange). It then looks for a set
+/// of processes in which
 ///   - each process is blocked: it can go on only by the end of one of the waits that it has published, and
 ///   - each of those waits is for at least one process of the set that has not begun that operation.
 /// For the first of these waits to end, a process of the set would have to begin an operation before that,
@@ -56,7 +59,10 @@ class WatchedMessages {
 /// Messages count as waits as well, whether a thread waits for them or not: a process is blocked if it can go
 /// on only by the end of one of its operations or messages. A receive waits for its source to send, and a
 /// send for its receiver to receive. What a peer has sent before it was blocked has arrived, because each
-/// look moves messages on and counts only if nothing has moved.
+/// look moves messages on and counts only if nothing has moved. Between hosts, what was sent may be under
+/// way. So a process on another host counts as waited for only if its record says that it has not begun the
+/// operation, or that it has sent no more than has come from it; and only for as long as it says the same
+/// (PublishedWait::states).
 ///
 /// The processes cannot all be read at one instant. But a version of a record stands for a span of time: what
 /// it says was true from the first look at which its process published it to the last look that confirmed it.
@@ -81,9 +87,11 @@ class DeadlockWatch {
   void add(const Group& group, FailureChannel& failures);
   void remove(const Group& group) noexcept;
 
-  /// Begins a wait of the calling thread at the start of the group's operation `sequence`, which `call` is
-  /// the text of (CurrentOperation::call_text()). Returns the wait's id.
-  std::uint64_t begin_wait(const Group& group, std::uint64_t sequence, const std::string& call);
+  /// Begins a wait of the calling thread in the group's operation `sequence`, which `call` is the text of
+  /// (CurrentOperation::call_text()). It is for the ranks of this host, and for those of the ranks `far` on
+  /// other hosts, that have not begun the operation. Returns the wait's id.
+  std::uint64_t begin_wait(const Group& group, std::uint64_t sequence, const std::string& call,
+                           std::vector<int> far);
   /// Begins a wait of the calling thread for ranks that meet in another way, which they announce over
   /// `group`. `what` says what they do. Returns the wait's id.
   std::uint64_t begin_meeting(const Group& group, const std::string& what);
@@ -93,6 +101,12 @@ class DeadlockWatch {
   /// pending() after let_be().
   void watch(const Group& group, WatchedMessages& messages);
   void let_be(const Group& group) noexcept;
+
+  /// Returns the number by which other processes know this one (RankLine::process).
+  std::uint64_t token() const noexcept;
+  /// Returns why this process does not know what the processes on other hosts wait for, or an empty text if
+  /// it does or need not.
+  std::string far_silence() const;
 
   /// Returns what threads of this process wait for, each as "all_reduce(...) on cpu, operation 3 of group a,
   /// for rank 1, 2". A wait that has not lasted is left out, and so is a wait for another host.
@@ -126,8 +140,8 @@ class Watched {
 /// Reports a wait that has lasted to the watch, until destroyed.
 class LastingWait {
  public:
-  LastingWait(const Group& group, std::uint64_t sequence, const std::string& call)
-      : id_(DeadlockWatch::of_this_process().begin_wait(group, sequence, call)) {}
+  LastingWait(const Group& group, std::uint64_t sequence, const std::string& call, std::vector<int> far)
+      : id_(DeadlockWatch::of_this_process().begin_wait(group, sequence, call, std::move(far))) {}
   LastingWait(const Group& group, const std::string& meeting)
       : id_(DeadlockWatch::of_this_process().begin_meeting(group, meeting)) {}
   ~LastingWait() { DeadlockWatch::of_this_process().end_wait(id_); }

@@ -1,6 +1,8 @@
 // The rendezvous store: an abstract key-value store with the operations that c10d::Store offers.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "transport/deadline.hpp"
@@ -23,5 +25,8 @@ class Store {
   /// Removes the key. Stores that cannot delete do nothing.
   virtual void remove(const std::string& key) = 0;
 };
+
+/// Connects to a store once more, so that what blocks one connection does not block the other. Throws Error.
+using ConnectStore = std::function<std::unique_ptr<Store>()>;
 
 }  // namespace vccl

@@ -17,6 +17,27 @@ Route route_of(const Algorithm& algorithm) {
   return has_root(algorithm.collective) ? Route::some_leaps : Route::leaps;
 }
 
+/// Returns which ranks have to take part before this rank can be done with the call. What has no elements, or
+/// other sizes from each rank, may need fewer.
+Needs needs_of(const Call& call, const Signature& signature, int rank) {
+  switch (call.collective) {
+    case Collective::barrier:
+      return Needs::all;
+    case Collective::all_reduce:
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+      return signature.count > 0 && signature.extra == 0 ? Needs::all : Needs::unknown;
+    case Collective::broadcast:
+    case Collective::scatter:
+      return signature.count > 0 && rank != signature.root ? Needs::root : Needs::unknown;
+    case Collective::reduce:
+    case Collective::gather:
+      return signature.count > 0 && rank == signature.root ? Needs::all : Needs::unknown;
+    default:
+      return Needs::unknown;
+  }
+}
+
 Announcement announcement_of(const Communicator& communicator, const Call& call, const Choice& choice) {
   const int rank = communicator.rank(), size = communicator.size();
   Announcement announcement{.signature = signature_of(call), .window = window_of(call, rank, size)};
@@ -27,6 +48,7 @@ Announcement announcement_of(const Communicator& communicator, const Call& call,
   announcement.payload_bytes = choice.payload.bytes;
   std::copy(std::begin(choice.payload.data), std::end(choice.payload.data), announcement.payload);
   announcement.route = route_of(*choice.first);
+  announcement.needs = needs_of(call, announcement.signature, rank);
   if (!needs_mapping(choice.first->reach)) return announcement;
   const Buffers buffers = buffers_of(call, rank, size);
   const std::size_t element = size_of(call.dtype);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
 #include "base/fork.hpp"
 #include "base/text.hpp"
 #include "csrc_device/runtime/card.hpp"
@@ -166,6 +168,7 @@ std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, Mill
     }
     stream = make_stream(device, identity_.high_priority, identity_.name);
   };
+  config.connect_store = connect_store();
   auto known = relatives(true);
   known.insert(known.end(), relatives_.begin(), relatives_.end());
   config.earlier = std::make_shared<Relatives>(std::move(known), identity_.global_ranks);
@@ -191,6 +194,17 @@ std::shared_ptr<StoreAdapter> Communicators::notices(const std::string& origin) 
   return std::make_shared<StoreAdapter>(
       store_of_job(store_), base::text("vccl/notices/", origin, "/"),
       base::text(names_.rank(identity_.rank), ", joining group ", identity_.name), cancelled_);
+}
+
+/// Returns nothing for a store that is not made for questions that come again and again.
+ConnectStore Communicators::connect_store() const {
+  const auto store = store_of_job(store_);
+  if (!c10::dynamic_intrusive_pointer_cast<c10d::TCPStore>(store)) return {};
+  const auto never = std::make_shared<const std::atomic<bool>>(false);
+  const auto who = base::text(names_.rank(identity_.rank), ", asking what other hosts wait for");
+  return [store, never, who] {
+    return std::make_unique<StoreAdapter>(store->clone(), "vccl/waits/", who, never);
+  };
 }
 
 /// Returns the prefix of the keys of the meeting. The meeting for the CPU comes first and proves which group

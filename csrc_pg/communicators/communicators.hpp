@@ -94,6 +94,7 @@ class Communicators {
   std::shared_ptr<DeviceCommunicator> make(c10::Device device, Milliseconds timeout);
   std::shared_ptr<StoreAdapter> adapter(const std::string& prefix) const;
   std::shared_ptr<StoreAdapter> notices(const std::string& origin) const;
+  ConnectStore connect_store() const;
   std::string begin_meeting(c10::Device device, CommunicatorConfig& config, std::unique_ptr<Claim>& claim);
   void check_usable() const;
   void check_process() const;

@@ -13,6 +13,7 @@
 #include "csrc_pg/collectives/dtype.hpp"
 #include "csrc_pg/dumps/own_flight_recorder.hpp"
 #include "csrc_pg/dumps/stack_requests.hpp"
+#include "transport/deadlock_watch.hpp"
 #include "transport/explanation.hpp"
 
 namespace vccl {
@@ -37,9 +38,16 @@ const char* python_name(std::uint8_t dtype) {
 constexpr auto kStackPatience = std::chrono::milliseconds(500);
 constexpr std::size_t kMostText = 1500;
 
+/// Returns why the waits on other hosts are not known, as a sentence, or an empty text.
+std::string silence_of_other_hosts() {
+  const auto why = DeadlockWatch::of_this_process().far_silence();
+  return why.empty() ? why : base::text("What ranks on other hosts wait for is not known: ", why, ".");
+}
+
 /// Returns what was found out about the job of this process.
 std::string explain(std::chrono::nanoseconds waited) {
-  if (!own_flight_recorder().enabled()) return {};
+  const std::string silence = silence_of_other_hosts();
+  if (!own_flight_recorder().enabled()) return silence;
   const auto own = own_flight_recorder().process();
   auto options = diagnosis_options();
   options.only_job = get_text(own.job);
@@ -51,6 +59,7 @@ std::string explain(std::chrono::nanoseconds waited) {
     if (std::ranges::none_of(job.ranks, is_own)) continue;
     for (const Finding& finding : job.findings) text += (text.empty() ? "" : " ") + finding.text;
   }
+  if (!silence.empty()) text += (text.empty() ? "" : " ") + silence;
   return std::string(base::cut_text(text, kMostText));
 }
 

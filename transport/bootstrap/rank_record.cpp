@@ -19,7 +19,8 @@ std::string encode(const RankRecord& record, int size) {
                         {"pid", record.pid},
                         {"pid_space", record.pid_space},
                         {"socket", record.socket},
-                        {"shares_memory", record.shares_memory}});
+                        {"shares_memory", record.shares_memory},
+                        {"process", record.process}});
 }
 
 RankRecord to_rank_record(const Value& value) {
@@ -29,7 +30,8 @@ RankRecord to_rank_record(const Value& value) {
           value.at("pid").as_int(0, INT64_MAX),
           value.at("pid_space").as_string(),
           value.at("socket").as_string(),
-          value.at("shares_memory").as_bool()};
+          value.at("shares_memory").as_bool(),
+          value.at("process").as_uint()};
 }
 
 PeerProcess process_of(const RankRecord& them, const RankRecord& us) {

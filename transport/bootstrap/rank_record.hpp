@@ -20,6 +20,7 @@ struct RankRecord {
   std::string pid_space;       // the pid namespace that `pid` belongs to
   std::string socket;          // the name of the rank's hand-over listener
   bool shares_memory = false;  // whether the rank hands over memory
+  std::uint64_t process = 0;   // DeadlockWatch::token()
 };
 
 /// Returns the key under which `rank` publishes its record.

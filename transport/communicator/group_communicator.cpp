@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/cores.hpp"
 #include "base/text.hpp"
@@ -20,6 +21,13 @@ namespace {
 
 const char kAliveToken[] = "token";
 
+/// Returns the number that the first digits of a communicator's id stand for.
+std::uint64_t number_of(const std::string& id) {
+  std::uint64_t number = 0;
+  std::from_chars(id.data(), id.data() + std::min<std::size_t>(id.size(), 16), number, 16);
+  return number;
+}
+
 }  // namespace
 
 GroupCommunicator::GroupCommunicator(Store& store, const CommunicatorConfig& given)
@@ -33,6 +41,7 @@ GroupCommunicator::GroupCommunicator(Store& store, const CommunicatorConfig& giv
   group_.describe = config.describe;
   group_.describe_refusal = config.describe_refusal;
   group_.earlier = config.earlier;
+  group_.connect_store = config.connect_store;
   config.check_rank();
   Meeting meeting(store, config, operation_.deadline());
   try {
@@ -59,10 +68,11 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
 
   Bootstrap bootstrap(meeting, config, operation_.deadline());
   Listener listener;
-  const std::vector<RankRecord> records =
-      bootstrap.meet({config.rank, machine_key(), config.host_id.empty() ? variables.host_id : config.host_id,
-                      getpid(), pid_namespace(), listener.name(), !config.regions.empty()});
+  const std::vector<RankRecord> records = bootstrap.meet(
+      {config.rank, machine_key(), config.host_id.empty() ? variables.host_id : config.host_id, getpid(),
+       pid_namespace(), listener.name(), !config.regions.empty(), DeadlockWatch::of_this_process().token()});
   id_ = bootstrap.id();
+  group_.id = number_of(id_);
   const auto claimed = claimed_hosts(records);
   share_memory(meeting, config, listener,
                *std::find_if(claimed.begin(), claimed.end(), [&](const auto& claim) {
@@ -76,6 +86,7 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
                 base::text("the ranks of group ", group_.name, " disagree about who shares a host with ",
                            group_.own_text()));
   }
+  know_other_hosts(records);
   waiter_.emplace(group_, operation_, *failures_);
   start_.emplace(group_, operation_, *failures_, *waiter_);
   peers_.emplace(group_, operation_, *failures_, *waiter_, *start_);
@@ -103,6 +114,13 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
   group_.log.info(base::text("joined ", group_.size, " ranks on ", host_count(), " host(s) at position ",
                              ring_.position(), " of the ring ", numbers_text(ring_.ranks()), "; ",
                              group_.host.ranks.size(), " ranks on ", group_.cores, " usable cores here"));
+}
+
+void GroupCommunicator::know_other_hosts(const std::vector<RankRecord>& records) {
+  for (const RankRecord& record : records)
+    if (!std::ranges::binary_search(group_.host.ranks, record.rank))
+      group_.far.emplace(record.rank, record.process);
+  if (!group_.far.empty()) group_.traffic = std::make_shared<Traffic>(group_.size);
 }
 
 void GroupCommunicator::share_memory(Meeting& meeting, const CommunicatorConfig& config, Listener& listener,

@@ -69,6 +69,7 @@ class GroupCommunicator final : public Communicator {
   void cut_short() noexcept override;
 
   void join(Meeting& meeting, const CommunicatorConfig& config);
+  void know_other_hosts(const std::vector<RankRecord>& records);
   void share_memory(Meeting& meeting, const CommunicatorConfig& config, Listener& listener,
                     const std::vector<RankRecord>& candidates);
   void connect(Meeting& meeting, const std::vector<RankRecord>& records, const Variables& variables);

@@ -49,8 +49,9 @@ void Waiter::wait_until(Ready ready, Awaited awaited, const char* what, bool at_
       next_interruption = now + base::kInterruptionPeriod;
       check_interruption(awaited, what);
     }
-    if (at_start && !lasting && now - begin >= kLasting)
-      lasting.emplace(group_, operation_.sequence(), operation_.call_text());
+    // Once all ranks of this host have begun, another host may still keep them.
+    if ((at_start || !group_.far.empty()) && !lasting && now - begin >= kLasting)
+      lasting.emplace(group_, operation_.sequence(), operation_.call_text(), operation_.far_needs());
     if (warning.due(now) && speaks(awaited)) warn(begin, awaited, what);
     sleep(ready);
     if (ready()) return;

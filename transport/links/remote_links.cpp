@@ -5,11 +5,13 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/periods.hpp"
 #include "base/spinning.hpp"
 #include "base/text.hpp"
 #include "transport/connections/control_messages.hpp"
+#include "transport/deadlock_watch.hpp"
 #include "transport/explanation.hpp"
 #include "transport/interruption_check.hpp"
 #include "transport/state/lost_ranks.hpp"
@@ -23,6 +25,8 @@ using msgpack::Map;
 using msgpack::Value;
 
 constexpr Milliseconds kLongGone{500};
+// A wait that has lasted this long may be part of a deadlock.
+constexpr Milliseconds kLasting{200};
 const char kWhyGone[] = ": the process or its host died, or the network failed";
 
 Error breach(const std::string& what) {
@@ -130,6 +134,8 @@ void RemoteLinks::wait(FunctionRef<bool()> ready, RemoteLink& link, const char* 
        next_look = Clock::now() + base::kLongestSleep;
   poll(Milliseconds(0));
   const std::size_t ranks = group_.host.ranks.size() + group_.elsewhere.size();
+  const auto begin = Clock::now();
+  std::optional<LastingWait> lasting;
   int yields = base::yields_for_other_host(static_cast<int>(ranks), group_.cores);
   while (!look(ready, link, what)) {
     if (yields > 0) {
@@ -149,6 +155,11 @@ void RemoteLinks::wait(FunctionRef<bool()> ready, RemoteLink& link, const char* 
       next_look = now + base::kLongestSleep;
       failures_.check_meeting();
       for (RemoteLinks* others : others_) others->pump();  // what this rank waits for may have failed there
+    }
+    if (!lasting && now - begin >= kLasting) {
+      auto awaited = operation_.far_needs();
+      if (std::ranges::find(awaited, link.rank) == awaited.end()) awaited.insert(awaited.begin(), link.rank);
+      lasting.emplace(group_, operation_.sequence(), operation_.call_text(), std::move(awaited));
     }
     tell_releases();
     const auto left = std::chrono::ceil<Milliseconds>(operation_.deadline().at - now);

@@ -114,6 +114,7 @@ void MessagePeer::take(std::uint64_t id, std::span<std::byte> memory) {
 void MessagePeer::put(const char* type, msgpack::Map fields, std::optional<ZmqMessage> payload,
                       bool counted) {
   fields["t"] = type;
+  if (counted && group_.traffic) group_.traffic->count_sent(rank_);
   outbox_.push_back({std::move(fields), std::move(payload), counted});
 }
 
@@ -190,6 +191,7 @@ void MessagePeer::understand(const Value& message, const std::optional<ZmqMessag
                              MessageSink& sink) {
   const std::string& type = message.at("t").as_string();
   journal_.hear();
+  if (group_.traffic) group_.traffic->count_heard(rank_);
   if (message.has("heard")) confirm(message.at("heard").as_uint());
   if (type == "offer") {
     read_offer(message, payload, sink);

@@ -130,7 +130,7 @@ struct LostRecord {
 };
 
 struct ControlHeader {
-  static constexpr std::uint64_t kMagic = 0x7663636c0000000a;  // "vccl", layout 10
+  static constexpr std::uint64_t kMagic = 0x7663636c0000000b;  // "vccl", layout 11
   static constexpr std::size_t kNonceBytes = 32;
 
   std::uint64_t magic;

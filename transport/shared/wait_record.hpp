@@ -21,6 +21,9 @@ struct PublishedWait {
   std::uint32_t length;
   std::uint64_t any;  // 1: each of the awaited processes can end the wait alone; 0: all have to act
   std::array<std::uint64_t, kMaxAwaited> awaited;  // the awaited processes' tokens (RankLine::process)
+  // For a process on another host: the wait is for it only while its PublishedWaits::state has this value.
+  // For one on this host: 0.
+  std::array<std::uint64_t, kMaxAwaited> states;
   std::array<char, kMaxText> text;  // "all_reduce(...) on cpu, operation 3 of group default_pg"
 
   std::string to_string() const;
@@ -34,6 +37,8 @@ struct PublishedWaits {
   std::uint32_t count;
   std::uint32_t blocked;  // 1: all waits are listed, and the process cannot go on before one ends
   std::uint64_t rank;     // the process's rank in the job
+  // Changes with what the process has begun and sent in groups of several hosts (WaitFacts). Never 0.
+  std::uint64_t state;
   std::array<PublishedWait, kMax> waits;
 
   bool operator==(const PublishedWaits&) const = default;
@@ -49,6 +54,9 @@ class WaitRecord {
     std::uint64_t version = 0;  // even; 0: nothing was ever written
     std::uint64_t looks = 0;
     bool concluded = false;
+    // The record of a process on another host was read in the round of this number (WaitExchange). 0: it lies
+    // in memory of this host, and was read just now.
+    std::uint64_t round = 0;
     PublishedWaits waits{};
   };
 

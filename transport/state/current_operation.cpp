@@ -18,6 +18,7 @@ bool CurrentOperation::begin(const Announcement& announcement, const Deadline& d
   signature_ = announcement.signature;
   algorithm_ = announcement.algorithm;
   order_ = announcement.order;
+  needs_ = announcement.needs;
   window_ = window_in(group_.regions, announcement.window);
   deadline_ = deadline;
   sequence_.store(sequence() + 1, std::memory_order_relaxed);
@@ -37,6 +38,13 @@ bool CurrentOperation::borrow() noexcept {
 void CurrentOperation::give_back() noexcept {
   // This store pairs with the exchanges in begin() and borrow().
   state_ = State::idle;
+}
+
+std::vector<int> CurrentOperation::far_needs() const {
+  if (sequence() == 0) return {};
+  if (needs_ == Needs::all) return far_ranks(group_);
+  if (needs_ == Needs::root && group_.far.contains(signature_.root)) return {signature_.root};
+  return {};
 }
 
 std::string CurrentOperation::text() const {

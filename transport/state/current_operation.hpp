@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "transport/deadline.hpp"
 #include "transport/state/group.hpp"
@@ -42,6 +43,9 @@ class CurrentOperation {
   std::uint32_t algorithm() const { return algorithm_; }
   /// Returns Announcement::order.
   std::uint32_t order() const { return order_; }
+  /// Returns the ranks on other hosts that have to begin this operation before it can end on this rank, as
+  /// far as that is known. Of many, it names some.
+  std::vector<int> far_needs() const;
   const Window& window() const { return window_; }
   const Deadline& deadline() const { return deadline_; }
 
@@ -52,7 +56,7 @@ class CurrentOperation {
   std::string call_text() const;
   /// Returns the error text for two ranks whose signatures differ: "rank 0 called A as operation 7 of group
   /// G, but rank 1 called B. ...". Other mismatches have texts of their own, where they are found: messages
-  /// (message_engine.cpp), deadlocks (deadlock_watch.cpp), and what the process group compares (csrc_pg/).
+  /// (message_engine.cpp), deadlocks (deadlock_judge.cpp), and what the process group compares (csrc_pg/).
   std::string mismatch_text(int rank, const Signature& signature, int other_rank,
                             const Signature& other_signature) const;
   /// Returns the error text for two ranks that chose different algorithms for the operation.
@@ -70,6 +74,7 @@ class CurrentOperation {
   std::atomic<std::uint64_t> sequence_{0};
   Signature signature_;
   std::uint32_t algorithm_ = 0, order_ = 0;
+  Needs needs_ = Needs::unknown;
   Window window_;
   Deadline deadline_;
 };

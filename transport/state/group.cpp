@@ -36,4 +36,12 @@ std::string Group::describe_signature(const Signature& signature) const {
                     ")");
 }
 
+std::vector<int> far_ranks(const Group& group) {
+  constexpr std::size_t kMost = 64;
+  std::vector<int> ranks;
+  for (int step = 1; step < group.size && ranks.size() < kMost; ++step)
+    if (const int rank = (group.rank + step) % group.size; group.far.contains(rank)) ranks.push_back(rank);
+  return ranks;
+}
+
 }  // namespace vccl

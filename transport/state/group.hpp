@@ -10,18 +10,20 @@
 
 #include "transport/rank_names.hpp"
 #include "transport/shared/host_group.hpp"
+#include "transport/state/traffic.hpp"
 #include "transport/support/log.hpp"
 
 namespace vccl {
 
 /// The thread that makes the communicator fills this in. Afterwards it is constant, so any thread may read
 /// it, and the parts of the communicator refer to it as const. Only the DeadlockWatch reads it earlier: the
-/// name, the rank, the names, the log and the host, which are set before the communicator is added to the
-/// watch. What changes while ranks work together is not here, but in the control memory, which `host` has
-/// the address of.
+/// name, the rank, the names, the log, the host, the id, and what it has to know of the ranks on other hosts,
+/// which are set before the communicator is added to the watch. What changes while ranks work together is not
+/// here, but in the control memory, which `host` has the address of.
 struct Group {
   std::string name;
-  std::string device;  // the device of its operations, for messages; may be empty
+  std::uint64_t id = 0;  // the same on every rank of the communicator, and of no other one
+  std::string device;    // the device of its operations, for messages; may be empty
   int rank = 0;
   int size = 1;
   RankNames names;
@@ -37,7 +39,12 @@ struct Group {
   // The processes of ranks on this machine that count as being on other hosts.
   std::map<int, PeerProcess> elsewhere;
   std::map<int, std::string> host_names;  // of the ranks on other hosts
-  std::shared_ptr<Earlier> earlier;       // may be null
+  // The processes of the ranks on other hosts, as the DeadlockWatch names them, and how many messages have
+  // gone between this rank and each of them. Null if there is one host.
+  std::map<int, std::uint64_t> far;
+  std::shared_ptr<Traffic> traffic;
+  ConnectStore connect_store;        // may be empty
+  std::shared_ptr<Earlier> earlier;  // may be null
 
   RankLine& own_line() const { return host.line(host.index); }
   /// Return what texts call a rank of the group, and this rank: see RankNames::rank().
@@ -49,5 +56,8 @@ struct Group {
   std::optional<RankEnd> end_of(int rank) const noexcept;
   std::string describe_signature(const Signature& signature) const;
 };
+
+/// Returns the ranks on other hosts whose waits are looked at: of many, those that come after this rank.
+std::vector<int> far_ranks(const Group& group);
 
 }  // namespace vccl

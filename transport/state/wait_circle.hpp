@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
-#include <utility>
 
 #include "transport/shared/wait_record.hpp"
 
@@ -27,11 +27,22 @@ std::set<Token> awaited_from(Token first, const std::set<Token>& members, const 
 class HeldVersions {
  public:
   /// Returns whether the members' records have kept their versions for `for_looks` looks of each since they
-  /// were first seen together, which is in an earlier call with the same members and versions.
-  bool have_held(const std::set<Token>& members, const Records& records, std::uint64_t for_looks);
+  /// were first seen together, which is in an earlier call with the same members and versions. `rounds` is
+  /// WaitExchange::rounds() before the records were put together.
+  bool have_held(const std::set<Token>& members, const Records& records, std::uint64_t for_looks,
+                 std::uint64_t rounds);
 
  private:
-  std::map<Token, std::pair<std::uint64_t, std::uint64_t>> first_seen_;  // versions, and looks at that time
+  // A process on another host writes its record once more while an earlier one is under way to the store, and
+  // what it writes may have been found before that one had come there. So one more look has to be waited for.
+  static constexpr std::uint64_t kUnderWay = 1;
+
+  struct Seen {
+    std::uint64_t version = 0;
+    std::optional<std::uint64_t> looks;  // at a time when all had been seen
+  };
+  std::map<Token, Seen> seen_;
+  std::uint64_t first_round_ = 0;
 };
 
 }  // namespace vccl

@@ -13,7 +13,7 @@ namespace vccl {
 /// The version of all records in the rendezvous store, all packets of the hand-over, and all control messages
 /// between hosts. It changes whenever one of them changes. The layout of the control memory has a version of
 /// its own, ControlHeader::kMagic.
-inline constexpr int kProtocolVersion = 12;
+inline constexpr int kProtocolVersion = 13;
 
 /// Encodes a record for the rendezvous store.
 std::string encode_record(msgpack::Map fields);

@@ -22,16 +22,20 @@ void Outcome::started() noexcept {
 }
 
 void Outcome::finish(std::exception_ptr error, std::optional<ErrorCode> code) noexcept {
-  std::vector<Callback> callbacks;
   {
     std::lock_guard lock(mutex_);
-    if (finished()) return;
+    if (std::exchange(ending_, true)) return;
     error_ = error;
     code_ = code;
     finished_ns_ = base::monotonic_ns();
     // Before anybody can see the end, so that whoever has seen it finds it in the recorder.
     if (recorder_) recorder_->ended(recorded_, !error, finished_ns_, source_.load(std::memory_order_relaxed));
-    if (recorder_ && error && is_between_ranks(code)) dump_after_failure();
+  }
+  // This comes before the end, too, and without the lock: a dump may take long, and others may add callbacks.
+  if (recorder_ && error && is_between_ranks(code)) dump_after_failure();
+  std::vector<Callback> callbacks;
+  {
+    std::lock_guard lock(mutex_);
     finished_.store(true, std::memory_order_release);
     callbacks = std::move(callbacks_);
   }

@@ -64,6 +64,7 @@ class Outcome {
 
   const std::uint64_t key_ = next_key();
   mutable std::mutex mutex_;
+  bool ending_ = false;  // finish() was called, and may not have come to its end
   std::exception_ptr error_;
   std::optional<ErrorCode> code_;
   std::vector<Callback> callbacks_;

@@ -23,6 +23,7 @@
 #include "base/clock.hpp"
 #include "base/fork.hpp"
 #include "base/signals.hpp"
+#include "csrc_pg/dumps/dumps.hpp"
 #include "csrc_pg/dumps/explanations.hpp"
 #include "csrc_pg/dumps/stack_requests.hpp"
 #include "diagnosis/job.hpp"
@@ -191,12 +192,21 @@ py::dict dict_of(const JobWait& wait, std::int64_t now) {
   return dict;
 }
 
-py::dict dict_of(const Job& job, std::int64_t now) {
+/// Returns the dump of what was read of the rank's recorder, as JSON.
+std::string dump_of(const JobRank& rank) {
+  return json_of(rank.snapshot, dump_options(get_text(rank.snapshot.process.backend)));
+}
+
+py::dict dict_of(const Job& job, std::int64_t now, bool dumps) {
   py::dict dict;
   dict["id"] = job.id;
   dict["world_size"] = job.size;
   py::list ranks, groups, waits, findings;
-  for (const auto& [number, rank] : job.ranks) ranks.append(dict_of(rank, job, now));
+  for (const auto& [number, rank] : job.ranks) {
+    py::dict entry = dict_of(rank, job, now);
+    if (dumps) entry["dump"] = dump_of(rank);
+    ranks.append(entry);
+  }
   for (const JobGroup& group : job.groups) groups.append(dict_of(group));
   for (const JobWait& wait : job.waits) waits.append(dict_of(wait, now));
   for (const Finding& finding : job.findings) {
@@ -213,11 +223,11 @@ py::dict dict_of(const Job& job, std::int64_t now) {
   return dict;
 }
 
-py::dict dict_of(const Diagnosis& diagnosis) {
+py::dict dict_of(const Diagnosis& diagnosis, bool dumps) {
   using std::chrono::system_clock;
   const auto now = base::monotonic_ns();
   py::list jobs, unreadable;
-  for (const Job& job : diagnosis.jobs) jobs.append(dict_of(job, now));
+  for (const Job& job : diagnosis.jobs) jobs.append(dict_of(job, now, dumps));
   for (const auto& [pid, text] : diagnosis.unreadable) {
     py::dict entry;
     entry["pid"] = pid;
@@ -243,7 +253,7 @@ void init_diagnosis_bindings(py::module_& module) {
              "Names the folders whose files are not the user's own code in a diagnosis.");
   module.def(
       "_diagnose",
-      [](std::int64_t stacks_within_ms) {
+      [](std::int64_t stacks_within_ms, bool dumps) {
         Diagnosis diagnosis;
         {
           const py::gil_scoped_release without_gil;
@@ -251,12 +261,13 @@ void init_diagnosis_bindings(py::module_& module) {
           options.stack_patience = std::chrono::milliseconds(stacks_within_ms);
           diagnosis = diagnose(options);
         }
-        return dict_of(diagnosis);
+        return dict_of(diagnosis, dumps);
       },
-      py::arg("stacks_within_ms"),
+      py::arg("stacks_within_ms"), py::arg("dumps") = false,
       "What the ranks of all jobs of this user do, who waits for whom, and who is to blame, as a dict in the "
       "form of `python -m vccl.top --json`. Ranks that stand are asked for their stacks, which takes up to "
-      "the given time; 0 asks nobody.");
+      "the given time; 0 asks nobody. With `dumps`, each rank also has what was read of its recorder, as the "
+      "JSON of a dump.");
 }
 
 }  // namespace vccl

@@ -94,7 +94,7 @@ def test_a_job_that_runs_at_full_speed(start, tmp_path):
     assert later["id"] == job["id"] and process.poll() is None
 
 
-def recorder(rank, entries):
+def recorder(entries):
     dump = {
         "pg_config": {"0": {"ranks": "[0, 1]"}},
         "entries": [
@@ -113,22 +113,22 @@ def recorder(rank, entries):
             for number, start, end in entries
         ],
     }
-    return {"job": "j", "problem": "", "alive": True, "rank": rank, "dump": json.dumps(dump)}
+    return json.dumps(dump)
 
 
 def test_the_rank_that_others_wait_for():
     second = 1_000_000_000
     calls = range(1, 11)
-    late = recorder(1, [(n, 10 * n * second + 2 * second, 10 * n * second + 3 * second) for n in calls])
-    early = recorder(0, [(n, 10 * n * second, 10 * n * second + 3 * second) for n in calls])
-    flows = traffic.of_job([early, late], "j")
+    late = recorder([(n, 10 * n * second + 2 * second, 10 * n * second + 3 * second) for n in calls])
+    early = recorder([(n, 10 * n * second, 10 * n * second + 3 * second) for n in calls])
+    flows = traffic.of_job({0: early, 1: late})
     # The last minute has the collectives 4 to 10, of 1 KiB and one second each.
     assert flows["0"].collectives == 7 and flows["0"].bytes_per_second == pytest.approx(1024)
     assert flows["0"].lost_s == {1: pytest.approx(14.0)}
     (finding,) = traffic.slow_ranks(flows)
     assert finding["culprits"] == [1]
     assert "waited 14.0 s for rank 1, 2000.0 ms a collective" in finding["text"]
-    assert traffic.of_job([early], "j") == {} and traffic.slow_ranks({}) == []
+    assert traffic.of_job({0: early}) == {} and traffic.slow_ranks({}) == []
 
 
 @pytest.mark.parametrize(

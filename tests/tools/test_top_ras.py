@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import sys
+import time
 
 import pytest
 
@@ -149,3 +150,20 @@ def test_a_look_that_fails_is_told_to_the_client(address, monkeypatch):
 
     monkeypatch.setattr(ras.jobs, "look", fail)
     assert talk(address, "STATUS") == "ERROR: nothing can be read\n"
+
+
+def test_clients_are_bounded(address):
+    with contextlib.ExitStack() as stack:
+        for _ in range(ras._MOST_CLIENTS):
+            connection = stack.enter_context(socket.create_connection(address, timeout=60))
+            connection.sendall(b"CLIENT PROTOCOL 2\n")
+            assert connection.recv(100) == b"SERVER PROTOCOL 2\n"
+        with socket.create_connection(address, timeout=60) as refused:
+            assert refused.makefile().read() == "ERROR: 16 clients are connected already; try again later\n"
+    # A client that leaves makes room for another, once its thread has seen that.
+    for _ in range(100):
+        with contextlib.suppress(OSError):
+            if talk(address, "CLIENT PROTOCOL 2") == "SERVER PROTOCOL 2\n":
+                return
+        time.sleep(0.1)
+    pytest.fail("no client was let in again")

@@ -18,11 +18,11 @@ def look(*, stacks: bool = True, pid: int | None = None, job: str | None = None)
         pid: leaves out jobs without this process, unless None.
         job: leaves out jobs whose id does not begin with this text, unless None.
     """
-    found = _C._diagnose(_STACKS_MS if stacks else 0)
+    found = _C._diagnose(_STACKS_MS if stacks else 0, dumps=True)
     found["jobs"] = [entry for entry in found["jobs"] if _is_chosen(entry, pid, job)]
-    recorders = _C._flight_recorders() if found["jobs"] else []
     for entry in found["jobs"]:
-        _complete(entry, traffic.of_job(recorders, entry["id"]))
+        dumps = {rank["rank"]: rank.pop("dump") for rank in entry["ranks"]}
+        _complete(entry, traffic.of_job(dumps))
     return found
 
 

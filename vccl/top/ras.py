@@ -8,6 +8,7 @@ References:
 """
 
 import atexit
+import contextlib
 import errno
 import hashlib
 import json
@@ -33,6 +34,8 @@ atexit.register(_looking.acquire)
 # A client that says nothing for so long is let go, and so is one that sends a longer line.
 _PATIENCE_S = 60.0
 _LONGEST_LINE = 1024
+# Each client has a thread and a descriptor, and whoever can reach the port can connect.
+_MOST_CLIENTS = 16
 # NCCL's names of the functions whose calls it counts.
 _FUNCTIONS = {
     "Broadcast": "broadcast",
@@ -73,6 +76,7 @@ def serve(address: str) -> socket.socket | None:
 
 
 def _accept(listener: socket.socket) -> None:
+    places = threading.BoundedSemaphore(_MOST_CLIENTS)
     while True:
         try:
             connection, _ = listener.accept()
@@ -81,14 +85,27 @@ def _accept(listener: socket.socket) -> None:
                 return
             time.sleep(0.1)  # this process has no descriptor to give, for instance
             continue
+        if not places.acquire(blocking=False):
+            _refuse(connection)
+            continue
         connection.settimeout(_PATIENCE_S)
-        threading.Thread(target=_answer, args=(connection,), name="vccl ras client", daemon=True).start()
+        threading.Thread(
+            target=_answer, args=(connection, places), name="vccl ras client", daemon=True
+        ).start()
 
 
-def _answer(connection: socket.socket) -> None:
-    """Answers one client until it has its report, or leaves."""
+def _refuse(connection: socket.socket) -> None:
+    with connection, contextlib.suppress(OSError):
+        connection.settimeout(0)  # a line fits, or the client gets none
+        connection.send(f"ERROR: {_MOST_CLIENTS} clients are connected already; try again later\n".encode())
+
+
+def _answer(connection: socket.socket, places: threading.Semaphore) -> None:
+    """Answers one client until it has its report, or leaves, and then gives its place back."""
     client = _Client()
-    with connection:
+    with contextlib.ExitStack() as stack:
+        stack.callback(places.release)
+        stack.enter_context(connection)
         try:
             with connection.makefile("rb") as lines:
                 while not client.is_served and (line := lines.readline(_LONGEST_LINE)).endswith(b"\n"):

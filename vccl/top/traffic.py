@@ -33,25 +33,22 @@ class Traffic:
         return self.bytes / self.busy_s if self.busy_s > 0 else None
 
 
-def of_job(recorders: list[dict[str, Any]], job: str) -> dict[str, Traffic]:
-    """Returns the traffic of the job's groups by their names.
+def of_job(dumps: dict[int, str]) -> dict[str, Traffic]:
+    """Returns the traffic of a job's groups by their names.
 
     Args:
-        recorders: what ``vccl._C._flight_recorders()`` has returned.
-        job: the job's id.
+        dumps: the dumps of its ranks' flight recorders, as JSON, by rank.
     """
     calls: dict[tuple[str, int], dict[int, dict[str, Any]]] = defaultdict(dict)
     sizes: dict[str, int] = {}
-    for recorder in recorders:
-        if recorder["job"] != job or recorder["problem"] or not recorder["alive"]:
-            continue
-        dump = json.loads(recorder["dump"])
+    for rank, text in dumps.items():
+        dump = json.loads(text)
         for name, config in dump["pg_config"].items():
             sizes[name] = int(config.get("ranks_cut_of") or len(json.loads(config["ranks"])))
         for entry in dump.get("entries", ()):
             if not entry["is_p2p"] and entry["time_discovered_started_ns"]:
                 group = entry["process_group"][0]
-                calls[group, entry["collective_seq_id"]][recorder["rank"]] = entry
+                calls[group, entry["collective_seq_id"]][rank] = entry
     newest = max((e["time_created_ns"] for call in calls.values() for e in call.values()), default=0)
     result: dict[str, Traffic] = defaultdict(Traffic)
     for (group, _), call in calls.items():

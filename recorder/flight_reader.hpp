@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/descriptor.hpp"
 #include "base/peer_file.hpp"
 #include "recorder/flight_entry.hpp"
 
@@ -76,6 +77,8 @@ struct FoundRecorder {
   base::FileIdentity file;
   std::uint64_t version = 0;  // of the memory's layout
   std::string problem;        // why it cannot be read; empty if `reader` is there
+  // Of the file. Whoever keeps it open keeps the memory, and others find it there.
+  base::FileDescriptor descriptor;
   std::unique_ptr<FlightReader> reader;
 };
 

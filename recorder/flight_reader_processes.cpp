@@ -49,11 +49,12 @@ void open_recorder(int folder, const char* name, pid_t holder, std::vector<Found
     const auto same = [&](const FoundRecorder& other) { return other.file == found.file; };
     if (std::ranges::any_of(all, same)) return;
     base::check_memory_kind(path.get());
-    const FileDescriptor file(
+    FileDescriptor file(
         ::open(base::text("/proc/self/fd/", path.get()).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     if (!file) return;
     read_header(file.get(), found);
     found.reader = FlightReader::map(file.get());
+    found.descriptor = std::move(file);
   } catch (const std::runtime_error& error) {  // FlightRefused, FileRefused, SystemError
     found.problem = error.what();
   }

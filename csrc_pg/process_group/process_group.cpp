@@ -78,6 +78,8 @@ ProcessGroupVccl::ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int ra
   // long.
   with_torch_errors([&] { communicators_.get(c10::kCPU, timeout_.load()); });
   record_process();
+  if (options_->call == "init_process_group")
+    held_records_.hold(*communicators_.get(c10::kCPU, timeout_.load())->communicator());
   if (program_checks().order && !options_->group_name.empty())
     order_ = std::make_shared<GroupOrder>(options_->group_name, ranks_from(*options_, size_),
                                           options_->call == "init_process_group");
@@ -148,6 +150,7 @@ void ProcessGroupVccl::close(milliseconds patience) noexcept {
   // This comes first, because the program does not know yet of failures while the group closes.
   failures_->close();
   communicators_.close(patience);
+  held_records_.drop();
   if (recording_) recording_->close();
   if (dump_requests_) dump_requests_->end(patience);
   // Everything has ended, so the hook is called for every operation.

@@ -17,6 +17,7 @@
 #include "csrc_device/torch/torch_version.hpp"
 #include "csrc_pg/communicators/communicators.hpp"
 #include "csrc_pg/dumps/dump_requests.hpp"
+#include "csrc_pg/dumps/held_records.hpp"
 #include "csrc_pg/handles/abort_hooks.hpp"
 #include "csrc_pg/handles/completion_hook.hpp"
 #include "csrc_pg/handles/success_hooks.hpp"
@@ -303,6 +304,7 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   const std::shared_ptr<vdev::FailureOwner> failures_ = std::make_shared<vdev::FailureOwner>();
   std::unique_ptr<DumpRequests> dump_requests_;
   std::shared_ptr<Recording> recording_;  // made in the constructor, while the ranks meet
+  HeldRecords held_records_;              // of the default group
   // Outcomes keep these, too.
   const std::shared_ptr<SuccessHooks> success_hooks_ = std::make_shared<SuccessHooks>();
   const std::shared_ptr<AbortHooks> abort_hooks_ = std::make_shared<AbortHooks>();

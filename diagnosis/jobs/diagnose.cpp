@@ -25,11 +25,15 @@ std::vector<ObservedProcess> observe(Diagnosis& diagnosis, const DiagnosisOption
   for (auto& found : find_flight_recorders()) {
     try {
       if (!found.reader) throw FlightRefused(found.problem);
-      if (!found.alive) continue;  // what a dead process left to a child of its
       const auto process = found.reader->read_process();
       if (process.rank < 0) continue;
       const auto job = get_text(process.job);
       if (!options.only_job.empty() && !job.empty() && job != options.only_job) continue;
+      // What another rank, or a child, holds of a dead process (jobs_of() looks which of these count).
+      if (!found.alive) {
+        processes.push_back({found.pid, 0, found.reader->read(), Activity::gone});
+        continue;
+      }
       processes.push_back(
           {found.pid, base::status_of(found.pid).parent, found.reader->read(), Activity::sleeps});
     } catch (const FlightRefused& refused) {
@@ -37,9 +41,14 @@ std::vector<ObservedProcess> observe(Diagnosis& diagnosis, const DiagnosisOption
     }
   }
   std::vector<std::unique_ptr<ActivityWatch>> watches;
-  for (const auto& process : processes) watches.push_back(std::make_unique<ActivityWatch>(process.pid));
+  // The living come first, for jobs_of().
+  const auto dead = std::ranges::stable_partition(
+      processes, [](const auto& process) { return process.activity != Activity::gone; });
+  const auto living = processes.size() - dead.size();
+  for (std::size_t i = 0; i < living; ++i)
+    watches.push_back(std::make_unique<ActivityWatch>(processes[i].pid));
   if (!watches.empty()) std::this_thread::sleep_for(kSample);
-  for (std::size_t i = 0; i < watches.size(); ++i) processes[i].activity = watches[i]->look();
+  for (std::size_t i = 0; i < living; ++i) processes[i].activity = watches[i]->look();
   return processes;
 }
 
@@ -88,7 +97,8 @@ bool awaits_unknown_ranks(const Job& job, const DiagnosisOptions& options, std::
 
 std::set<pid_t> launchers_of(const Job& job) {
   std::set<pid_t> launchers;
-  for (const auto& [number, rank] : job.ranks) launchers.insert(base::status_of(rank.pid).parent);
+  for (const auto& [number, rank] : job.ranks)
+    if (rank.activity != Activity::gone) launchers.insert(base::status_of(rank.pid).parent);
   launchers.erase(0);  // of a rank that has ended
   launchers.erase(1);  // which adopts ranks whose launcher has ended
   return launchers;

@@ -114,6 +114,8 @@ std::vector<Job> jobs_of(std::vector<ObservedProcess> processes, const Diagnosis
       id = relative != ids.end() ? relative->second : base::text("of process ", process.parent);
     }
     if (!options.only_job.empty() && id != options.only_job) continue;
+    if (process.activity == Activity::gone && (!jobs.contains(id) || jobs.at(id).ranks.contains(facts.rank)))
+      continue;
     Job& job = jobs[id];
     job.id = id;
     job.size = std::max(job.size, facts.size);

@@ -90,7 +90,8 @@ std::vector<int> awaited_in_message(const Job& job, const JobRank& rank, const P
 void find_waits(Job& job) {
   job.waits.clear();
   for (auto& [number, rank] : job.ranks) {
-    bool first = true;  // of the collectives that have not started
+    if (rank.activity == Activity::gone) continue;  // its calls will never end
+    bool first = true;                              // of the collectives that have not started
     for (const PendingCall& call : rank.calls) {
       std::vector<int> awaited;
       if (call.message) {

@@ -68,7 +68,7 @@ void find_unstarted(Job& job, const std::set<pid_t>& launchers, std::chrono::mil
   std::set<std::string> ports;
   for (const auto& [number, rank] : job.ranks) {
     known.insert(rank.pid);
-    ports.insert(Environment(rank.pid).port);
+    if (rank.activity != Activity::gone) ports.insert(Environment(rank.pid).port);
   }
   std::vector<std::unique_ptr<ActivityWatch>> watches;
   for (const auto& [pid, parent] : children_of(launchers)) {

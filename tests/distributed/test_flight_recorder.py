@@ -238,6 +238,48 @@ os._exit(0)
     assert "missing ranks: {3}" in said
 
 
+DEATHS = """
+import signal
+from vccl import _C
+
+def count(what):
+    # Of others: each process has its own recorder open once.
+    links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+    recorders = [link for link in links if os.path.lexists(link) and "vccl-flight" in os.readlink(link)]
+    print(what, rank, len(recorders) - 1, flush=True)
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # vrun's, once a rank has died
+dist.all_reduce(torch.ones(7))
+count("holds")
+dist.barrier()
+if rank == DEAD:
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    dist.all_reduce(torch.ones(2))
+except dist.DistBackendError:
+    pass
+(job,) = [job for job in _C._diagnose(0)["jobs"] if os.getpid() in [entry["pid"] for entry in job["ranks"]]]
+states = {entry["rank"]: (entry["state"], entry["operations"]) for entry in job["ranks"]}
+print("sees", states[DEAD], flush=True)
+dist.destroy_process_group()
+count("leaves")
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("dead", [0, 2])
+def test_the_record_of_a_dead_rank_can_be_read(start, tmp_path, dead):
+    """Rank 0 holds the records of the others, and rank 1 that of rank 0, until the group is destroyed."""
+    process, folder = in_ranks(start, tmp_path, DEATHS.replace("DEAD", str(dead)), size=3)
+    said = process.output(SECONDS)
+    assert all(f"holds {rank} {held}" in said for rank, held in enumerate([2, 1, 0])), said
+    survivors = [rank for rank in range(3) if rank != dead]
+    assert all(f"leaves {rank} 0" in said for rank in survivors), said
+    assert said.count("sees ('dead', 2)") >= 1, said
+    entries = pickle.loads((folder / f"rank_{dead}").read_bytes())["entries"]
+    assert [entry["profiling_name"] for entry in entries] == ["nccl:all_reduce", "nccl:all_reduce_barrier"]
+
+
 WAIT = """
 dist.all_reduce(torch.ones(2))
 print("ready", flush=True)

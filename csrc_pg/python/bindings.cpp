@@ -25,6 +25,7 @@
 #include "csrc_pg/python/diagnosis_bindings.hpp"
 #include "csrc_pg/python/recorder_bindings.hpp"
 #include "csrc_pg/python/symmetric_bindings.hpp"
+#include "csrc_pg/symmetric/signal_task.hpp"
 #include "transport/deadlock_watch.hpp"
 #include "transport/libraries.hpp"
 #include "transport/variables.hpp"
@@ -184,9 +185,14 @@ void init_process_group_bindings(py::module_& module) {
 
   vccl::init_recorder_bindings(module);
   vccl::init_diagnosis_bindings(module);
-  module.def("_shutdown_process_groups", &ProcessGroupVccl::shutdown_all, py::arg("patience"),
-             "Shuts down every group of the process, waiting at most `patience` (timedelta) for each.",
-             without_gil);
+  module.def(
+      "_shutdown_process_groups",
+      [](std::chrono::milliseconds patience) {
+        vccl::symmetric::finish_signals(patience);
+        ProcessGroupVccl::shutdown_all(patience);
+      },
+      py::arg("patience"),
+      "Shuts down every group of the process, waiting at most `patience` (timedelta) for each.", without_gil);
   module.def(
       "_algorithms",
       [] {

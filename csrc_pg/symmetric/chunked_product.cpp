@@ -12,9 +12,11 @@
 #include <ATen/ops/mm.h>
 
 #include "base/thread_waits.hpp"
+#include "csrc_device/runtime/capture.hpp"
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/interruption.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
+#include "csrc_device/torch/gil.hpp"
 
 namespace vccl::symmetric {
 namespace {
@@ -94,8 +96,15 @@ at::Tensor product_of_chunks(const at::Tensor& a, const at::Tensor& b, const at:
   TORCH_CHECK(pivot >= 0 && pivot < chunks, name, ": a_chunk_pivot must be one of the ", chunks, " chunks");
   TORCH_CHECK(a.device() == b.device() && a.device() == signals.device(), name, ": all must be on one card");
   auto out = at::empty({a.size(0), b.size(1)}, a.options(), at::MemoryFormat::Contiguous);
-  vdev::current_stream(a.device().index())
-      ->enqueue(std::make_shared<Product>(a, b, signals, out, pivot), vdev::Start::kAtOnce);
+  const auto stream = vdev::current_stream(a.device().index());
+  vdev::refuse_captured(*stream, "_async_input_mm, whose chunks come from other streams");
+  {
+    // Torch zeroes the words on this stream, and writes to them on another one that does not wait for that.
+    // On a GPU the zeroes come first because they are launched first.
+    const vdev::WithoutGil no_gil;
+    stream->drain();
+  }
+  stream->enqueue(std::make_shared<Product>(a, b, signals, out, pivot), vdev::Start::kAtOnce);
   return out;
 }
 

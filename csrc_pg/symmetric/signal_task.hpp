@@ -33,4 +33,8 @@ class SignalTask final : public vdev::TaskBody {
 void launch_signals(int card, std::shared_ptr<Connection> connection, std::string name, Milliseconds timeout,
                     vdev::Start start, SignalTask::Body body);
 
+/// Blocks until the tasks of launch_signals() have run, or for at most `patience`. Call this when the
+/// interpreter exits: a peer may wait for the last signals of a program that ends.
+void finish_signals(Milliseconds patience);
+
 }  // namespace vccl::symmetric

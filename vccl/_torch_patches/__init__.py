@@ -46,6 +46,7 @@ DISTRIBUTED_PATCHES = (
     "objects_without_numpy",
     "pipeline_generators",
     "symmetric_memory",
+    "micro_pipelining",
 )
 
 

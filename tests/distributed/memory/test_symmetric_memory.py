@@ -1,57 +1,11 @@
 """Symmetric memory: torch.distributed._symmetric_memory over cards of one host."""
 
-import datetime
-import functools
-import os
-import re
-import signal
-import time
-from typing import Any
-
 import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symmetric
-from common import backend_of, default_store
+from symmetric_cases import OPERATORS, empty, error_of, settled, shared, world_name
 from torch._C._distributed_c10d import _SymmetricMemory
-
-OPERATORS = torch.ops.symm_mem
-PROMPTLY = 30.0
-
-
-def world_name() -> str:
-    return dist.group.WORLD.group_name
-
-
-def empty(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return symmetric.empty(*size, dtype=dtype, device=torch.device("vdev", torch.vdev.current_device()))
-
-
-def shared(*size: int, dtype: torch.dtype = torch.float32):
-    """A symmetric tensor of the world, and its handle."""
-    tensor = empty(*size, dtype=dtype)
-    return tensor, symmetric.rendezvous(tensor, dist.group.WORLD)
-
-
-def settled(test):
-    """Ends a test once all ranks have let go of the memory, so that none of it is left on a card."""
-
-    @functools.wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        test(*args, **kwargs)
-        dist.barrier()
-        torch.vdev.empty_cache()
-
-    return run
-
-
-def error_of(call) -> str:
-    began = time.monotonic()
-    with pytest.raises((RuntimeError, ValueError)) as caught:
-        call()
-        torch.accelerator.synchronize()
-    assert time.monotonic() - began < PROMPTLY
-    return str(caught.value)
 
 
 @pytest.mark.ranks(2)
@@ -295,19 +249,6 @@ def test_all_to_all(ranks):
     assert out.tolist()[: sum(found[0].tolist())] == [0.0] * found[0][0] + [1.0] * found[0][1]
 
 
-def does_not_fit(rank: int, size: int) -> str:
-    source, _ = shared(8)
-    out, _ = shared(8)
-    splits = torch.tensor([1, 7 if rank == 0 else 4], device="vdev")
-    found = torch.zeros(2, 2, dtype=torch.int64, device="vdev")
-    return error_of(lambda: OPERATORS.all_to_all_vdev(source, out, splits, found, world_name()))
-
-
-def test_all_to_all_that_does_not_fit_is_an_error_on_all_ranks(rank_pool):
-    for text in rank_pool.run(2, does_not_fit, group_timeout=600, timeout=60):
-        assert "rank 1 of group default_pg: all_to_all_vdev: the output has 8 rows" in text, text
-
-
 @pytest.mark.ranks(2)
 @settled
 def test_words(ranks):
@@ -380,6 +321,35 @@ def test_async_tensor_parallelism(ranks, gather_dim):
     torch.testing.assert_close(OPERATORS.fused_matmul_reduce_scatter(*arguments), expected)
 
 
+@pytest.mark.daily
+@pytest.mark.ranks(2)
+@settled
+def test_compiled_tensor_parallelism_is_pipelined(ranks, monkeypatch):
+    from torch._inductor import config
+    from torch._inductor.utils import fresh_cache, run_and_get_code
+
+    functional, group = torch.ops._c10d_functional, world_name()
+    monkeypatch.setattr(config, "_micro_pipeline_tp", True)
+    symmetric.enable_symm_mem_for_group(group)
+
+    def gather_and_multiply(shard, factor):
+        return functional.wait_tensor(functional.all_gather_into_tensor(shard, 2, group)) @ factor
+
+    def multiply_and_scatter(whole, factor):
+        return functional.wait_tensor(functional.reduce_scatter_tensor(whole @ factor, "avg", 2, group))
+
+    torch.manual_seed(ranks.rank)
+    with fresh_cache():
+        for function, operator in (
+            (gather_and_multiply, "fused_all_gather_matmul"),
+            (multiply_and_scatter, "fused_matmul_reduce_scatter"),
+        ):
+            arguments = torch.rand(8, 16).to("vdev"), torch.rand(16, 4).to("vdev")
+            found, code = run_and_get_code(torch.compile(function, fullgraph=True), *arguments)
+            assert operator in "".join(code)
+            torch.testing.assert_close(found, function(*arguments))
+
+
 @pytest.mark.ranks(2)
 @pytest.mark.parametrize("is_symmetric", [True, False])
 @settled
@@ -392,95 +362,6 @@ def test_collectives_of_the_copy_engine(ranks, is_symmetric):
     scattered = wait(OPERATORS._low_contention_reduce_scatter(tensor, "sum", world_name()))
     total = 2 * torch.arange(32.0).view(8, 4) + 1
     assert torch.equal(scattered.cpu(), total.chunk(2)[ranks.rank])
-
-
-def timed_out_signal(rank: int, size: int) -> str:
-    _, handle = shared(16)
-    if rank == 0:
-        return error_of(lambda: handle.wait_signal(src_rank=1, timeout_ms=300))
-    # The group has failed, and this rank learns of it in its own wait.
-    return error_of(lambda: handle.wait_signal(src_rank=0))
-
-
-def test_a_signal_that_never_comes(rank_pool):
-    for text in rank_pool.run(2, timed_out_signal, group_timeout=600, timeout=60):
-        assert re.search(r"rank 0 .*waited 300 ms for rank 1.*put_signal.*channel 0", text), text
-        assert "vdev:0" in text
-
-
-def waits_too_long(rank: int, size: int) -> str:
-    _, handle = shared(16)
-    backend_of()._set_default_timeout(datetime.timedelta(milliseconds=400))
-    if rank:
-        return error_of(lambda: handle.wait_signal(0, channel=1))
-    handle.put_signal(1)
-    return error_of(lambda: handle.put_signal(1))
-
-
-def test_the_groups_timeout_bounds_a_wait(rank_pool):
-    text = rank_pool.run(2, waits_too_long, group_timeout=600, timeout=60)[0]
-    assert "waited 400 ms for rank " in text, text
-
-
-def waits_for_the_dead(rank: int, size: int, call: str) -> str:
-    _, handle = shared(16)
-    default_store().set(f"through: {rank}", "")
-    default_store().wait([f"through: {other}" for other in range(size)], datetime.timedelta(seconds=60))
-    if rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return error_of(lambda: handle.wait_signal(src_rank=1) if call == "wait_signal" else handle.barrier())
-
-
-@pytest.mark.parametrize("call", ["wait_signal", "barrier"])
-def test_a_peer_that_dies_is_named(rank_pool, call):
-    texts = rank_pool.run(3, waits_for_the_dead, call, dying=[1], group_timeout=1800, timeout=60)
-    for rank in (0, 2):
-        assert re.search(r"rank 1 \(pid \d+\) died", texts[rank]), texts[rank]
-
-
-def reads_what_was_freed(rank: int, size: int) -> str:
-    tensor, handle = shared(16)
-    tensor.fill_(rank)
-    handle.barrier()
-    view = handle.get_buffer(1 - rank, (16,), torch.float32)
-    torch.accelerator.synchronize()
-    dist.barrier()
-    if rank == 1:
-        del view, tensor, handle
-        reused = [torch.full((16,), 99.0, device="vdev") for _ in range(50)]
-        torch.accelerator.synchronize()
-        dist.barrier()
-        dist.barrier()
-        default_store().wait(["done"], datetime.timedelta(seconds=60))
-        return str(len(reused))
-    dist.barrier()
-    assert view.eq(1).all()  # the owner has not reused the memory
-    dist.barrier()
-    assert handle.get_buffer(1, (16,), torch.float32).eq(1).all()
-    text = error_of(lambda: handle.put_signal(dst_rank=1))
-    text += error_of(lambda: handle.barrier())
-    default_store().set("done", "")
-    return text
-
-
-def test_memory_that_its_owner_has_freed(rank_pool):
-    text = rank_pool.run(2, reads_what_was_freed, group_timeout=600, timeout=60)[0]
-    assert "rank 1 of group default_pg has freed its part" in text, text
-    assert "rank 1 has freed its symmetric memory while rank 0" in text, text
-
-
-def aborts_while_a_peer_waits(rank: int, size: int) -> str:
-    _, handle = shared(16)
-    torch.accelerator.synchronize()
-    if rank == 1:
-        backend_of().abort()
-        return ""
-    return error_of(lambda: handle.barrier())
-
-
-def test_an_abort_ends_the_waits_for_signals(rank_pool):
-    text = rank_pool.run(2, aborts_while_a_peer_waits, group_timeout=1800, timeout=60)[0]
-    assert "rank 1 aborted the group" in text, text
 
 
 @pytest.mark.ranks(2)

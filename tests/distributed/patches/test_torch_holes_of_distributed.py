@@ -9,10 +9,12 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._symmetric_memory as symmetric
 from processes import wait_until
 from torch import nn
 from torch._C import _distributed_c10d
@@ -372,3 +374,25 @@ def test_hole_of_pipeline_generators(ranks):
     x = torch.ones(4, 3, device="vdev")
     with unpatched("pipeline_generators"), pytest.raises((AssertionError, RuntimeError), match="CUDA"):
         schedule.step(x)
+
+
+@pytest.mark.torch(">=2.13", "vccl has symmetric memory from this version on")
+@pytest.mark.skipif(WITH_CUDA, reason="the patch leaves a torch for GPUs alone")
+@pytest.mark.ranks(1)
+def test_hole_of_symmetric_memory(ranks):
+    tensor = symmetric.empty(4, device=torch.device("vdev", 0))
+    handle = symmetric.rendezvous(tensor, dist.group.WORLD)
+    with unpatched("symmetric_memory"), pytest.raises(ValueError, match="unsupported backend: VCCL"):
+        symmetric.put_signal(tensor, handle, 0)
+
+
+@pytest.mark.torch(">=2.13", "vccl has symmetric memory from this version on")
+@pytest.mark.skipif(WITH_CUDA, reason="the patch leaves a torch for GPUs alone")
+def test_hole_of_micro_pipelining():
+    from torch._inductor.fx_passes import micro_pipeline_tp
+
+    nothing: Any = None
+    with unpatched("micro_pipelining"):
+        micro_pipeline_tp.fuse_all_gather_matmul(nothing)  # does not come to look at it
+    with pytest.raises(AttributeError):
+        micro_pipeline_tp.fuse_all_gather_matmul(nothing)

@@ -54,7 +54,7 @@ struct Members {
 /// word.
 class Connection {
  public:
-  /// `text` names the memory in messages: "symmetric memory 3 (4096 bytes on vdev:0)".
+  /// `text` names the memory in messages: "symmetric memory of 4096 bytes on vdev:0".
   Connection(Members members, std::vector<Peer> peers, std::size_t buffer_bytes, std::size_t pad_bytes,
              std::string text);
   /// Tells the peers that this rank has freed its memory.

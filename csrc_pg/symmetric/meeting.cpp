@@ -106,6 +106,9 @@ void check_alike(const ProcessGroupVccl& group, const std::vector<Offer>& offers
   for (std::size_t rank = 1; rank < offers.size(); ++rank) {
     check(rank, offers[0].bytes, offers[rank].bytes, "memory");
     check(rank, offers[0].pad_bytes, offers[rank].pad_bytes, "signal pad (set_signal_pad_size)");
+    // The ranges are used with this rank's own sizes.
+    check(rank, offers[0].buffer.bytes, offers[rank].buffer.bytes, "mapped memory");
+    check(rank, offers[0].pad.bytes, offers[rank].pad.bytes, "mapped signal pad");
   }
 }
 

@@ -11,6 +11,8 @@ import small_kernels as kernels
 import torch
 import triton
 
+import vccl.sanitizer
+
 asynchronous = pytest.mark.asynchronous
 
 
@@ -179,6 +181,9 @@ def test_a_configuration_is_chosen_without_timing(card, monkeypatch):
     monkeypatch.setenv("VDEV_TRITON_AUTOTUNE", "1")
     kernels.tuned[grid](x, out, runs.zero_(), 100)
     assert runs.item() > 2 and abs(out[0].item()) in (64, 128)
+    monkeypatch.setenv("VDEV_TRITON_AUTOTUNE", "often")
+    with pytest.raises(ValueError, match="VDEV_TRITON_AUTOTUNE is 'often', but must be 0 or 1"):
+        kernels.tuned[grid](x[:77], out, runs, 77)
 
 
 def test_what_programs_ask_the_driver(card):
@@ -206,6 +211,23 @@ def test_a_graph_replays_kernels(card):
     x.fill_(4.0)
     graph.replay()
     assert out.tolist() == [8.0] * 64
+
+
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_the_race_detector_knows_what_kernels_read_and_write(card, is_ordered):
+    module = getattr(torch, card)
+    x, once, twice = torch.ones(64, device=card), torch.zeros(64, device=card), torch.zeros(64, device=card)
+    first, second = module.Stream(), module.Stream()
+    module.synchronize()
+    with vccl.sanitizer.enabled() as found:
+        with module.stream(first):
+            kernels.add[(1,)](x, x, once, 64, BLOCK=64)
+        if is_ordered:
+            second.wait_stream(first)
+        with module.stream(second):
+            kernels.add[(1,)](x, once, twice, 64, BLOCK=64)
+        module.synchronize()
+    assert len(found.reports) == (0 if is_ordered else 1)
 
 
 def test_an_empty_grid_runs_nothing(card):

@@ -144,8 +144,6 @@ class CardBuilder(InterpreterBuilder):
             src = TensorHandle(widen(src.data, source), tl.float32)
         if is_narrow(target):
             return TensorHandle(narrow(src.data.astype(np.float32), target), target)
-        if src.dtype.scalar == tl.bfloat16 or target == tl.bfloat16:
-            raise AssertionError("bfloat16 is a narrow float")
         return TensorHandle(src.data.astype(_get_np_dtype(dst_type)), target)
 
     def create_fp_to_fp(self, src: Any, dst_type: Any, rounding_mode: Any) -> Any:

@@ -159,9 +159,7 @@ class _Translation:
             )
         if isinstance(value, bool):
             return Number(value, "u1") if kind != "constexpr" else value
-        # Triton makes a constant of the integer 1. A kernel may still convert it.
-        if type(value) is int and kind == "constexpr":
-            return value
+        # What Triton makes a constant of, such as the integer 1, is one here.
         return Number(value, kind) if isinstance(value, (int, float)) and kind != "constexpr" else value
 
     def _pointer(self, value: Any, kind: Any) -> Pointer:

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 from triton.language.semantic import TritonSemantic
-from triton.runtime.interpreter import BlockPointerHandle, TensorDescHandle, TensorHandle
+from triton.runtime import interpreter
+from triton.runtime.interpreter import TensorHandle
 from triton.runtime.jit import JITFunction
 
 from vccl._triton import reductions
@@ -158,7 +159,8 @@ class _Module:
 
     def __getattr__(self, name: str) -> Any:
         value = meaning(getattr(self._module, name))
-        setattr(self, name, value) if self._module.__name__.startswith("triton.") else None
+        if self._module.__name__.startswith("triton."):  # whose names do not change
+            setattr(self, name, value)
         return value
 
 
@@ -270,8 +272,10 @@ def teach_tensors() -> None:
     to_ir: Any = tl.dtype.to_ir
     # Triton's own types have no sign, which numpy needs.
     tl.dtype.to_ir = lambda self, builder: self if isinstance(builder, CardBuilder) else to_ir(self, builder)
-    for handle in (BlockPointerHandle, TensorDescHandle):
-        handle.materialize_pointers = _pointers_of(handle.materialize_pointers)
+    # Triton 3.9 makes tensors of pointers of block pointers, so it has no handle for these.
+    for name in ("BlockPointerHandle", "TensorDescHandle"):
+        if handle := getattr(interpreter, name, None):
+            handle.materialize_pointers = _pointers_of(handle.materialize_pointers)
 
 
 @functools.cache

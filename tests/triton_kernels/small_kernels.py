@@ -185,6 +185,14 @@ def if_of_a_block(x_ptr, out_ptr, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def take_lock(lock_ptr, count_ptr):
+    while tl.atomic_cas(lock_ptr, 0, 1) == 1:
+        pass
+    tl.store(count_ptr, tl.load(count_ptr) + 1)
+    tl.atomic_xchg(lock_ptr, 0)
+
+
+@triton.jit
 def assertion(x_ptr, BLOCK: tl.constexpr):
     x = tl.load(x_ptr + tl.arange(0, BLOCK))
     tl.device_assert(x > 0, "x must be positive")

@@ -142,6 +142,18 @@ def test_what_the_interpreter_lacks_is_named(card, kernel, what):
     assert what in failure(card, lambda: kernel[(1,)](x, torch.zeros_like(x), BLOCK=16))
 
 
+def test_a_lock_that_nobody_releases_is_an_error(card, monkeypatch):
+    from vccl._triton import builder
+
+    lock, count = torch.zeros(2, dtype=torch.int32, device=card)
+    kernels.take_lock[(5,)](lock, count)
+    assert count.item() == 5
+    monkeypatch.setattr(builder, "_MOST_FAILURES", 20)
+    lock.fill_(1)
+    text = failure(card, lambda: kernels.take_lock[(1,)](lock, count))
+    assert "'take_lock' failed at" in text and "has not found the expected value 20 times" in text
+
+
 def test_device_assert_is_for_debug_mode(card):
     x = torch.zeros(16, device=card)
     kernels.assertion[(1,)](x, BLOCK=16)

@@ -28,6 +28,8 @@ from vccl._triton.narrow_floats import Array, half_towards_zero, is_narrow, narr
 
 # Two kernels on two streams may run in turns, so what reads and writes memory in two steps takes this lock.
 _atomics = threading.Lock()
+# How often in a row a program may fail to take a lock. Kernels on other streams release theirs meanwhile.
+_MOST_FAILURES = 100_000
 
 _INTEGERS = {
     "int8": (tl.int8, np.int8),
@@ -68,6 +70,7 @@ class CardBuilder(InterpreterBuilder):
         self.options = _Options(debug=debug, sanitize_overflow=debug)
         self.grid_idx = (0, 0, 0)
         self._memory = memory
+        self._failures = 0
 
     # ---- memory
 
@@ -95,7 +98,14 @@ class CardBuilder(InterpreterBuilder):
     def create_atomic_cas(self, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -> Any:
         self._check(ptr, None, "reads and writes")
         with _atomics:
-            return super().create_atomic_cas(ptr, cmp, val, sem, scope)
+            found = super().create_atomic_cas(ptr, cmp, val, sem, scope)
+        self._failures = self._failures + 1 if np.any(found.data != cmp.data) else 0
+        if self._failures > _MOST_FAILURES:
+            raise TimeoutError(
+                f"tl.atomic_cas has not found the expected value {_MOST_FAILURES} times in a row. The "
+                "programs of a grid run one after another on a virtual card, so none may wait for a later one"
+            )
+        return found
 
     def create_atomic_rmw(self, rmwOp: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
         self._check(ptr, mask.data, "reads and writes")

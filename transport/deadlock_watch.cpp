@@ -28,7 +28,7 @@ namespace {
 // A meeting is announced before it has lasted. After this time it counts as a wait.
 constexpr auto kShortMeeting = std::chrono::milliseconds(200);
 // For how long the same waits have to stand before other hosts are told.
-constexpr auto kFarLasting = std::chrono::milliseconds(600);
+constexpr auto kFarLasting = std::chrono::milliseconds(500);
 
 void add_to(WaitDescription& description, const ThreadWait& wait) {
   auto awaits = [&](int index) { return wait.awaits(index); };

@@ -20,19 +20,19 @@ Route route_of(const Algorithm& algorithm) {
 /// Returns which ranks have to take part before this rank can be done with the call. What has no elements, or
 /// other sizes from each rank, may need fewer.
 Needs needs_of(const Call& call, const Signature& signature, int rank) {
+  if (call.collective == Collective::barrier) return Needs::all;
+  if (signature.count == 0 || signature.extra != 0) return Needs::unknown;
   switch (call.collective) {
-    case Collective::barrier:
-      return Needs::all;
     case Collective::all_reduce:
     case Collective::all_gather:
     case Collective::reduce_scatter:
-      return signature.count > 0 && signature.extra == 0 ? Needs::all : Needs::unknown;
+      return Needs::all;
     case Collective::broadcast:
     case Collective::scatter:
-      return signature.count > 0 && rank != signature.root ? Needs::root : Needs::unknown;
+      return rank != signature.root ? Needs::root : Needs::unknown;
     case Collective::reduce:
     case Collective::gather:
-      return signature.count > 0 && rank == signature.root ? Needs::all : Needs::unknown;
+      return rank == signature.root ? Needs::all : Needs::unknown;
     default:
       return Needs::unknown;
   }

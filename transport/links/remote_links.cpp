@@ -158,7 +158,8 @@ void RemoteLinks::wait(FunctionRef<bool()> ready, RemoteLink& link, const char* 
     }
     if (!lasting && now - begin >= kLasting) {
       auto awaited = operation_.far_needs();
-      if (std::ranges::find(awaited, link.rank) == awaited.end()) awaited.insert(awaited.begin(), link.rank);
+      const bool listed = std::ranges::find(awaited, link.rank) != awaited.end();
+      if (!listed && group_.far.contains(link.rank)) awaited.insert(awaited.begin(), link.rank);
       lasting.emplace(group_, operation_.sequence(), operation_.call_text(), std::move(awaited));
     }
     tell_releases();

@@ -21,9 +21,10 @@ namespace {
 
 // How many records one round reads.
 constexpr std::size_t kMostUrgent = 64, kMost = 16;
-// How long after a round the next one may begin that is not urgent: at first, and once the wait is long.
+// How long after a round the next one may begin that is not urgent. The first ones follow each other, because
+// processes that wait for each other have often begun to at about the same time.
 constexpr Milliseconds kShortPause{250}, kLongPause{500};
-constexpr std::uint64_t kRoundsWithShortPauses = 40;
+constexpr std::uint64_t kRoundsWithoutPause = 10, kRoundsWithShortPauses = 40;
 // After this time without an answer the store counts as silent.
 constexpr std::chrono::seconds kSilent{2};
 constexpr Milliseconds kRetry{1000};
@@ -57,6 +58,7 @@ class WaitExchange::Thread {
         round(*turn);
       } catch (const std::exception& error) {
         failure = error.what();
+        failure = failure.substr(0, failure.find('\n'));  // torch's errors go on with a stack
         store_.reset();
         written_ = {};
       }
@@ -78,7 +80,9 @@ class WaitExchange::Thread {
   }
 
   void note_end(const std::string& failure) {
-    const auto pause = round_ > kRoundsWithShortPauses ? kLongPause : kShortPause;
+    const auto pause = round_ < kRoundsWithoutPause      ? Milliseconds(0)
+                       : round_ < kRoundsWithShortPauses ? kShortPause
+                                                         : kLongPause;
     std::lock_guard lock(shared_->mutex);
     shared_->asked_at.reset();
     shared_->failure = failure;

@@ -575,6 +575,16 @@ def _ras_address() -> str:
         ValueError: the variable has a value that is not allowed.
     """
 
+def _register_host_memory(data: int, size: int) -> int:
+    """Makes memory of the host count as pinned, from the address `data` on.
+
+    Returns:
+        The number of CUDA's error: 712 if a part of it was registered before, 1 for an empty range, or 0.
+    """
+
+def _unregister_host_memory(data: int) -> int:
+    """Ends that. Returns 713 for an address at which no registered range begins, or 0."""
+
 def _is_cpu_sharing_asked_for() -> bool:
     """Returns whether VCCL_SHARE_CPU asks for shared CPU memory.
 

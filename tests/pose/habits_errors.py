@@ -1,5 +1,8 @@
 """What small questions of CUDA scripts are answered: events, error codes, figures, formats of memory."""
 
+import os
+import threading
+
 import pytest
 import torch
 import torch.cuda.comm
@@ -42,6 +45,49 @@ def probe_every_number_is_an_error_code():
     assert cudart.cudaError(0) is cudart.cudaError.success
     with pytest.raises(ValueError):
         cudart.cudaError("2")
+
+
+def probe_an_ordinal_that_no_card_has():
+    for call in (lambda: torch.cuda.set_device(99), lambda: torch.empty(2, device="cuda:99")):
+        with pytest.raises(RuntimeError, match="CUDA error: invalid device ordinal"):
+            call()
+
+
+def probe_no_pinned_memory_for_a_forked_child():
+    torch.ones(2, device="cuda")
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            torch.ones(4).pin_memory()
+        except RuntimeError as error:
+            os.write(writer, str(error).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader, closefd=True) as said:
+        assert "Cannot re-initialize CUDA in forked subprocess" in said.read()
+    os.waitpid(child, 0)
+
+
+def probe_registered_memory_is_pinned():
+    cudart = torch.cuda.cudart()
+    host = torch.zeros(1 << 20)
+    assert cudart.cudaHostRegister(host.data_ptr(), host.nbytes, 0) == cudart.cudaError.success
+    assert host.is_pinned() and host[1000:].is_pinned() and not torch.zeros(4).is_pinned()
+    assert int(cudart.cudaHostRegister(host.data_ptr() + 4096, 4096, 0)) == 712
+    assert int(cudart.cudaHostUnregister(host.data_ptr() + 4096)) == 713
+    assert int(cudart.cudaHostRegister(host.data_ptr(), 0, 0)) == 1
+    x = torch.ones(1 << 20, device="cuda")
+    go, stream = threading.Event(), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._launch_host_func(go.wait)
+        host.copy_(x, non_blocking=True)
+    assert not stream.query() and host[0] == 0  # the copy is behind the function that waits
+    go.set()
+    stream.synchronize()
+    assert host.eq(1).all()
+    assert cudart.cudaHostUnregister(host.data_ptr()) == cudart.cudaError.success
+    assert not host.is_pinned()
 
 
 def probe_emptying_the_cache_waits_for_all_streams_once():

@@ -10,6 +10,8 @@ class cudaError(enum.IntEnum):
 
     success = 0
     invalidValue = 1
+    hostMemoryAlreadyRegistered = 712
+    hostMemoryNotRegistered = 713
     notSupported = 801
 
     @classmethod
@@ -79,13 +81,13 @@ def cudaProfilerStop() -> cudaError:
     return cudaError.success
 
 
-# A copy from memory that the runtime does not know as pinned waits, so there is nothing to register.
 def cudaHostRegister(pointer: int, size: int, flags: int) -> cudaError:
-    return cudaError.success
+    """Makes memory count as pinned. `flags` say who may map it, which everybody may here."""
+    return cudaError(_C._register_host_memory(pointer, size))
 
 
 def cudaHostUnregister(pointer: int) -> cudaError:
-    return cudaError.success
+    return cudaError(_C._unregister_host_memory(pointer))
 
 
 # A stream made here could not be handed to torch, which takes streams of other libraries by their pointer.

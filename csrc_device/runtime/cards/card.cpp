@@ -288,9 +288,10 @@ void check_card(int index) {
   const int count = static_cast<int>(environment().visible.size());  // raises the error of a bad variable
   // "The device index is out of range" is what PyTorch's tests of accelerators look for, and "invalid device
   // ordinal" is CUDA's text.
-  throw InvalidArgument(base::text("The device index is out of range (invalid device ordinal): there is no ",
-                                   device_name(), ":", index, ", there are ", count, " ", device_name(),
-                                   " cards (VDEV_DEVICE_COUNT, VDEV_VISIBLE_DEVICES)."));
+  const char* cudas = pose() == Pose::cuda ? "CUDA error: invalid device ordinal. " : "";
+  throw InvalidArgument(base::text(
+      cudas, "The device index is out of range (invalid device ordinal): there is no ", device_name(), ":",
+      index, ", there are ", count, " ", device_name(), " cards (VDEV_DEVICE_COUNT, VDEV_VISIBLE_DEVICES)."));
 }
 
 int card_count() noexcept {

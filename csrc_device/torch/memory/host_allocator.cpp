@@ -10,9 +10,11 @@
 
 #include "base/clock.hpp"
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/runtime/host_pages.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_device/torch/memory/allocator_settings.hpp"
+#include "csrc_device/torch/memory/registered_memory.hpp"
 #include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
 #include "csrc_device/torch/torch_version.hpp"
@@ -136,6 +138,8 @@ class PinnedAllocator final : public at::HostAllocator {
  private:
   // Returns the address of a block for the request, or null if the machine does not have the memory.
   std::byte* obtain(std::size_t bytes) {
+    // CUDA has no pinned memory for a child of a process that has used a GPU.
+    if (pose() == Pose::cuda && in_bad_fork()) throw BadFork();
     const auto size = pinned_size(bytes);
     Block block = unused(size);
     const bool made = block.data == nullptr;
@@ -259,7 +263,7 @@ at::HostAllocator* pinned_allocator() {
 }
 
 bool is_pinned(const void* data) {
-  return data != nullptr && the_allocator().holds(data);
+  return data != nullptr && (the_allocator().holds(data) || is_registered(data));
 }
 
 }  // namespace vdev

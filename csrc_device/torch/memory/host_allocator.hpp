@@ -11,7 +11,7 @@ namespace vdev {
 /// null. record_event() returns false when no pinned block holds `ptr`.
 at::HostAllocator* pinned_allocator();
 
-/// Returns whether `data` lies in a live pinned block.
+/// Returns whether `data` lies in a live pinned block, or in memory that the program has registered.
 bool is_pinned(const void* data);
 
 }  // namespace vdev

@@ -1,5 +1,6 @@
 // What vccl/cuda needs of C++ for cards that pose as CUDA, because torch decided it when it was compiled
 // without CUDA.
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/Event.h>
 #include <torch/csrc/Exceptions.h>
@@ -10,6 +11,7 @@
 
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/device_type.hpp"
+#include "csrc_device/torch/memory/registered_memory.hpp"
 
 namespace py = pybind11;
 
@@ -57,6 +59,19 @@ void make_legacy_type(const py::handle& type, const py::object& dtype, bool spar
 }  // namespace vdev
 
 void init_pose_bindings(py::module_& m) {
+  m.def(
+      "_register_host_memory",
+      [](std::uintptr_t data, std::size_t size) {
+        at::globalContext().lazyInitDevice(vdev::device_type());  // torch finds nothing pinned before
+        return static_cast<int>(vdev::register_host_memory(reinterpret_cast<const void*>(data), size));
+      },
+      py::arg("data"), py::arg("size"), "Makes memory of the host count as pinned. Returns CUDA's error.");
+  m.def(
+      "_unregister_host_memory",
+      [](std::uintptr_t data) {
+        return static_cast<int>(vdev::unregister_host_memory(reinterpret_cast<const void*>(data)));
+      },
+      py::arg("data"), "Ends that. Returns CUDA's error.");
   m.def("_device_name", &vdev::device_name, "Returns the type of the cards' torch.device: vdev or cuda.");
   m.def("_elapsed_time", &vdev::elapsed_time, "Returns the milliseconds between two events.");
   m.def("_resize_storage", &vdev::resize_storage);

@@ -25,11 +25,15 @@ inline constexpr std::uint64_t kMostUnreceived = 16 * 1024;
 /// of a CPU tensor at the call, so there is no order between the two. They never meet, as messages of NCCL
 /// and of gloo do not.
 struct MessageTag {
+  /// Take the place of the program's tag where tags mean nothing, as with NCCL. Messages of a batch and
+  /// others go over different communicators there, and never meet.
+  static constexpr std::int32_t kNoneAlone = -1, kNoneInBatch = -2;
+
   // Not explicit: where there are no cards, a tag is a number.
   MessageTag(std::int32_t programs_tag = 0, bool is_of_cards = false)
       : number(programs_tag), of_cards(is_of_cards) {}
   auto operator<=>(const MessageTag&) const = default;
-  /// Returns "tag 5", or "tag 5 of cards".
+  /// Returns "tag 5", or "tag 5 of cards", or that there is none, and whether it is a message of a batch.
   std::string text() const;
 
   std::int32_t number;

@@ -172,6 +172,14 @@ DumpsAfterFailure dumps_after_failure() {
 
 }  // namespace
 
+bool read_strict(bool by_default) {
+  const std::string value = variable("VCCL_STRICT");
+  if (value.empty()) return by_default;
+  if (value == "nccl") return true;
+  if (value == "0") return false;
+  throw Error(ErrorCode::invalid, base::text("VCCL_STRICT is \"", value, "\"; allowed are nccl and 0"));
+}
+
 CheckVariables read_check_variables() {
   CheckVariables checks;
   const std::string value = variable("VCCL_CHECK");

@@ -68,7 +68,11 @@ struct CheckVariables {
   bool leaks = false;        // leak: operations that nobody has waited for
 };
 
-/// Reads the variable. TORCH_NCCL_NAN_CHECK=1 switches nan_inputs on where NCCL's variables are read. Throws
+/// Returns whether a group refuses what NCCL refuses (VCCL_STRICT): "nccl" says yes, "0" says no, and
+/// `by_default` applies where the variable is unset. Throws what read_variables() throws.
+bool read_strict(bool by_default);
+
+/// Reads VCCL_CHECK. TORCH_NCCL_NAN_CHECK=1 switches nan_inputs on where NCCL's variables are read. Throws
 /// what read_variables() throws.
 CheckVariables read_check_variables();
 

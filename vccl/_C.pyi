@@ -460,6 +460,8 @@ class ProcessGroupVccl(Backend):
         """Whether a failed operation aborts the group."""
         _end_after_failure: bool
         """Whether a failed operation ends the process."""
+        _stands_for_nccl: bool
+        """Whether the group refuses what NCCL refuses, if VCCL_STRICT is unset."""
         _call: str
         """The call that makes the group: "new_group". Ranks that meet compare it."""
         _origin: str
@@ -496,6 +498,9 @@ class ProcessGroupVccl(Backend):
     @property
     def _group_name(self) -> str:
         """What errors call the group."""
+    @property
+    def _is_strict(self) -> bool:
+        """Whether the group refuses what NCCL refuses (VCCL_STRICT)."""
     @property
     def _id(self) -> str:
         """A random text that the ranks of this group have in common."""
@@ -584,6 +589,16 @@ def _register_host_memory(data: int, size: int) -> int:
 
 def _unregister_host_memory(data: int) -> int:
     """Ends that. Returns 713 for an address at which no registered range begins, or 0."""
+
+def _is_strict(by_default: bool) -> bool:
+    """Returns whether VCCL_STRICT asks groups to refuse what NCCL refuses.
+
+    Args:
+        by_default: the answer where the variable is unset.
+
+    Raises:
+        ValueError: the variable has a value that is not allowed.
+    """
 
 def _is_cpu_sharing_asked_for() -> bool:
     """Returns whether VCCL_SHARE_CPU asks for shared CPU memory.

@@ -1,5 +1,7 @@
 #include "csrc_pg/arguments/counts.hpp"
 
+#include <algorithm>
+
 #include <c10/util/Exception.h>
 
 namespace vccl {
@@ -8,6 +10,11 @@ std::vector<std::size_t> elements_of_each(const std::vector<at::Tensor>& tensors
   std::vector<std::size_t> counts;
   for (const auto& tensor : tensors) counts.push_back(static_cast<std::size_t>(tensor.numel()));
   return counts;
+}
+
+bool have_equal_sizes(const std::vector<at::Tensor>& tensors) {
+  return std::ranges::all_of(
+      tensors, [&](const at::Tensor& tensor) { return tensor.sizes() == tensors.front().sizes(); });
 }
 
 std::vector<std::size_t> elements_of_splits(const at::Tensor& tensor, const std::vector<std::int64_t>& splits,

@@ -12,6 +12,9 @@ namespace vccl {
 /// Returns the number of elements of each tensor. The list has one tensor for each rank.
 std::vector<std::size_t> elements_of_each(const std::vector<at::Tensor>& tensors);
 
+/// Returns whether all tensors of the list have the same sizes.
+bool have_equal_sizes(const std::vector<at::Tensor>& tensors);
+
 /// Returns the number of elements of each rank's chunk of a tensor along its first dimension. `splits` has
 /// the number of rows for each rank; if it is empty, the chunks are equal. Raises ValueError if the splits do
 /// not add up to the rows, or if the rows cannot be divided equally. `what` names the tensor in the message.

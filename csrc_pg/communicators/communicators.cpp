@@ -7,6 +7,7 @@
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "base/files.hpp"
 #include "base/fork.hpp"
 #include "base/text.hpp"
 #include "csrc_device/runtime/card.hpp"
@@ -36,6 +37,13 @@ Region region_of(const vdev::Arena& arena) {
 
 Region region_of(c10::Device device) {
   return region_of(vdev::card(device.index()).arena());
+}
+
+/// Returns a text that two processes have in common if the device is the same card for both.
+std::string card_key(c10::Device device) {
+  return base::text(base::first_line("/proc/sys/kernel/random/boot_id"), "/", vdev::environment().host_id,
+                    "/", read_variables().host_id, "/",
+                    vdev::card(device.index()).properties().physical_index);
 }
 
 bool concerns_caller_alone(const Error& error) {
@@ -155,11 +163,13 @@ std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, Mill
   config.describe = &describe;
   config.describe_refusal = &describe_nonfinite;
   config.timeout = timeout;
+  std::string prefix;
   // This runs while the ranks meet, so that all ranks learn at once of a rank that cannot do its part.
   config.prepare = [&](CommunicatorConfig& prepared) {
     check_algorithm_choice(read_variables().algorithms);
     if (device.is_cpu() && identity_.prepare) identity_.prepare();
     if (!device.is_cpu()) {
+      if (identity_.distinct_cards) claim_card(prefix, device);
       prepared.regions.push_back(region_of(device));
     } else if (const auto* shared = vdev::host_memory()) {
       prepared.regions.push_back(region_of(shared->arena()));
@@ -173,7 +183,7 @@ std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, Mill
   known.insert(known.end(), relatives_.begin(), relatives_.end());
   config.earlier = std::make_shared<Relatives>(std::move(known), identity_.global_ranks);
   std::unique_ptr<Claim> claim;
-  const auto prefix = begin_meeting(device, config, claim);
+  prefix = begin_meeting(device, config, claim);
   std::shared_ptr<Communicator> communicator = Communicator::create(*adapter(prefix), config);
   if (device.is_cpu()) {
     id_ = communicator->id();
@@ -181,6 +191,45 @@ std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, Mill
   }
   return std::make_shared<DeviceCommunicator>(device, std::move(communicator), std::move(stream), to_abort_,
                                               std::move(claim));
+}
+
+// Each rank writes its number under its card. A rank that finds another number there has come second.
+void Communicators::claim_card(const std::string& prefix, c10::Device device) const {
+  const auto own = std::to_string(identity_.rank);
+  const auto owner = adapter(prefix)->compare_set(base::text("card/", card_key(device)), "", own);
+  if (owner == own) return;
+  const int other = std::stoi(owner);
+  throw Error(
+      ErrorCode::mismatch,
+      base::text(
+          "Duplicate GPU detected : rank ", names_.in_job(identity_.rank), " and rank ", names_.in_job(other),
+          " both on ", vdev::device_title(), " device ",
+          vdev::card(device.index()).properties().physical_index, ": ", names_.of_group(identity_.rank),
+          " uses ", device.str(), ", which is the card of ", names_.rank(other),
+          ". NCCL connects no two ranks on one card. Call torch.", vdev::device_name(),
+          ".set_device(local_rank) on each rank before it first uses a card. The cards could do it, and do ",
+          "with VCCL_STRICT=0."));
+}
+
+void Communicators::claim_card_of_pair(int peer, c10::Device device) {
+  const std::lock_guard lock(pairs_mutex_);
+  if (peer == identity_.rank || pairs_.contains(peer)) return;
+  const auto [low, high] = std::minmax(peer, identity_.rank);
+  try {
+    claim_card(base::text(prefix_, "pair/", low, ":", high, "/"), device);
+  } catch (const Error& error) {
+    get(c10::kCPU, Milliseconds(0))->communicator()->fail(error.code(), error.what());
+    throw;
+  }
+  pairs_.insert(peer);
+}
+
+std::vector<c10::DeviceIndex> Communicators::used_cards() const {
+  std::lock_guard lock(mutex_);
+  std::vector<c10::DeviceIndex> cards;
+  for (const auto& [device, entry] : by_device_)
+    if (!device.is_cpu() && (entry.made || entry.lane)) cards.push_back(device.index());
+  return cards;
 }
 
 std::shared_ptr<StoreAdapter> Communicators::adapter(const std::string& prefix) const {

@@ -9,6 +9,11 @@
 #include "csrc_device/runtime/environment.hpp"
 
 namespace vccl {
+namespace {
+
+constexpr std::size_t kBytesThatNcclBuffers = std::size_t{4} << 20;  // NCCL_BUFFSIZE, unless it is set
+
+}  // namespace
 
 void MessageCount::add(int change) {
   std::lock_guard lock(mutex_);
@@ -40,6 +45,40 @@ void MessageLane::post(vdev::Task post) {
   // The task runs without the lock, because a message that is complete at once runs callbacks. Two threads
   // that post at the same time have no order between them.
   post->run();
+}
+
+std::shared_ptr<vdev::Stream> MessageLane::stream_of_pair(int peer) {
+  const std::lock_guard lock(order_);
+  auto& stream = pairs_[peer];
+  if (!stream)
+    stream = vdev::card(device_.index())
+                 .new_stream(
+                     0, base::text("vccl p2p ", vdev::device_name(), ":", device_.index(), " with ", peer));
+  return stream;
+}
+
+void MessageLane::post_in_order(const std::shared_ptr<vdev::Stream>& stream, vdev::Task post,
+                                const vdev::Event& end, std::size_t buffered) {
+  const auto point = vdev::current_stream(device_.index())->record();
+  bool nothing_before = false;
+  {
+    const std::lock_guard lock(order_);
+    nothing_before = point.reached() && !point.failure() && stream->idle();
+    if (!nothing_before) {
+      stream->wait(point);
+      stream->enqueue(std::move(post));
+    }
+  }
+  if (nothing_before) post->run();  // without the lock, as in post()
+  const std::lock_guard lock(order_);
+  std::erase_if(buffered_, [](const Buffered& sent) { return sent.end.reached(); });
+  std::size_t room = kBytesThatNcclBuffers;
+  for (const auto& sent : buffered_)
+    if (sent.stream == stream.get()) room -= std::min(room, sent.bytes);
+  if (buffered > 0 && buffered <= room)
+    buffered_.push_back({stream.get(), end, buffered});
+  else
+    stream->wait(end);
 }
 
 std::uint64_t MessageLane::wait_for_earlier(std::span<const Memory> memory) {

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -58,6 +59,14 @@ class MessageLane {
   /// within the call. The functions run in the order of these calls. They do not wait for collectives, and
   /// collectives do not wait for messages.
   void post(vdev::Task post);
+  /// Does what post() does, but in the order of `stream`, in which a message begins when the one before has
+  /// ended, whichever way it goes. So it is with NCCL, where each communicator has one stream. `end` is the
+  /// end of what `post` begins, which `buffered` says to be sends of so many bytes alone, or else is 0: sends
+  /// do not hold up what follows as long as NCCL's buffers of a connection have room for them.
+  void post_in_order(const std::shared_ptr<vdev::Stream>& stream, vdev::Task post, const vdev::Event& end,
+                     std::size_t buffered);
+  /// Returns the stream for the messages with `peer`, of which NCCL's communicator of the two ranks has one.
+  std::shared_ptr<vdev::Stream> stream_of_pair(int peer);
   /// Describes the memory of a message with `peer`. A receive writes to it.
   struct Memory {
     int peer;
@@ -90,6 +99,13 @@ class MessageLane {
   };
   std::vector<UnderWay> noted_;       // under order_
   std::uint64_t count_of_notes_ = 0;  // under order_
+  struct Buffered {
+    const vdev::Stream* stream;  // compared, never dereferenced
+    vdev::Event end;
+    std::size_t bytes;
+  };
+  std::vector<Buffered> buffered_;                      // under order_
+  std::map<int, std::shared_ptr<vdev::Stream>> pairs_;  // by peer, under order_
   const std::shared_ptr<MessageCount> under_way_ = std::make_shared<MessageCount>();
 };
 

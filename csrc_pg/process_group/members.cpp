@@ -56,7 +56,11 @@ BackendOptionsPtr ProcessGroupVccl::getBackendOptions() {
 // `given` may be another backend's, if a group has several. The fields that all backends have are then
 // copied.
 c10::intrusive_ptr<Options> ProcessGroupVccl::options_of_child(const BackendOptionsPtr& given) const {
-  if (const auto ours = c10::dynamic_intrusive_pointer_cast<Options>(given)) return ours->copy();
+  if (const auto ours = c10::dynamic_intrusive_pointer_cast<Options>(given)) {
+    auto options = ours->copy();
+    options->stands_for_nccl = options_->stands_for_nccl;
+    return options;
+  }
   auto options = options_->copy();
   if (given) {
     options->timeout = given->timeout;
@@ -185,6 +189,7 @@ BackendPtr ProcessGroupVccl::shrink(const std::vector<std::int64_t>& excluded, i
 void ProcessGroupVccl::eagerConnectSingleDevice(at::Device device) {
   WithoutGil without_gil;
   with_torch_errors([&] { communicators_.get(device, timeout_.load()); });
+  connected_at_once_.store(true);
 }
 
 void ProcessGroupVccl::registerOnCompletionHook(CompletionHook::Hook&& hook) {

@@ -32,7 +32,6 @@ MessageCall message_call(const at::Tensor& tensor, bool sends, int peer, int tag
                          const char* name) {
   TORCH_CHECK_VALUE(peer == kAnySource || (peer >= 0 && peer < size), name, ": the ",
                     sends ? "destination" : "source", " is rank ", peer, " of a group of ", size, " ranks");
-  TORCH_CHECK_VALUE(tag >= 0, name, ": the tag is ", tag, ", and must not be negative");
   MessageCall call{.sends = sends, .peer = peer, .tag = {tag, !tensor.device().is_cpu()}};
   call.signature.collective = static_cast<std::uint8_t>(Collective::message);
   call.signature.dtype = static_cast<std::uint8_t>(to_dtype(tensor.scalar_type(), name));
@@ -62,12 +61,28 @@ bool wait_blocks_host(const Options& options, bool has_messages) {
   return options.blocking_wait || (has_messages && vdev::environment().launch_blocking);
 }
 
+constexpr const char* kNameOfBatch = "coalesced calls";
+
 }  // namespace
+
+bool ProcessGroupVccl::goes_over_group(c10::Device device) const {
+  return device.is_cpu() || coalescing_.active() || connected_at_once_.load();
+}
+
+int ProcessGroupVccl::matched_tag(const at::Tensor& tensor, int tag, const char* name) const {
+  if (!nccl_.on() || tensor.device().is_cpu()) {
+    TORCH_CHECK_VALUE(tag >= 0, name, ": the tag is ", tag, ", and must not be negative");
+    return tag;
+  }
+  return goes_over_group(tensor.device()) ? MessageTag::kNoneInBatch : MessageTag::kNoneAlone;
+}
 
 WorkPtr ProcessGroupVccl::send(Tensors& tensors, int to, int tag) {
   const auto& tensor = single(tensors, "send");
+  nccl_.check_message(tensor, "send");
   TORCH_CHECK_VALUE(to >= 0, "send: the destination is rank ", to, " of a group of ", size_, " ranks");
-  auto call = message_call(tensor, true, to, tag, size_, "send");
+  auto call =
+      message_call(nccl_.memory_of(tensor), true, to, matched_tag(tensor, tag, "send"), size_, "send");
   Request request{c10d::OpType::SEND, "send", tensor.device(), tensors, {}, c10d::kUnsetTimeout, true};
   request.peer = to;
   request.tag = tag;
@@ -76,9 +91,11 @@ WorkPtr ProcessGroupVccl::send(Tensors& tensors, int to, int tag) {
 
 WorkPtr ProcessGroupVccl::recv(Tensors& tensors, int from, int tag) {
   const auto& tensor = single(tensors, "recv");
+  nccl_.check_message(tensor, "recv");
   check_written(tensor, "tensor", "recv");
   TORCH_CHECK_VALUE(from >= 0, "recv: the source is rank ", from, " of a group of ", size_, " ranks");
-  auto call = message_call(tensor, false, from, tag, size_, "recv");
+  auto call =
+      message_call(nccl_.memory_of(tensor), false, from, matched_tag(tensor, tag, "recv"), size_, "recv");
   Request request{c10d::OpType::RECV, "recv", tensor.device(), {}, tensors, c10d::kUnsetTimeout, true};
   request.peer = from;
   request.tag = tag;
@@ -87,29 +104,14 @@ WorkPtr ProcessGroupVccl::recv(Tensors& tensors, int from, int tag) {
 
 WorkPtr ProcessGroupVccl::recvAnysource(Tensors& tensors, int tag) {
   const auto& tensor = single(tensors, "recv");
+  if (!tensor.is_cpu()) nccl_.refuse_unsupported("recvAnysource", "recv from any rank");
   check_written(tensor, "tensor", "recv");
-  auto call = message_call(tensor, false, kAnySource, tag, size_, "recv");
+  auto call = message_call(tensor, false, kAnySource, matched_tag(tensor, tag, "recv"), size_, "recv");
   Request request{c10d::OpType::RECVANYSOURCE, "recv", tensor.device(), {}, tensors,
                   c10d::kUnsetTimeout,         true};
   request.blocks_host = true;  // the caller goes on to ask for the source
   request.tag = tag;
   return launch_message(std::move(request), std::move(call));
-}
-
-std::shared_ptr<JointEnd> ProcessGroupVccl::begin_messages(MessageLane& lane, const char* name,
-                                                           std::vector<MessageCall> calls, int more,
-                                                           milliseconds timeout,
-                                                           std::shared_ptr<Outcome> outcome) {
-  lane.under_way()->add(1);
-  auto ended = [count = lane.under_way()] { count->add(-1); };
-  auto end = std::make_shared<JointEnd>(base::text("vccl ", name), static_cast<int>(calls.size()) + more,
-                                        std::move(outcome), failures_on(lane.device()), std::move(ended));
-  end->add_interruptible(lane.interruptible());
-  const vdev::ActivityScope activity(
-      [&] { return vdev::ActivityLabel{vdev::ActivityKind::kTask, base::text("post of ", run_of(name))}; });
-  auto task = std::make_shared<MessageTask>(lane.communicator(), name, std::move(calls), timeout, end);
-  lane.post(vdev::Task(std::move(task)));
-  return end;
 }
 
 namespace {
@@ -131,7 +133,53 @@ std::vector<MessageLane::Memory> memory_of(std::span<const Request> requests) {
   return all;
 }
 
+// Returns the bytes of the messages, or 0 unless all of them are sends.
+std::size_t bytes_of_sends(std::span<const Request> requests) {
+  std::size_t bytes = 0;
+  for (const auto& request : requests) {
+    if (request.type != c10d::OpType::SEND) return 0;
+    for (const auto& tensor : request.inputs) bytes += tensor.nbytes();
+  }
+  return bytes;
+}
+
 }  // namespace
+
+ProcessGroupVccl::Messages ProcessGroupVccl::make_messages(MessageLane& lane, const char* name,
+                                                           std::vector<MessageCall> calls, int more,
+                                                           milliseconds timeout,
+                                                           std::shared_ptr<Outcome> outcome) {
+  lane.under_way()->add(1);
+  auto ended = [count = lane.under_way()] { count->add(-1); };
+  auto end = std::make_shared<JointEnd>(base::text("vccl ", name), static_cast<int>(calls.size()) + more,
+                                        std::move(outcome), failures_on(lane.device()), std::move(ended));
+  end->add_interruptible(lane.interruptible());
+  auto task = std::make_shared<MessageTask>(lane.communicator(), name, std::move(calls), timeout, end);
+  return {std::move(end), vdev::Task(std::move(task))};
+}
+
+void ProcessGroupVccl::begin_messages(MessageLane& lane, const char* name, Messages messages,
+                                      std::span<const Request> requests,
+                                      const std::shared_ptr<vdev::Stream>& stream) {
+  const vdev::ActivityScope activity(
+      [&] { return vdev::ActivityLabel{vdev::ActivityKind::kTask, base::text("post of ", run_of(name))}; });
+  const auto& end = messages.end->event();
+  const auto used = memory_of(requests);
+  const auto waited_for = lane.wait_for_earlier(used);
+  if (stream)
+    lane.post_in_order(stream, std::move(messages.task), end, bytes_of_sends(requests));
+  else
+    lane.post(std::move(messages.task));
+  lane.note(used, end, waited_for);
+}
+
+std::shared_ptr<vdev::Stream> ProcessGroupVccl::stream_of_message(MessageLane& lane, const Request& request) {
+  if (!nccl_.on() || request.device.is_cpu()) return nullptr;
+  if (goes_over_group(request.device))
+    return communicators_.get(request.device, request.timeout, request.name)->stream();
+  communicators_.claim_card_of_pair(request.peer, request.device);
+  return lane.stream_of_pair(request.peer);
+}
 
 WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
   check_bound_card(request);
@@ -141,6 +189,7 @@ WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
   WithoutGil without_gil;
   return begin([&]() -> WorkPtr {
     const auto lane = communicators_.lane(request.device, request.timeout);
+    const auto stream = stream_of_message(*lane, request);
     const auto [sequence, outcome, record] = begin_operation(request.type, {&request, 1}, message_sequence_);
     if (vdev::is_recording()) label_message(call, *lane, request, labelled(sequence), record);
     const auto memory = request.device.is_cpu() ? nullptr : std::make_shared<HeldMemory>();
@@ -151,11 +200,9 @@ WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
                                meetings_of({id(), rank_, size_}, {&call, 1}, request.device));
     std::vector<MessageCall> calls;
     calls.push_back(std::move(call));
-    const auto used = memory_of({&request, 1});
-    const auto waited_for = lane->wait_for_earlier(used);
-    const auto end =
-        begin_messages(*lane, request.name, std::move(calls), 0, request.timeout, outcome)->event();
-    lane->note(used, end, waited_for);
+    auto messages = make_messages(*lane, request.name, std::move(calls), 0, request.timeout, outcome);
+    const auto end = messages.end->event();
+    begin_messages(*lane, request.name, std::move(messages), {&request, 1}, stream);
     return c10::make_intrusive<WorkVccl>(
         WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
                               std::move(request.outputs), sequence,
@@ -205,7 +252,10 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
     const bool has_messages = !batch.messages.empty(), has_collectives = !batch.plans.empty();
     if (has_messages) refuse_message_in_graph(device);
     const auto lane = has_messages ? communicators_.lane(device, timeout) : nullptr;
-    const auto where = has_collectives ? communicators_.get(device, timeout, "coalesced calls") : nullptr;
+    // With NCCL, all ranks of the group have to take part in the first batch.
+    const bool in_order = has_messages && nccl_.on() && !device.is_cpu();
+    const auto where =
+        has_collectives || in_order ? communicators_.get(device, timeout, kNameOfBatch) : nullptr;
 
     if (has_collectives && !has_messages && is_captured(device)) {
       Request all{c10d::OpType::COALESCED,
@@ -249,12 +299,12 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
       for (const auto& request : batch.requests)
         if (request.is_message()) label_message(*message++, *lane, request, labelled(sequence), 0);
     }
+    Messages messages;
     if (has_messages) {
-      const auto used = memory_of(batch.requests);
-      const auto waited_for = lane->wait_for_earlier(used);
-      joint = begin_messages(*lane, name, std::move(batch.messages), has_collectives, timeout, outcome);
+      messages = make_messages(*lane, name, std::move(batch.messages), has_collectives, timeout, outcome);
+      joint = messages.end;
       end = joint->event();
-      lane->note(used, end, waited_for);
+      if (!in_order) begin_messages(*lane, name, std::move(messages), batch.requests, nullptr);
     }
     if (has_collectives) {
       auto own = joint ? std::make_shared<Outcome>() : outcome;
@@ -272,6 +322,8 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
       const auto ran = where->launch(vdev::Task(std::move(task)), vdev::Start::kAtOnce, after);
       if (!joint) end = ran;
     }
+    // NCCL runs the collectives of a batch before its messages.
+    if (in_order) begin_messages(*lane, name, std::move(messages), batch.requests, where->stream());
     return c10::make_intrusive<WorkVccl>(
         WorkVccl::Description{rank_, c10d::OpType::COALESCED, name,
                               all_of(batch.requests, [](const Request& request) { return request.inputs; }),

@@ -49,12 +49,14 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::broadcast(Tensors& tensors,
   constexpr const char* name = "broadcast";
   const auto& tensor = single(tensors, name);
   check_root(options.rootRank, size_, "source", name);
+  nccl_.check_moved(tensor, name);
   const bool is_root = options.rootRank == rank_;
   if (!is_root) check_written(tensor, "tensor", name);
   CollectivePlan plan;
   Call call = call_of(Collective::broadcast, tensor, name, options.rootRank);
+  const auto moved = nccl_.memory_of(tensor);
   // The source's tensor is only read, so nothing is copied back.
-  call.output = is_root ? const_cast<void*>(plan.read(tensor)) : plan.write(tensor);
+  call.output = is_root ? const_cast<void*>(plan.read(moved)) : plan.write(moved);
   call.input = call.output;
   plan.add(call);
   return launch(request_of(c10d::OpType::BROADCAST, name, tensors, tensors, options), std::move(plan));
@@ -66,6 +68,11 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::allgather(TensorLists& lists, Tensor
   const auto& input = single(inputs, name);
   const auto& outputs = single_list(lists, "output", name);
   check_all_gather(outputs, input, rank_, size_, name);
+  nccl_.check_moved(input, name);
+  if (!have_equal_sizes(outputs)) {
+    nccl_.check_row_major(input, name);
+    nccl_.check_row_major(outputs, name);
+  }
   CollectivePlan plan;
   add_all_gather(plan, outputs, input, name);
   return launch(request_of(c10d::OpType::ALLGATHER, name, inputs, outputs, options), std::move(plan));
@@ -76,10 +83,12 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::_allgather_base(at::Tensor& output, 
   constexpr const char* name = "all_gather_into_tensor";
   check_tensor(input, name);
   check_chunks(output, input, size_, "output", "input", name);
+  nccl_.check_moved(input, name);
+  nccl_.check_moved(output, name);
   check_written(output, "output", name);
   check_in_place(input, output, rank_, size_, "input", "output", name);
   CollectivePlan plan;
-  add_all_gather(plan, output, input, name);
+  add_all_gather(plan, nccl_.memory_of(output), nccl_.memory_of(input), name);
   return launch(request_of(c10d::OpType::_ALLGATHER_BASE, name, {input}, {output}, options), std::move(plan));
 }
 
@@ -89,6 +98,9 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::allgather_into_tensor_coalesced(
   check_pairs(outputs, inputs, name);
   for (std::size_t i = 0; i < inputs.size(); ++i)
     check_chunks(outputs[i], inputs[i], size_, "output", "input", name);
+  nccl_.check_row_major(inputs, name);
+  nccl_.check_row_major(outputs, name);
+  for (const auto& input : inputs) nccl_.check_moved(input, name);
   check_all_written(outputs, "output", name);
   for (std::size_t i = 0; i < inputs.size(); ++i)
     check_in_place(inputs[i], outputs[i], rank_, size_, "input", "output", name);
@@ -103,6 +115,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::allgather_coalesced(TensorLists& lis
                                                                 const c10d::AllgatherOptions& options) {
   constexpr const char* name = "all_gather_coalesced";
   check_one_device(inputs, name);
+  if (!inputs.front().is_cpu()) nccl_.refuse_unsupported("allgather_coalesced", name);
   TORCH_CHECK_VALUE(lists.size() == static_cast<std::size_t>(size_), name, ": ", lists.size(),
                     " lists of outputs for a group of ", size_, " ranks");
   Tensors all;
@@ -129,6 +142,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::gather(TensorLists& lists, Tensors& 
   constexpr const char* name = "gather";
   const auto& input = single(inputs, name);
   check_root(options.rootRank, size_, "destination", name);
+  nccl_.check_exchanged(input, name);
   const bool is_root = options.rootRank == rank_;
   CollectivePlan plan;
   Call call = call_of(Collective::gather, input, name, options.rootRank);
@@ -136,13 +150,15 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::gather(TensorLists& lists, Tensors& 
   if (is_root) {
     outputs = single_list(lists, "output", name);
     check_equal_list(outputs, input, size_, "output", "input", name);
+    nccl_.check_same_sizes(outputs, input, name);
+    nccl_.check_dense(outputs, name);
     check_all_written(outputs, "output", name);
     check_apart(input, outputs, rank_, "input", "output", name);
-    call.output = plan.write_all(outputs);
+    call.output = plan.write_all(nccl_.memory_of(outputs));
   } else {
     check_no_list(lists, "output", options.rootRank, name);
   }
-  call.input = plan.read(input);
+  call.input = plan.read(nccl_.memory_of(input));
   plan.add(call);
   return launch(request_of(c10d::OpType::GATHER, name, inputs, std::move(outputs), options), std::move(plan));
 }
@@ -151,6 +167,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::gather_single(at::Tensor& output, at
                                                           const c10d::GatherOptions& options) {
   constexpr const char* name = "gather_single";
   check_tensor(input, name);
+  if (!input.is_cpu()) nccl_.refuse_unsupported("gather_single", name);
   check_root(options.rootRank, size_, "destination", name);
   CollectivePlan plan;
   Call call = call_of(Collective::gather, input, name, options.rootRank);
@@ -174,6 +191,8 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::scatter(Tensors& outputs, TensorList
   constexpr const char* name = "scatter";
   const auto& output = single(outputs, name);
   check_root(options.rootRank, size_, "source", name);
+  nccl_.check_dense(outputs, name);
+  nccl_.check_exchanged(nccl_.memory_of(output), name);
   check_written(output, "output", name);
   const bool is_root = options.rootRank == rank_;
   CollectivePlan plan;
@@ -182,12 +201,14 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::scatter(Tensors& outputs, TensorList
   if (is_root) {
     inputs = single_list(lists, "input", name);
     check_equal_list(inputs, output, size_, "input", "output", name);
+    nccl_.check_same_sizes(inputs, output, name);
+    nccl_.check_dense(inputs, name);
     check_apart(output, inputs, rank_, "output", "input", name);
-    call.input = plan.read_all(inputs);
+    call.input = plan.read_all(nccl_.memory_of(inputs));
   } else {
     check_no_list(lists, "input", options.rootRank, name);
   }
-  call.output = plan.write(output);
+  call.output = plan.write(nccl_.memory_of(output));
   plan.add(call);
   return launch(request_of(c10d::OpType::SCATTER, name, std::move(inputs), outputs, options),
                 std::move(plan));
@@ -200,6 +221,8 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::alltoall_base(at::Tensor& output, at
   constexpr const char* name = "all_to_all_single";
   check_tensor(input, name);
   check_alike(output, input, name);
+  nccl_.check_exchanged(input, name);
+  nccl_.check_exchanged(output, name);
   const auto input_counts = elements_of_splits(input, input_splits, size_, "input", name);
   const auto output_counts = elements_of_splits(output, output_splits, size_, "output", name);
   check_own_counts(input_counts, output_counts, rank_, name);
@@ -214,8 +237,8 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::alltoall_base(at::Tensor& output, at
     call.input_counts = plan.counts(input_counts);
     call.output_counts = plan.counts(output_counts);
   }
-  call.input = plan.read(input);
-  call.output = plan.write(output);
+  call.input = plan.read(nccl_.memory_of(input));
+  call.output = plan.write(nccl_.memory_of(output));
   plan.add(call);
   Request request = request_of(c10d::OpType::ALLTOALL_BASE, name, {input}, {output}, options);
   request.input_splits = input_splits;
@@ -229,6 +252,8 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::alltoall(Tensors& outputs, Tensors& 
   check_one_device(inputs, name);
   check_list(inputs, inputs.front(), size_, "input", name);
   check_list(outputs, inputs.front(), size_, "output", name);
+  nccl_.check_exchanged(inputs, name);
+  nccl_.check_exchanged(outputs, name);
   check_all_written(outputs, "output", name);
   const bool in_place = check_in_pairs(inputs, outputs, "input", "output", name);
 
@@ -238,8 +263,8 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::alltoall(Tensors& outputs, Tensors& 
   call.output_counts = plan.counts(elements_of_each(outputs));
   check_own_counts(call.input_counts, call.output_counts, rank_, name);
   // An output would be written before a peer has read the input.
-  call.input = plan.read_all(in_place ? copies_of(inputs) : inputs);
-  call.output = plan.write_all(outputs);
+  call.input = plan.read_all(nccl_.memory_of(in_place ? copies_of(inputs) : inputs));
+  call.output = plan.write_all(nccl_.memory_of(outputs));
   plan.add(call);
   Request request = request_of(c10d::OpType::ALLTOALL, name, inputs, outputs, options);
   for (const auto& input : inputs) request.input_splits.push_back(input.numel());

@@ -23,6 +23,10 @@ struct Options : vdev::torch_version::BackendOptions {
   /// they raise its error. ProcessGroupNCCL does this under TORCH_NCCL_BLOCKING_WAIT.
   bool blocking_wait = false;
 
+  /// Whether the group stands for one of NCCL's: if VCCL_STRICT says nothing else, it refuses what NCCL
+  /// refuses. A group that is made from another one takes it from there.
+  bool stands_for_nccl = false;
+
   /// What happens, beside the error, when an operation fails.
   AfterFailure after_failure;
 

@@ -67,10 +67,12 @@ ProcessGroupVccl::ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int ra
       store_(std::move(store)),
       options_(std::move(options)),
       name_(name_from(*options_)),
+      nccl_(with_torch_errors([&] { return read_strict(options_->stands_for_nccl); }),
+            RankNames(name_, ranks_from(*options_, size)), rank),
       timeout_(options_->timeout),
       communicators_(store_,
                      {name_, rank, size, options_->is_high_priority_stream, ranks_from(*options_, size),
-                      options_->call, options_->origin, [this] { begin_recording(); }},
+                      options_->call, options_->origin, nccl_.on(), [this] { begin_recording(); }},
                      communicators_of(relatives)) {
   init();
   WithoutGil without_gil;
@@ -267,6 +269,7 @@ ProcessGroupVccl::BegunOperation ProcessGroupVccl::begin_operation(c10d::OpType 
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePlan plan) {
   check_bound_card(request);
   request.timeout = effective(request.timeout);
+  if (nccl_.on() && !request.device.is_cpu()) plan.drop_empty_calls();
   if (coalescing_.active()) return coalescing_.add(std::move(request), std::move(plan));
   WithoutGil without_gil;
   return begin([&]() -> WorkPtr {
@@ -369,43 +372,6 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::capture(Request request, DeviceCommu
                             request.blocks_host || options_->blocking_wait, group_for_profiler(),
                             std::move(memory), std::move(watched)},
       WorkVccl::Place(where, failures_), end, std::move(outcome));
-}
-
-// A barrier comes after the group's collectives, and after what the card's current stream holds.
-void ProcessGroupVccl::watch_barrier(int card) {
-  std::vector<vdev::races::Point> before;
-  for (const auto& entry : communicators_.all())
-    if (!entry->device().is_cpu()) before.push_back(vdev::races::point_of(*entry->stream()));
-  if (vdev::card_used(card)) before.push_back(vdev::races::point_of(*vdev::current_stream(card)));
-  for (const auto& entry : communicators_.all()) {
-    if (!entry->device().is_cpu()) continue;
-    for (const auto& point : before) vdev::races::wait(*entry->stream(), point);
-  }
-}
-
-ProcessGroupVccl::WorkPtr ProcessGroupVccl::barrier(const c10d::BarrierOptions& options) {
-  TORCH_CHECK_VALUE(options.device_ids.size() <= 1,
-                    "barrier: backend vccl takes one device id, and was given ", options.device_ids.size());
-  int card = vdev::current_card();
-  if (!options.device_ids.empty())
-    card = static_cast<int>(options.device_ids.front());
-  else if (bound_device_id_ && !bound_device_id_->is_cpu())
-    card = bound_device_id_->index();
-
-  Request request{c10d::OpType::BARRIER, "barrier",      c10::Device(c10::kCPU), {}, {},
-                  options.timeout,       options.asyncOp};
-  request.blocks_host = true;
-  for (const auto& entry : communicators_.all())
-    if (!entry->device().is_cpu()) request.after.push_back(entry->last());
-  if (vdev::card_used(card)) {
-    vdev::refuse_captured(*vdev::current_stream(card), "barrier, which blocks the host");
-    request.after.push_back(vdev::current_stream(card)->record());
-  }
-  if (vdev::races::is_on()) watch_barrier(card);
-
-  CollectivePlan plan;
-  plan.add(Call{.collective = Collective::barrier});
-  return launch(std::move(request), std::move(plan));
 }
 
 void ProcessGroupVccl::addEphemeralTimeout(const milliseconds& time) {

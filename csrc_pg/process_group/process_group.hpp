@@ -15,6 +15,7 @@
 
 #include "csrc_device/runtime/failure.hpp"
 #include "csrc_device/torch/torch_version.hpp"
+#include "csrc_pg/arguments/nccl_rules.hpp"
 #include "csrc_pg/communicators/communicators.hpp"
 #include "csrc_pg/dumps/dump_requests.hpp"
 #include "csrc_pg/dumps/held_records.hpp"
@@ -35,8 +36,8 @@
 namespace vccl {
 
 /// Checks the arguments of each collective and says what the collective does. Communicators, streams, handles
-/// and algorithms are elsewhere. The methods are in process_group.cpp (creation and end of a group, launch,
-/// barrier), reductions.cpp, moves.cpp, messages.cpp (messages, coalescing), members.cpp (groups made from
+/// and algorithms are elsewhere. The methods are in process_group.cpp (creation and end of a group, launch),
+/// barrier.cpp, reductions.cpp, moves.cpp, messages.cpp (messages, coalescing), members.cpp (groups made from
 /// groups, hooks) and unsupported.cpp (methods that raise NotImplementedError).
 ///
 /// Takes tensors on cards and on the CPU, contiguous or not, of any size. Arguments that are wrong on this
@@ -69,6 +70,8 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   /// Returns the name that errors give the group. It does not change after the group was made. It is the
   /// group's description if a person gave one, otherwise the name that torch numbers the group with.
   const std::string& group_name() const { return name_; }
+  /// Returns whether the group refuses what NCCL refuses, and does otherwise what NCCL does otherwise.
+  bool is_strict() const { return nccl_.on(); }
   /// Returns the names that texts give the ranks of the group.
   const RankNames& names() const { return communicators_.names(); }
   /// Returns a random text that the ranks of this group have in common, and no other group has.
@@ -245,16 +248,35 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   WorkPtr launch_batch(Batch batch);
   /// Returns whether the caller's current stream of the card `device` is captured.
   static bool is_captured(c10::Device device);
+  /// Returns whether a barrier on `card` waits for what was launched on this communicator.
+  bool comes_before_barrier(const DeviceCommunicator& entry, int card) const;
   void watch_barrier(int card);
   /// Puts the plans of a checked request into the graph. Takes the place of launch() while the current stream
   /// is captured.
   WorkPtr capture(Request request, DeviceCommunicator& where, std::vector<CollectivePlan> plans,
                   std::vector<FlightEntry> entries);
-  /// Begins the messages `calls`. Returns an end that is reached when these messages and `more` other parts
-  /// have ended.
-  std::shared_ptr<JointEnd> begin_messages(MessageLane& lane, const char* name,
-                                           std::vector<MessageCall> calls, int more, Milliseconds timeout,
-                                           std::shared_ptr<Outcome> outcome);
+  /// Messages that are to begin together, and an end that is reached when they and `more` other parts have
+  /// ended.
+  struct Messages {
+    std::shared_ptr<JointEnd> end;
+    vdev::Task task;
+  };
+  Messages make_messages(MessageLane& lane, const char* name, std::vector<MessageCall> calls, int more,
+                         Milliseconds timeout, std::shared_ptr<Outcome> outcome);
+  /// Begins `messages`, in the order of `stream` if it is not null.
+  void begin_messages(MessageLane& lane, const char* name, Messages messages,
+                      std::span<const Request> requests, const std::shared_ptr<vdev::Stream>& stream);
+  /// Returns whether a message that this thread now begins goes over the group's communicator with NCCL, and
+  /// not over one of the two ranks.
+  bool goes_over_group(c10::Device device) const;
+  /// Returns what a message and its receive must have in common: the program's tag, unless the group is
+  /// strict. Raises ValueError for a negative tag, which `name` has been given.
+  int matched_tag(const at::Tensor& tensor, int tag, const char* name) const;
+  /// Returns the stream that has the message's order with NCCL. Returns null if the group is not strict.
+  std::shared_ptr<vdev::Stream> stream_of_message(MessageLane& lane, const Request& request);
+  /// Returns the card that ProcessGroupNCCL takes for a barrier: the one that is named, or that the group is
+  /// bound to, or the first that the group has used, or one by the rank's number.
+  int card_of_barrier(const c10d::BarrierOptions& options) const;
   std::shared_ptr<const WorkVccl::Group> group_for_profiler() const;
   /// Returns the owner of failures of operations on `device`, or null for the CPU, where only the handle
   /// raises errors.
@@ -299,6 +321,7 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
   const std::string name_;
+  const NcclRules nccl_;
   c10::intrusive_ptr<c10d::Backend> kept_;
   // The failures on cards. Tasks keep this object, because they may outlive the group.
   const std::shared_ptr<vdev::FailureOwner> failures_ = std::make_shared<vdev::FailureOwner>();
@@ -312,6 +335,7 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   std::shared_ptr<GroupOrder> order_;  // null unless VCCL_CHECK asks for it
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> sequence_{0};
+  std::atomic<bool> connected_at_once_{false};      // whether the card's communicator was made with the group
   std::atomic<std::uint64_t> message_sequence_{0};  // the ranks' numbers need not agree
   Coalescing coalescing_;
   mutable std::mutex children_mutex_;    // guards the next three members

@@ -48,9 +48,11 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::allreduce(Tensors& tensors,
     return allreduce_sparse(tensors, options);
   constexpr const char* name = "all_reduce";
   const auto& tensor = single(tensors, name);
+  nccl_.check_moved(tensor, name);
+  nccl_.check_reduction(tensor, options.reduceOp, name);
   check_written(tensor, "tensor", name);
   CollectivePlan plan;
-  add_all_reduce(plan, tensor, options.reduceOp, name);
+  add_all_reduce(plan, nccl_.memory_of(tensor), options.reduceOp, name);
   return launch(request_of(c10d::OpType::ALLREDUCE, name, tensors, tensors, options), std::move(plan));
 }
 
@@ -59,9 +61,11 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::allreduce_coalesced(
   constexpr const char* name = "all_reduce_coalesced";
   check_one_device(tensors, name);
   for (const auto& tensor : tensors) check_alike(tensor, tensors.front(), name);
+  nccl_.check_dense(tensors, name);
+  nccl_.check_reduction(tensors.front(), options.reduceOp, name);
   check_all_written(tensors, "tensor", name);
   CollectivePlan plan;
-  for (const auto& tensor : tensors) add_all_reduce(plan, tensor, options.reduceOp, name);
+  for (const auto& tensor : tensors) add_all_reduce(plan, nccl_.memory_of(tensor), options.reduceOp, name);
   return launch(request_of(c10d::OpType::ALLREDUCE_COALESCED, name, tensors, tensors, options),
                 std::move(plan));
 }
@@ -72,6 +76,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::allreduce_sparse(Tensors& tensors,
   TORCH_CHECK_VALUE(tensors.size() == 1, name, ": backend vccl takes one tensor a call, and was given ",
                     tensors.size());
   const auto& tensor = tensors.front();
+  if (!tensor.is_cpu()) nccl_.refuse_sparse(name);
   const auto reduction = check_sparse(tensor, options.reduceOp, name);
   const bool on_card = !tensor.is_cpu();
   std::optional<c10::Stream> stream;
@@ -102,13 +107,16 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::reduce(Tensors& tensors, const c10d:
   constexpr const char* name = "reduce";
   const auto& tensor = single(tensors, name);
   check_root(options.rootRank, size_, "destination", name);
+  nccl_.check_moved(tensor, name);
+  nccl_.check_reduction(tensor, options.reduceOp, name);
   const bool is_root = options.rootRank == rank_;
   if (is_root) check_written(tensor, "tensor", name);
   CollectivePlan plan;
   Call call = call_of(Collective::reduce, tensor, name, options.rootRank);
+  const auto moved = nccl_.memory_of(tensor);
   // The operation writes only to the destination's tensor.
-  if (is_root) call.output = plan.update(tensor);
-  call.input = is_root ? call.output : plan.read(tensor);
+  if (is_root) call.output = plan.update(moved);
+  call.input = is_root ? call.output : plan.read(moved);
   add(plan, call, options.reduceOp, tensor.device(), name);
   return launch(request_of(c10d::OpType::REDUCE, name, tensors, tensors, options), std::move(plan));
 }
@@ -120,6 +128,9 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::reduce_scatter(Tensors& outputs, Ten
   const auto& inputs = single_list(lists, "input", name);
   check_list(inputs, output, size_, "input", name);
   check_own_chunk(inputs, output, rank_, "input", "output", name);
+  nccl_.check_reduction(output, options.reduceOp, name);
+  nccl_.check_row_major(output, name);
+  if (!have_equal_sizes(inputs)) nccl_.check_row_major(inputs, name);
   check_written(output, "output", name);
   check_apart(output, inputs, rank_, "output", "input", name);
 
@@ -137,6 +148,9 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::_reduce_scatter_base(at::Tensor& out
   constexpr const char* name = "reduce_scatter_tensor";
   check_tensor(output, name);
   check_chunks(input, output, size_, "input", "output", name);
+  nccl_.check_row_major(input, name);
+  nccl_.check_row_major(output, name);
+  nccl_.check_reduction(output, options.reduceOp, name);
   check_written(output, "output", name);
   check_in_place(output, input, rank_, size_, "output", "input", name);
   CollectivePlan plan;
@@ -151,6 +165,9 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::reduce_scatter_tensor_coalesced(
   check_pairs(outputs, inputs, name);
   for (std::size_t i = 0; i < inputs.size(); ++i)
     check_chunks(inputs[i], outputs[i], size_, "input", "output", name);
+  nccl_.check_row_major(inputs, name);
+  nccl_.check_row_major(outputs, name);
+  for (const auto& output : outputs) nccl_.check_reduction(output, options.reduceOp, name);
   check_all_written(outputs, "output", name);
   for (std::size_t i = 0; i < inputs.size(); ++i)
     check_in_place(outputs[i], inputs[i], rank_, size_, "output", "input", name);

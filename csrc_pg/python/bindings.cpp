@@ -125,6 +125,8 @@ void init_process_group_bindings(py::module_& module) {
           "group_desc", [](const vccl::Options& self) { return self.group_desc; },
           [](vccl::Options& self, const std::string& description) { self.group_desc = description; },
           "How the group is described, which errors call it by where it is not empty.")
+      .def_readwrite("_stands_for_nccl", &vccl::Options::stands_for_nccl,
+                     "Whether the group refuses what NCCL refuses, if VCCL_STRICT is unset.")
       .def_readwrite("_call", &vccl::Options::call, "The call that makes the group: \"new_group\".")
       .def_readwrite("_origin", &vccl::Options::origin, "_id of a group that all ranks are in, or \"\".")
       .def("__copy__", [](const vccl::Options& self) { return self.copy(); })
@@ -137,6 +139,8 @@ void init_process_group_bindings(py::module_& module) {
            py::arg("options") = py::none(),
            py::arg("relatives") = std::vector<c10::intrusive_ptr<ProcessGroupVccl>>(), without_gil)
       .def_property_readonly("_group_name", &ProcessGroupVccl::group_name, "What errors call the group.")
+      .def_property_readonly("_is_strict", &ProcessGroupVccl::is_strict,
+                             "Whether the group refuses what NCCL refuses (VCCL_STRICT).")
       .def_property_readonly("_id", &ProcessGroupVccl::id,
                              "A random text that the ranks of this group have in common.")
       .def("_agree_on_call", &ProcessGroupVccl::agree_on_call, py::arg("kind"), py::arg("call"),
@@ -221,6 +225,11 @@ void init_process_group_bindings(py::module_& module) {
   module.def(
       "_ras_address", &vccl::read_ras_address,
       "VCCL_RAS_ADDR, or NCCL_RAS_ADDR in pose; empty if neither is set. ValueError for a wrong value.");
+  module.def(
+      "_is_strict",
+      [](bool by_default) { return vccl::with_torch_errors([&] { return vccl::read_strict(by_default); }); },
+      py::arg("by_default"),
+      "Whether VCCL_STRICT asks groups to refuse what NCCL refuses. ValueError for a wrong value.");
   module.def("_is_cpu_sharing_asked_for", &vccl::read_share_cpu,
              "Whether VCCL_SHARE_CPU asks for it. Raises for a value that is not allowed.");
   module.def("_groups_that_stage_cpu_tensors", &vccl::Communicators::that_stage_cpu_tensors,

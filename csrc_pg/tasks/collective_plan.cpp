@@ -1,5 +1,6 @@
 #include "csrc_pg/tasks/collective_plan.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -198,6 +199,22 @@ void CollectivePlan::add(const Call& call, const at::Tensor& factor) {
   keep(factor, Use::read);
   factors_.push_back({calls_.size(), View::of(factor)});
   calls_.push_back(call);
+}
+
+void CollectivePlan::drop_empty_calls() {
+  const auto is_empty = [](const Call& call) {
+    const bool of_messages = call.collective == Collective::all_to_all ||
+                             call.collective == Collective::gather ||
+                             call.collective == Collective::scatter || call.collective == Collective::barrier;
+    const auto none = [](std::span<const std::size_t> counts) {
+      return std::ranges::all_of(counts, [](std::size_t count) { return count == 0; });
+    };
+    return !of_messages && call.count == 0 && none(call.input_counts) && none(call.output_counts);
+  };
+  // The factors name their calls by number.
+  if (factors_.empty() || std::ranges::all_of(calls_, is_empty)) {
+    if (std::erase_if(calls_, is_empty) > 0) factors_.clear();
+  }
 }
 
 void CollectivePlan::run_calls(Communicator& communicator, const Deadline& deadline) const {

@@ -79,6 +79,9 @@ class CollectivePlan {
   void add(const Call& call) { calls_.push_back(call); }
   /// Adds a call whose factor is the one element of `factor`, read when the stream has come to the call.
   void add(const Call& call, const at::Tensor& factor);
+  /// Takes out the calls that NCCL passes over, because they have no elements: nobody waits for anybody in
+  /// them. Those that are made of messages stay.
+  void drop_empty_calls();
   /// Adds a function that runs after the calls. A collective uses it if it learns from one call how long the
   /// next one is.
   void add(Body body) { bodies_.push_back(std::move(body)); }

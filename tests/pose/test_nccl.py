@@ -60,6 +60,17 @@ def in_a_group_of_nccl(rank, size, store, module: str, function: str, *args) -> 
     getattr(importlib.import_module(module), function)(rank, size, *args)
 
 
+# These have dtypes, reductions, layouts or tags that NCCL has not.
+BEYOND_NCCL = {
+    "all_reduce_everything",
+    "broadcast_everything",
+    "all_gather_everything",
+    "non_contiguous",
+    "managed_mixture",
+    "exchange_everything",
+}
+
+
 @pytest.mark.parametrize(
     "case",
     [
@@ -92,7 +103,40 @@ def in_a_group_of_nccl(rank, size, store, module: str, function: str, *args) -> 
     ids=lambda case: "-".join(map(str, case[:2] + case[3:])).replace("test_", ""),
 )
 def test_what_vccl_does(rank_pool, case):
-    rank_pool.run(2, in_a_group_of_nccl, *case, group=False)
+    env = {"VCCL_STRICT": "0"} if case[1] in BEYOND_NCCL else None
+    rank_pool.run(2, in_a_group_of_nccl, *case, group=False, env=env)
+
+
+def strict(rank, size, store, free):
+    start(rank, size, store)
+    group = dist.group.WORLD
+    assert group._get_backend(card(rank))._is_strict != free
+    x = torch.ones(4, dtype=torch.int16, device=card(rank))
+    sparse = torch.eye(3, device=card(rank)).to_sparse()
+    calls = [
+        (TypeError, "data type is not supported for NCCL process group: Short", lambda: dist.all_reduce(x)),
+        (RuntimeError, "NCCL does not support all_reduce with sparse", lambda: dist.all_reduce(sparse)),
+        (ValueError, "only implemented for GLOO backend", lambda: dist.monitored_barrier()),
+    ]
+    for error, text, call in calls:
+        if free:
+            call()
+        else:
+            with pytest.raises(error, match=text) as caught:
+                call()
+            assert f"rank {rank} " in str(caught.value) and "VCCL_STRICT=0" in str(caught.value)
+    options = dist.ProcessGroupNCCL.Options()
+    options.blocking_wait = True
+    if free:
+        assert total(card(rank), dist.new_group([0, 1], pg_options=options)) == 3
+    else:
+        with pytest.raises(ValueError, match="Options has no blocking_wait"):
+            dist.new_group([0, 1], pg_options=options)
+
+
+@pytest.mark.parametrize("value", [None, "nccl", "0"])
+def test_strict_unless_freedom_is_asked_for(rank_pool, value):
+    rank_pool.run(2, strict, value == "0", group=False, env={"VCCL_STRICT": value} if value else None)
 
 
 def refusing_cpu(rank, size, store):
@@ -510,7 +554,8 @@ def aborted_after_a_failure(rank, size, store, aborts: bool) -> None:
 
 @pytest.mark.parametrize("aborts", [False, True])
 def test_a_failure_aborts_the_group(rank_pool, aborts):
-    rank_pool.run(2, aborted_after_a_failure, aborts, group=False)
+    # A strict card that synchronises waits for its messages, as with NCCL.
+    rank_pool.run(2, aborted_after_a_failure, aborts, group=False, env={"VCCL_STRICT": "0"})
 
 
 def on_hosts_of_nccl(rank, size, store, interface: str, refused: bool) -> None:

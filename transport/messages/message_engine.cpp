@@ -418,8 +418,8 @@ void MessageEngine::look_at_deadlines() {
       text += base::text("; ", waits_text(group_, static_cast<int>(found - group_.host.ranks.begin())));
     failures_.fail(ErrorCode::timeout,
                    base::text(group_.own_text(), " ", text,
-                              ". Look for a rank that is stuck or slow, or for a tag that only one "
-                              "side uses; or raise the timeout.",
+                              ". Look for a rank that is stuck or slow, or for a tag or a "
+                              "batch that only one side uses; or raise the timeout.",
                               explanation(operation.deadline.length)));
   };
   for (const auto& [number, receive] : receives_) look(receive, receive.from, unreceived_text(receive));

@@ -5,6 +5,8 @@
 namespace vccl {
 
 std::string MessageTag::text() const {
+  if (number == kNoneAlone) return "no tag, outside of a batch,";
+  if (number == kNoneInBatch) return "no tag, in a batch (batch_isend_irecv),";
   return base::text("tag ", number, of_cards ? " of cards" : "");
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from vccl import _C
 from vccl._C import ProcessGroupVccl
 from vccl.cuda import nccl_variables
 
@@ -89,6 +90,13 @@ class _Type(type):
         if options is None:
             options = Options()
             options._timeout = timeout
+        options._stands_for_nccl = True
+        if options.blocking_wait and _C._is_strict(True):
+            raise ValueError(
+                f"ProcessGroupNCCL.Options has no blocking_wait: rank {rank} has set it. This is an error on "
+                "GPUs. The cards could do it, and do with VCCL_STRICT=0; to run on GPUs, set "
+                "TORCH_NCCL_BLOCKING_WAIT=1."
+            )
         nccl_variables.apply(options)
         return make_group(store, rank, size, options)
 

@@ -6,7 +6,7 @@ cards alone need the patch until that has changed too.
 
 import datetime
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.distributed import ProcessGroup
 from torch.distributed import distributed_c10d as c10d
@@ -14,6 +14,9 @@ from torch.distributed import distributed_c10d as c10d
 from vccl._groups import monitored_barrier
 from vccl._groups.backends import vccl_backends
 from vccl._torch_patches.registry import Patch
+
+if TYPE_CHECKING:
+    from vccl._C import ProcessGroupVccl
 
 PATCH = Patch(
     __name__,
@@ -32,6 +35,16 @@ def _register_process_group(original: Callable[..., None], group_name: str, grou
         monitored_barrier.prepare(group)
 
 
+def _refuse_if_strict(backends: "list[ProcessGroupVccl]") -> None:
+    if backends[0]._is_strict:
+        here = backends[0]._ranks_text([backends[0].rank()])
+        raise ValueError(
+            f"monitored_barrier is only implemented for GLOO backend: {here} called it in group "
+            f"{backends[0]._group_name}. This is an error on GPUs. The cards could do it, and do with "
+            'VCCL_STRICT=0; to run on GPUs, make a group with new_group(backend="gloo") for it.'
+        )
+
+
 @PATCH.replaces(
     "torch.distributed.distributed_c10d:monitored_barrier",
     "(group=..., timeout=..., wait_all_ranks=...)",
@@ -43,7 +56,9 @@ def _monitored_barrier_of_module(
     timeout: datetime.timedelta | float | None = None,
     wait_all_ranks: bool = False,
 ) -> None:
-    if vccl_backends(c10d._get_default_group() if group is None else group):
+    backends = vccl_backends(c10d._get_default_group() if group is None else group)
+    if backends:
+        _refuse_if_strict(backends)
         return monitored_barrier.monitored_barrier(group, timeout, wait_all_ranks)
     return original(group, timeout, wait_all_ranks)
 
@@ -52,6 +67,7 @@ def _monitored_barrier_of_module(
 def _monitored_barrier_of_group(
     original: Callable[..., None], self: ProcessGroup, *args: Any, **kwargs: Any
 ) -> None:
-    if vccl_backends(self):
+    if backends := vccl_backends(self):
+        _refuse_if_strict(backends)
         return monitored_barrier.monitored_barrier(self, *args, **kwargs)
     return original(self, *args, **kwargs)

@@ -1,0 +1,132 @@
+"""VCCL_STRICT=nccl: what NCCL refuses is refused, and what NCCL does otherwise is done so.
+
+nccl_rows.py has the calls; each is made in both modes, and the table of docs/inside/nccl.md says what came of
+it.
+"""
+
+import nccl_table
+import pytest
+import torch
+import torch.distributed as dist
+from nccl_rows import ROWS
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+STRICT = {"VCCL_STRICT": "nccl"}
+
+
+def test_the_table_is_what_the_rows_do(rank_pool, pytestconfig):
+    strict = nccl_table.run(rank_pool, "vdev", strict=True)
+    free = nccl_table.run(rank_pool, "vdev", strict=False)
+    expected = [(row.strict or row.nccl, row.free) for row in ROWS]
+    assert list(zip(strict, free, strict=True)) == expected
+    found = nccl_table.table(strict, free)
+    if pytestconfig.getoption("write_tables"):
+        nccl_table.write(found)
+    assert nccl_table.committed() == found
+
+
+def told(rank, size):
+    torch.accelerator.set_device_index(rank)
+    x = torch.ones(2, 3, device="vdev").t()
+    with pytest.raises(ValueError, match="contiguous") as caught:
+        dist.all_reduce(x)
+    return str(caught.value)
+
+
+def test_the_error_says_who_called_what_and_what_to_do(rank_pool):
+    for rank, text in enumerate(rank_pool.run(2, told, env=STRICT)):
+        assert text == (
+            f"Tensors must be contiguous: rank {rank} of group default_pg called all_reduce with a tensor of "
+            "sizes [3, 2] and strides [1, 3]. This is an error on GPUs. The cards could do it, and do with "
+            "VCCL_STRICT=0; to run on GPUs, call contiguous()."
+        )
+
+
+def wrong_value(rank, size, store):
+    with pytest.raises(ValueError, match='VCCL_STRICT is "1"; allowed are nccl and 0'):
+        dist.init_process_group("vccl", store=store, rank=rank, world_size=size)
+
+
+def test_a_wrong_value(rank_pool):
+    rank_pool.run(2, wrong_value, env={"VCCL_STRICT": "1"}, group=False)
+
+
+def children(rank, size, store):
+    card = torch.device("vdev", rank)
+    dist.init_process_group("vccl", store=store, rank=rank, world_size=size, device_id=card)
+    world = dist.group.WORLD
+    groups = [world, dist.new_group([0, 1]), dist.split_group(split_ranks=[[0, 1]])]
+    assert all(group._get_backend(card)._is_strict for group in groups)
+    assert "cpu" not in {device.type for device in world._device_types}
+
+
+def test_groups_of_a_strict_group_are_strict(rank_pool):
+    rank_pool.run(2, children, env=STRICT, group=False)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 5))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def what_torch_does(rank, size):
+    """What torch's own code calls is no error."""
+    torch.accelerator.set_device_index(rank)
+    card = torch.device("vdev", rank)
+    objects: list = [None] * size
+    dist.all_gather_object(objects, {"rank": rank})
+    assert objects == [{"rank": other} for other in range(size)]
+    (shared,) = received = [rank]
+    dist.broadcast_object_list(received, 0)
+    assert received == [0] and shared == rank
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 4, 4).to(card, memory_format=torch.channels_last)
+    net = DistributedDataParallel(Net().to(card, memory_format=torch.channels_last), device_ids=[rank])
+    net(x).sum().backward()
+    torch.manual_seed(0)
+    torch.randn(2, 3, 4, 4)
+    sharded = Net().to(card)
+    for layer in sharded.layers:
+        fully_shard(layer)
+    fully_shard(sharded)
+    sharded(x).sum().backward()
+    full = sharded.layers[3].weight.grad.full_tensor()
+    torch.testing.assert_close(full, net.module.layers[3].weight.grad)
+    dist.barrier()
+
+
+def test_what_torch_does_goes_on(rank_pool):
+    rank_pool.run(2, what_torch_does, env=STRICT)
+
+
+def rings(rank, size, store, bound):
+    """Unbatched and batched messages, with collectives in between."""
+    torch.accelerator.set_device_index(rank)
+    card = torch.device("vdev", rank)
+    options = {"device_id": card} if bound else {}
+    dist.init_process_group("vccl", store=store, rank=rank, world_size=size, **options)
+    to, source = (rank + 1) % size, (rank - 1) % size
+    x = torch.full((100_000,), rank + 1.0, device=card)
+    for number in range(4):
+        y = torch.empty_like(x)
+        work = dist.all_reduce(torch.ones(1000, device=card), async_op=True)
+        if number % 2:
+            works = dist.batch_isend_irecv([dist.P2POp(dist.isend, x, to), dist.P2POp(dist.irecv, y, source)])
+        elif rank % 2:
+            works = [dist.irecv(y, source), dist.isend(x, to)]
+        else:
+            works = [dist.isend(x, to), dist.irecv(y, source)]
+        for each in (work, *works):
+            each.wait()
+        assert y.eq(source + 1.0).all()
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_messages_and_collectives(rank_pool, bound):
+    rank_pool.run(2, rings, bound, env=STRICT, group=False)

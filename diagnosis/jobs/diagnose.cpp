@@ -41,7 +41,7 @@ std::vector<ObservedProcess> observe(Diagnosis& diagnosis, const DiagnosisOption
     }
   }
   std::vector<std::unique_ptr<ActivityWatch>> watches;
-  // The living come first, for jobs_of().
+  // The living come first, because only they can be watched.
   const auto dead = std::ranges::stable_partition(
       processes, [](const auto& process) { return process.activity != Activity::gone; });
   const auto living = processes.size() - dead.size();

@@ -104,18 +104,29 @@ std::vector<Job> jobs_of(std::vector<ObservedProcess> processes, const Diagnosis
   std::map<pid_t, std::string> ids;  // by parent
   for (const auto& process : processes)
     if (const auto id = get_text(process.snapshot.process.job); !id.empty()) ids[process.parent] = id;
+  // Those that know their job come first, so that a process of another job of the same parent, which knows
+  // none yet, takes no place of theirs. The dead come last.
+  std::ranges::stable_partition(
+      processes, [](const auto& process) { return !get_text(process.snapshot.process.job).empty(); });
+  std::ranges::stable_partition(processes,
+                                [](const auto& process) { return process.activity != Activity::gone; });
   std::map<std::string, Job> jobs;
+  const auto has_place = [&](const std::string& job, int rank) {
+    const auto found = jobs.find(job);
+    return found == jobs.end() || !found->second.ranks.contains(rank);
+  };
   for (auto& process : processes) {
     const FlightProcess& facts = process.snapshot.process;
     if (facts.rank < 0 || facts.rank >= static_cast<int>(kMostRanks)) continue;
     auto id = get_text(facts.job);
     if (id.empty()) {
       const auto relative = ids.find(process.parent);
-      id = relative != ids.end() ? relative->second : base::text("of process ", process.parent);
+      id = relative != ids.end() && has_place(relative->second, facts.rank)
+               ? relative->second
+               : base::text("of process ", process.parent);
     }
     if (!options.only_job.empty() && id != options.only_job) continue;
-    if (process.activity == Activity::gone && (!jobs.contains(id) || jobs.at(id).ranks.contains(facts.rank)))
-      continue;
+    if (process.activity == Activity::gone && (!jobs.contains(id) || !has_place(id, facts.rank))) continue;
     Job& job = jobs[id];
     job.id = id;
     job.size = std::max(job.size, facts.size);

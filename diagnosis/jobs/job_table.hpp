@@ -30,8 +30,8 @@ std::vector<int> ranks_of(const FlightGroup& group);
 const std::string& name_of(const JobGroup& group);
 
 /// Returns the jobs that the processes belong to, by their ids. A process that is still making its first
-/// group knows no id yet, and belongs to the job of the processes that have the same parent. A process that
-/// is dead has to come behind those that live. It counts if its job has a living one, and its rank no other.
+/// group knows no id yet, and belongs to the job of the processes that have the same parent, unless that job
+/// has its rank already. A process that is dead counts if its job has a living one, and its rank no other.
 std::vector<Job> jobs_of(std::vector<ObservedProcess> processes, const DiagnosisOptions& options);
 
 }  // namespace vccl

@@ -71,8 +71,8 @@
 // - <torch/csrc/distributed/c10d/FlightRecorder.hpp>: the writer of dumps that a program has registered.
 // - <torch/csrc/distributed/c10d/GroupRegistry.hpp>: finds the group that an operator names.
 // - <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>: the record of a collective for the profiler.
-// - <torch/csrc/distributed/c10d/PrefixStore.hpp>, <torch/csrc/distributed/c10d/Store.hpp>: the rendezvous
-// store.
+// - <torch/csrc/distributed/c10d/PrefixStore.hpp>, <torch/csrc/distributed/c10d/Store.hpp>,
+// <torch/csrc/distributed/c10d/TCPStore.hpp>: the rendezvous store.
 // - <torch/csrc/distributed/c10d/ProcessGroup.hpp>: the collectives that sum sparse gradients.
 // - <torch/csrc/distributed/c10d/Types.hpp>: the options and reductions of collectives.
 // - <torch/csrc/distributed/c10d/Work.hpp>: the handle of a collective, and its virtuals.

@@ -85,10 +85,18 @@ def test_a_job_that_stands(start, tmp_path, capsys):
 
 def test_a_job_that_runs_at_full_speed(start, tmp_path):
     process = start_job(start, tmp_path, "runs")
-    job = wait_for_job(process, lambda job: min(rank["operations"] for rank in job["ranks"]) > 200)
+    # The recorders are read one after the other. A look that has to wait in between finds no operation that
+    # both still have, and so no traffic.
+    job = wait_for_job(
+        process,
+        lambda job: (
+            min(rank["operations"] for rank in job["ranks"]) > 200
+            and job["groups"][0]["collectives_per_minute"]
+        ),
+    )
     assert not [finding for finding in job["diagnosis"] if finding["kind"] != "slow"]
     assert all(rank["stack"] == [] and rank["python_lock"] is None for rank in job["ranks"])
-    assert job["groups"][0]["collectives_per_minute"] > 0 and job["groups"][0]["bytes_per_s"] > 0
+    assert job["groups"][0]["bytes_per_s"] > 0
     before = job["ranks"][0]["operations"]
     later = wait_for_job(process, lambda found: found["ranks"][0]["operations"] > before)
     assert later["id"] == job["id"] and process.poll() is None

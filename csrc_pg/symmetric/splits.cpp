@@ -20,11 +20,10 @@
 #include "csrc_pg/arguments/torch_types.hpp"
 #include "csrc_pg/collectives/run.hpp"
 #include "csrc_pg/symmetric/allocations.hpp"
+#include "csrc_pg/tasks/gather_numbers.hpp"
 
 namespace vccl::symmetric {
 namespace {
-
-using Numbers = std::vector<std::int64_t>;
 
 /// In which order the chunks of a buffer lie.
 enum class Order : std::uint8_t {
@@ -68,13 +67,7 @@ Numbers gather_splits(Communicator& communicator, const Deadline& deadline, cons
   for (std::int64_t to = 0; to < exchange.ranks; ++to)
     for (std::int64_t expert = 0; expert < exchange.experts; ++expert)
       own.push_back(exchange.in_splits[exchange.index(exchange.input_order, to, expert)]);
-  Numbers all(own.size() * static_cast<std::size_t>(exchange.ranks));
-  Call call{.collective = Collective::all_gather};
-  call.dtype = Dtype::int64;
-  call.count = own.size();
-  call.input = own.data();
-  call.output = all.data();
-  run(communicator, call, deadline);
+  Numbers all = gather_numbers(communicator, deadline, own);
   for (const auto split : all)
     if (split < 0) fail(communicator, exchange, base::text("a split is negative: ", split));
   return all;

@@ -21,23 +21,10 @@
 #include "csrc_pg/arguments/torch_types.hpp"
 #include "csrc_pg/collectives/collective.hpp"
 #include "csrc_pg/collectives/run.hpp"
+#include "csrc_pg/tasks/gather_numbers.hpp"
 
 namespace vccl {
 namespace {
-
-using Numbers = std::vector<std::int64_t>;
-
-// Returns the numbers of each rank, one rank after the other. Every rank gives the same count of numbers.
-Numbers gather_numbers(Communicator& communicator, const Deadline& deadline, const Numbers& own) {
-  Numbers all(own.size() * static_cast<std::size_t>(communicator.size()));
-  Call call{.collective = Collective::all_gather};
-  call.dtype = Dtype::int64;
-  call.count = own.size();
-  call.input = own.data();
-  call.output = all.data();
-  run(communicator, call, deadline);
-  return all;
-}
 
 // Returns the rows of all ranks' tensors. `rows` has the count of rows of each rank.
 at::Tensor gather_rows(Communicator& communicator, const Deadline& deadline, const at::Tensor& own,

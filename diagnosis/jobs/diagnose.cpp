@@ -40,15 +40,14 @@ std::vector<ObservedProcess> observe(Diagnosis& diagnosis, const DiagnosisOption
       diagnosis.unreadable.push_back({found.pid ? found.pid : found.holder, refused.what()});
     }
   }
-  std::vector<std::unique_ptr<ActivityWatch>> watches;
-  // The living come first, because only they can be watched.
-  const auto dead = std::ranges::stable_partition(
-      processes, [](const auto& process) { return process.activity != Activity::gone; });
-  const auto living = processes.size() - dead.size();
-  for (std::size_t i = 0; i < living; ++i)
-    watches.push_back(std::make_unique<ActivityWatch>(processes[i].pid));
-  if (!watches.empty()) std::this_thread::sleep_for(kSample);
-  for (std::size_t i = 0; i < living; ++i) processes[i].activity = watches[i]->look();
+  std::vector<std::unique_ptr<ActivityWatch>> watches;  // null for the dead
+  for (const auto& process : processes)
+    watches.push_back(process.activity == Activity::gone ? nullptr
+                                                         : std::make_unique<ActivityWatch>(process.pid));
+  if (std::ranges::any_of(watches, [](const auto& watch) { return watch != nullptr; }))
+    std::this_thread::sleep_for(kSample);
+  for (std::size_t i = 0; i < watches.size(); ++i)
+    if (watches[i]) processes[i].activity = watches[i]->look();
   return processes;
 }
 

@@ -22,6 +22,8 @@ from pathlib import Path
 CPP = {".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".inc"}
 # Folders whose files belong to no room. Tests are checked apart; examples are user code.
 OUTSIDE = {"build", "dist", "docs", "examples", "tests"}
+# What extensions are compiled with. Its headers have the names and the order of CUDA's and torch's own.
+TOOLKIT = "vccl/cuda/cpp/toolkit"
 MOST_FILES = 25  # in one folder, without those in its folders
 TORCH = re.compile(r"(torch|ATen|c10|caffe2|pybind11)/|Python\.h")
 # Headers that include Python.h. The library would not compile with others of torch's, as it has no path to
@@ -99,9 +101,9 @@ def folders(root: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def sources(root: Path) -> Iterator[str]:
-    """Yields every C++ and Python file of the project outside of OUTSIDE, relative to `root`."""
+    """Yields every C++ and Python file of the project outside of OUTSIDE and TOOLKIT, relative to `root`."""
     for folder, files in folders(root):
-        if folder.partition("/")[0] not in OUTSIDE:
+        if folder.partition("/")[0] not in OUTSIDE and not f"{folder}/".startswith(f"{TOOLKIT}/"):
             yield from (str(Path(folder) / name) for name in files if Path(name).suffix in CPP | {".py"})
 
 

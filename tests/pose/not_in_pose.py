@@ -22,6 +22,8 @@ REASONS: dict[str, str] = {
     "device/cards/test_device.py::test_what_is_no_device": "torch.cuda has its own words",
     "device/streams/test_external_streams.py::test_what_is_no_stream": "torch.cuda has its own words",
     "device/cards/test_device.py::test_dlpack": "torch refuses cards that are not current",
+    "device/graphs/test_compile.py::test_extensions_with_cuda_sources_are_refused": "they are compiled; "
+    "habits_cuda_extensions.py",
     "device/memory/test_memory.py::test_stats": "torch.cuda writes the summary",
     "device/memory/test_memory_figures.py::test_the_peak_of_an_operator_is_its_results[attention]": "CUDA's "
     "operator has further results",

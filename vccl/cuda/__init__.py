@@ -16,6 +16,7 @@ a build without CUDA lacks. The modules of this package define them under their 
 - ``profiling``: the activity of CUDA in ``torch.profiler``.
 - ``tensors``: the legacy tensor types, and storages.
 - ``nccl``: ``ProcessGroupNCCL``.
+- ``cpp``: extensions in CUDA C++.
 
 docs/cuda.md says what a program finds.
 """

@@ -1,4 +1,4 @@
-// Kernels of operators that others write: vdev::launch_kernel() of include/vccl/device.hpp.
+// Kernels that others write: vdev::launch_kernel() of include/vccl/device.hpp, and those of unknown memory.
 #include <ATen/core/Tensor.h>
 
 #include <utility>
@@ -18,6 +18,7 @@
 #include "csrc_device/torch/tasks/activity_labels.hpp"
 #include "csrc_device/torch/tasks/decision.hpp"
 #include "csrc_device/torch/tasks/launch.hpp"
+#include "csrc_device/torch/tasks/launch_kernel.hpp"
 #include "include/vccl/device.hpp"
 
 namespace vdev {
@@ -160,6 +161,21 @@ void launch_kernel(std::string name, at::TensorList reads, at::TensorList writes
       for (const at::Tensor& tensor : writes) renew(tensor);
     }
   });
+}
+
+void launch_unknown_kernel(std::string name, int card, std::function<void()> kernel) {
+  const ActivityScope activity([&] { return ActivityLabel{ActivityKind::kOperator, name}; });
+  // A task cannot wait for its own stream, which has come to this place anyway.
+  if (Queue::inside_task()) return call_kernel(kernel, name, card, "");
+  const bool is_task = decide(card) == When::as_task;
+  launch(card,
+         Task([name = std::move(name), card, kernel = std::move(kernel), state = LaunchState::of_launch()] {
+           const TaskKernelScope scope(state);
+           call_in_task(kernel, name, card);
+         }),
+         Waits::kPerhaps);
+  // A task all the same: it must not run behind a failure of its stream.
+  if (!is_task) current_stream(card)->synchronize();
 }
 
 }  // namespace vdev

@@ -1,0 +1,63 @@
+"""Extensions in CUDA C++ that are built as their own pages say. habits_cuda_extensions.py has the kernels."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SETUP = """
+import setuptools
+from torch.utils.cpp_extension import BuildExtension, CUDAExtension
+extension = CUDAExtension(
+    "mine", ["mine.cu"], extra_compile_args={"cxx": ["-O2"], "nvcc": ["-O2", "-Xfatbin", "-compress-all"]}
+)
+setuptools.setup(name="mine", ext_modules=[extension], cmdclass={"build_ext": BuildExtension})
+"""
+MINE = """
+#include <Python.h>
+#include <cuda_runtime.h>
+__global__ void fill(float* x, float value) { x[threadIdx.x] = value; }
+static PyObject* run(PyObject*, PyObject* args) {
+  unsigned long long x;
+  if (!PyArg_ParseTuple(args, "K", &x)) return NULL;
+  fill<<<1, 4>>>(reinterpret_cast<float*>(x), 2.5f);
+  return PyLong_FromLong(cudaGetLastError());
+}
+static PyMethodDef methods[] = {{"run", run, METH_VARARGS, nullptr}, {}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "mine", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_mine() { return PyModule_Create(&module); }
+"""
+USE = "import torch, mine; x = torch.zeros(4, device='cuda'); print(mine.run(x.data_ptr()), x.tolist())"
+
+
+@pytest.fixture
+def run(posed_environment):
+    """run(*arguments, cwd) returns the output of Python with these arguments, in pose."""
+
+    def call(*arguments: object, cwd: Path | None = None) -> str:
+        process = subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            env={**os.environ, **posed_environment},
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            timeout=1500,
+        )
+        assert process.returncode == 0, process.stdout + process.stderr
+        return process.stdout
+
+    return call
+
+
+def test_a_setup_py_with_cuda_extension(run, tmp_path):
+    (tmp_path / "setup.py").write_text(SETUP)
+    (tmp_path / "mine.cu").write_text(MINE)
+    run("setup.py", "build_ext", "--inplace", cwd=tmp_path)
+    assert run("-c", USE, cwd=tmp_path).endswith("0 [2.5, 2.5, 2.5, 2.5]\n")
+
+
+@pytest.mark.daily
+def test_load_inline_with_the_headers_of_torch(run, tmp_path):
+    assert "all equal" in run(Path(__file__).with_name("cuda_inline.py"), tmp_path)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <utility>
 
 #include "base/cores.hpp"
@@ -13,7 +14,9 @@
 #include "base/text.hpp"
 #include "base/thread_waits.hpp"
 #include "transport/earlier.hpp"
+#include "transport/explanation.hpp"
 #include "transport/interruption_check.hpp"
+#include "transport/variables.hpp"
 
 namespace vccl::symmetric {
 namespace {
@@ -35,6 +38,7 @@ Connection::Connection(Members members, std::vector<Peer> peers, std::size_t buf
       buffer_bytes_(buffer_bytes),
       pad_bytes_(pad_bytes),
       text_(std::move(text)),
+      warn_after_(read_variables().warn_after),
       oversubscribed_(members_.size > base::UsableCores::of_this_process().count()) {}
 
 Connection::~Connection() {
@@ -151,6 +155,14 @@ void Connection::check_peer(Word& word, const Ready& ready, int peer, const std:
   throw fail(code, base::text(end->text(names, peer), tail));
 }
 
+void Connection::warn(std::chrono::nanoseconds waited, int peer, const std::string& what) const {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(waited).count();
+  const auto line = base::text("[vccl] ", members_.names.of_group(members_.rank), " has waited ", seconds,
+                               " s for ", members_.names.rank(peer), " ", what, ", and goes on waiting [",
+                               text_, "].", explanation(waited), "\n");
+  std::fputs(line.c_str(), stderr);
+}
+
 void Connection::wait(Word& word, int owner, const Ready& ready, int peer, const std::string& what,
                       const Deadline& deadline) {
   const auto is_ready = [&] { return ready(word.load(std::memory_order_acquire)); };
@@ -166,11 +178,13 @@ void Connection::wait(Word& word, int owner, const Ready& ready, int peer, const
     if (is_ready()) return;
   }
   auto next_look = begin;
+  WaitWarning warning(begin, deadline, warn_after_);
   while (true) {
     const auto now = Clock::now();
     if (now >= next_look) {
       next_look = now + base::kLivenessPeriod;
       check_peer(word, ready, peer, what);
+      if (warning.due(now)) warn(now - begin, peer, what);
       const auto by = interruption();
       if (!by.empty())
         throw fail(ErrorCode::aborted,

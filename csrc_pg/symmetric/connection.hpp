@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -99,12 +100,15 @@ class Connection {
             const Deadline& deadline);
   bool sleep_until(Word& word, int owner, const Ready& ready, Clock::time_point end);
   void check_peer(Word& word, const Ready& ready, int peer, const std::string& what) const;
+  /// Says on stderr that this rank waits.
+  void warn(std::chrono::nanoseconds waited, int peer, const std::string& what) const;
   void wake(int owner, Word& word) const;
 
   const Members members_;
   const std::vector<Peer> peers_;
   const std::size_t buffer_bytes_, pad_bytes_;
   const std::string text_;
+  const Milliseconds warn_after_;  // VCCL_WARN_AFTER
   const bool oversubscribed_;
 };
 

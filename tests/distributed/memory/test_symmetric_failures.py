@@ -4,6 +4,7 @@ import datetime
 import os
 import re
 import signal
+import threading
 
 import pytest
 import torch
@@ -38,6 +39,45 @@ def waits_too_long(rank: int, size: int) -> str:
 def test_the_groups_timeout_bounds_a_wait(rank_pool):
     text = rank_pool.run(2, waits_too_long, group_timeout=600, timeout=60)[0]
     assert "waited 400 ms for rank " in text, text
+
+
+def warns(rank: int, size: int) -> str:
+    """Rank 1 gives its signal once rank 0 has said that it waits for it."""
+    _, handle = shared(16)
+    if rank == 1:
+        default_store().wait(["warned"], datetime.timedelta(seconds=60))
+        handle.put_signal(0)
+        torch.accelerator.synchronize()
+        return ""
+    said: list[str] = []
+    reader, writer = os.pipe()
+
+    def listen() -> None:
+        with open(reader) as lines:
+            said.append(lines.readline())
+        default_store().set("warned", "")
+
+    listener = threading.Thread(target=listen)
+    kept = os.dup(2)
+    os.dup2(writer, 2)
+    os.close(writer)
+    try:
+        listener.start()
+        handle.wait_signal(1)
+        torch.accelerator.synchronize()
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        listener.join()
+    return said[0]
+
+
+def test_a_long_wait_is_worth_a_warning(rank_pool):
+    text = rank_pool.run(2, warns, env={"VCCL_WARN_AFTER": "1"}, timeout=60)[0]
+    assert re.search(r"rank 0 .*has waited \d+ s for rank 1.*put_signal.*channel 0.*goes on waiting", text), (
+        text
+    )
+    assert "vdev:0" in text
 
 
 def waits_for_the_dead(rank: int, size: int, call: str) -> str:

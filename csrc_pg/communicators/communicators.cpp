@@ -56,6 +56,12 @@ std::atomic<int>& staging_groups() {
   return one.get();
 }
 
+/// Returns the call that makes a group together with the settings in which the ranks of the group must agree
+/// (MeetingIdentity::call).
+std::string with_settings(const std::string& call, bool strict) {
+  return base::text(call, ", VCCL_STRICT=", strict ? "nccl" : "0");
+}
+
 }  // namespace
 
 Communicators::Communicators(c10::intrusive_ptr<c10d::Store> store, Identity identity,
@@ -158,7 +164,7 @@ std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, Mill
   config.rank = identity_.rank;
   config.size = identity_.size;
   config.global_ranks = identity_.global_ranks;
-  config.call = identity_.call;
+  config.call = with_settings(identity_.call, identity_.distinct_cards);
   config.device = device.str();
   config.describe = &describe;
   config.describe_refusal = &describe_nonfinite;

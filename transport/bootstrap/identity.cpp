@@ -4,6 +4,7 @@
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/fork.hpp"
@@ -35,14 +36,30 @@ bool counts_from_zero(const std::vector<std::uint64_t>& ranks) {
   return true;
 }
 
+constexpr std::string_view kBeforeSettings = ", ";
+
+std::string_view name_of(const MeetingIdentity& identity) {
+  return std::string_view(identity.call).substr(0, identity.call.find(kBeforeSettings));
+}
+
+std::string_view settings_of(const MeetingIdentity& identity) {
+  const auto at = identity.call.find(kBeforeSettings);
+  return at == std::string::npos ? "none"
+                                 : std::string_view(identity.call).substr(at + kBeforeSettings.size());
+}
+
+bool differ_in_settings(const MeetingIdentity& own, const MeetingIdentity& other) {
+  return name_of(own) == name_of(other) && own.ranks == other.ranks;
+}
+
 std::string call_text(const MeetingIdentity& identity) {
-  const bool of_all = identity.call != "new_group" && counts_from_zero(identity.ranks);
-  return base::text("called ", identity.call, " for ",
+  const bool of_all = name_of(identity) != "new_group" && counts_from_zero(identity.ranks);
+  return base::text("called ", name_of(identity), " for ",
                     of_all ? base::text(identity.ranks.size(), " ranks") : global_ranks_text(identity.ranks));
 }
 
 std::string advice(const MeetingIdentity& own, const MeetingIdentity& other) {
-  if (own.call == "new_group" && other.call == "new_group") {
+  if (name_of(own) == "new_group" && name_of(other) == "new_group") {
     return "All ranks of the job must call new_group for all groups in the same order, also for groups that "
            "they are not in. Do that, or pass use_local_synchronization=True.";
   }
@@ -106,6 +123,12 @@ std::vector<MeetingIdentity> decoded_identities(const Value& record) {
 }
 
 Error contradiction(const MeetingIdentity& own, const MeetingIdentity& other) {
+  if (differ_in_settings(own, other)) {
+    return Error(ErrorCode::mismatch,
+                 base::text("rank ", own.rank, " makes group ", own.group, " with ", settings_of(own),
+                            ", but rank ", other.rank, " with ", settings_of(other),
+                            ". All ranks of a group need the same settings; what is unset has its default."));
+  }
   return Error(ErrorCode::mismatch, base::text("rank ", own.rank, " ", call_text(own), ", but rank ",
                                                other.rank, " ", call_text(other), ", and both are group ",
                                                own.group, " of the same store. ", advice(own, other)));

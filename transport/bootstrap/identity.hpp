@@ -13,7 +13,9 @@ namespace vccl {
 /// The call that makes a group, as one rank made it. All ranks that meet under one prefix of a store must
 /// have made the same call.
 struct MeetingIdentity {
-  std::string call;                  // "new_group"; see CommunicatorConfig::call
+  // See CommunicatorConfig::call. Behind a comma stand settings that the ranks must have in common:
+  // "new_group, VCCL_STRICT=nccl".
+  std::string call;
   std::vector<std::uint64_t> ranks;  // the global ranks of the members, in the group's order
   std::string group;                 // the name of the group, for texts
   std::uint64_t rank = 0;            // the global rank that made the call, for texts

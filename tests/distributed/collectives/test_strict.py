@@ -53,6 +53,20 @@ def test_a_wrong_value(rank_pool):
     rank_pool.run(2, wrong_value, env={"VCCL_STRICT": "1"}, group=False)
 
 
+def differing(rank, size, store):
+    with pytest.MonkeyPatch.context() as changed, pytest.raises(dist.DistBackendError) as caught:
+        changed.setenv("VCCL_STRICT", "nccl" if rank == 1 else "0")
+        dist.init_process_group("vccl", store=store, rank=rank, world_size=size)
+    return str(caught.value)
+
+
+def test_ranks_with_different_values(rank_pool):
+    texts = rank_pool.run(2, differing, group=False)
+    for text in texts:
+        assert "group default_pg" in text and "VCCL_STRICT=nccl" in text and "VCCL_STRICT=0" in text, text
+        assert "rank 0" in text and "rank 1" in text, text
+
+
 def children(rank, size, store):
     card = torch.device("vdev", rank)
     dist.init_process_group("vccl", store=store, rank=rank, world_size=size, device_id=card)

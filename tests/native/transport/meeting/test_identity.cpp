@@ -66,6 +66,19 @@ TEST(different_groups_under_one_key) {
   }
 }
 
+TEST(ranks_with_different_settings) {
+  MemoryStore store;
+  run_threads(2, [&](int i) {
+    CommunicatorConfig config = config_of({4, 7}, i);
+    config.call += i == 0 ? ", NAME=1" : ", NAME=2";
+    const Error error = error_of([&] { Communicator::create(store, config); });
+    CHECK(error.code() == ErrorCode::mismatch);
+    check_contains(error.what(), "need the same settings");
+    for (const char* text : {"rank 4 ", "rank 7 ", "with NAME=1", "with NAME=2"})
+      check_contains(error.what(), text);
+  });
+}
+
 TEST(groups_of_one_rank_share_a_key_with_another_group) {
   const std::vector<Part> parts = {{{0}, 0}, {{1}, 0}, {{2, 3}, 0}, {{2, 3}, 1}, {{4}, 0}};
   MemoryStore store;

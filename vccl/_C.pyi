@@ -468,6 +468,9 @@ class ProcessGroupVccl(Backend):
         """The `_id` of a group that all ranks of the group are in, or an empty text."""
 
         def __init__(self, is_high_priority_stream: bool = False) -> None: ...
+        _extras: Any
+        """Fields that exist in Python alone, or None. Copies share the object."""
+
         def __copy__(self) -> Self: ...
         def __deepcopy__(self, memo: Mapping[Any, Any]) -> Self: ...
 
@@ -516,6 +519,17 @@ class ProcessGroupVccl(Backend):
         """Returns how often the group was split."""
     def perform_nocolor_split(self, device: torch.device) -> None:
         """Does nothing. NCCL needs it of ranks that a new group is without, and vccl does not."""
+    def _count_split(self, name: str) -> None:
+        """Counts a split. Further calls with the same name count once."""
+    def _is_initialized(self) -> bool:
+        """Returns whether the group has a communicator of a card, or has sent messages between cards."""
+    def _add_ephemeral_timeout(self, timeout: datetime.timedelta) -> None:
+        """Makes the timeouts of operations longer by `timeout` until the next one has ended."""
+    def _enable_timing(self) -> None:
+        """Does what ``_enable_collectives_timing()`` of the process group does."""
+    @property
+    def _timing(self) -> bool:
+        """Whether the program has asked for the times of operations."""
     def _cancel_coalescing(self) -> None:
         """Ends the coalescing that the calling thread has begun, and launches nothing."""
     def _keep(self, backend: Backend) -> None:

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
+#include <string>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -36,6 +38,9 @@ struct Options : vdev::torch_version::BackendOptions {
   /// ProcessGroupVccl::id() of the group that all ranks of this group are in, or an empty text. The ranks of
   /// another job that uses the same store meet elsewhere in it.
   std::string origin;
+
+  /// What the bindings keep with the options: fields that exist in Python alone. Copies share it.
+  std::shared_ptr<void> extras;
 
   c10::intrusive_ptr<Options> copy() const { return c10::make_intrusive<Options>(*this); }
   /// Does the same, for torch.

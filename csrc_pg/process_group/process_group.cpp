@@ -391,14 +391,19 @@ std::uint64_t ProcessGroupVccl::getSequenceNumberForGroup() {
 }
 
 // Durations are always measured, because they only cost two readings of the clock.
-void ProcessGroupVccl::enableCollectivesTiming() {}
+void ProcessGroupVccl::enableCollectivesTiming() {
+  timing_.store(true, std::memory_order_relaxed);
+}
 
 c10d::ErrorType ProcessGroupVccl::getError() {
   const auto failure = communicators_.failure();
   if (!failure) return c10d::ErrorType::SUCCESS;
   switch (failure->code()) {
     case ErrorCode::timeout:
-      return c10d::ErrorType::TIMEOUT;
+      // All ranks get the same text, which begins with the rank whose wait has timed out.
+      return std::string_view(failure->what()).starts_with(base::text(names().rank(rank_), ' '))
+                 ? c10d::ErrorType::TIMEOUT
+                 : c10d::ErrorType::REMOTE_ERROR;
     case ErrorCode::peer_dead:
     case ErrorCode::peer_left:
       return c10d::ErrorType::REMOTE_ERROR;

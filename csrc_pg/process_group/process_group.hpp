@@ -70,6 +70,8 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   /// Returns the name that errors give the group. It does not change after the group was made. It is the
   /// group's description if a person gave one, otherwise the name that torch numbers the group with.
   const std::string& group_name() const { return name_; }
+  /// Returns whether the group has a communicator of a card, or has sent messages between cards.
+  bool is_initialized() const { return !communicators_.used_cards().empty(); }
   /// Returns whether the group refuses what NCCL refuses, and does otherwise what NCCL does otherwise.
   bool is_strict() const { return nccl_.on(); }
   /// Returns the names that texts give the ranks of the group.
@@ -174,6 +176,8 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   bool supportsShrinking() const override { return true; }
   /// Returns how often this group was split.
   int split_count() const;
+  /// Counts a split. Further calls with the same name count once.
+  void count_split(const std::string& name);
   /// Makes the communicator of `device`. All ranks must call this.
   void eagerConnectSingleDevice(at::Device device) override;
 
@@ -203,7 +207,11 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   void addEphemeralTimeout(const std::chrono::milliseconds& time) override;
   void setSequenceNumberForGroup() override;
   std::uint64_t getSequenceNumberForGroup() override;
+  /// Makes timing() true, and does nothing else: the time of operations is always measured.
   void enableCollectivesTiming() override;
+  /// Returns whether the program has asked for the times of operations.
+  bool timing() const { return timing_.load(std::memory_order_relaxed); }
+  /// Returns REMOTE_ERROR for a timeout of another rank, and TIMEOUT for one of this rank.
   c10d::ErrorType getError() override;
 
   /// Ends the waits for this group, here and on the other ranks; the group stays failed. May be called from
@@ -314,7 +322,6 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   std::vector<std::uint64_t> global_ranks(const std::vector<int>& ranks) const;
   c10::intrusive_ptr<c10d::Store> store_of_child(const c10::intrusive_ptr<c10d::Store>& store,
                                                  const std::string& purpose);
-  void count_split(const std::string& name);
   /// Calls the hook, if there is one, once `outcome` is finished. Call this before the operation can end.
   void watch_completion(const std::shared_ptr<Outcome>& outcome, c10d::OpType type, std::uint64_t sequence);
 
@@ -335,6 +342,7 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   std::shared_ptr<GroupOrder> order_;  // null unless VCCL_CHECK asks for it
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> sequence_{0};
+  std::atomic<bool> timing_{false};
   std::atomic<bool> connected_at_once_{false};      // whether the card's communicator was made with the group
   std::atomic<std::uint64_t> message_sequence_{0};  // the ranks' numbers need not agree
   Coalescing coalescing_;

@@ -43,6 +43,20 @@ c10::intrusive_ptr<ProcessGroupVccl> make(
       store, rank, size, options ? options : c10::make_intrusive<vccl::Options>(), relatives);
 }
 
+py::object extras_of(const vccl::Options& options) {
+  return options.extras ? *static_cast<const py::object*>(options.extras.get()) : py::none();
+}
+
+// The last copy of the options may be released by a thread that does not hold the GIL, or once the
+// interpreter has ended: then the object is left to the end of the process.
+void set_extras(vccl::Options& options, py::object extras) {
+  options.extras = std::shared_ptr<py::object>(new py::object(std::move(extras)), [](py::object* kept) {
+    if (Py_IsInitialized() == 0) return;
+    const py::gil_scoped_acquire gil;
+    delete kept;
+  });
+}
+
 vccl::HostBarrier make_barrier(const py::buffer& page, int size) {
   const py::buffer_info info = page.request(true);
   if (info.size * info.itemsize < py::ssize_t(sizeof(vccl::HostBarrier::Words)) ||
@@ -129,6 +143,8 @@ void init_process_group_bindings(py::module_& module) {
                      "Whether the group refuses what NCCL refuses, if VCCL_STRICT is unset.")
       .def_readwrite("_call", &vccl::Options::call, "The call that makes the group: \"new_group\".")
       .def_readwrite("_origin", &vccl::Options::origin, "_id of a group that all ranks are in, or \"\".")
+      .def_property("_extras", &extras_of, &set_extras,
+                    "Fields that exist in Python alone, or None. Copies share the object.")
       .def("__copy__", [](const vccl::Options& self) { return self.copy(); })
       .def(
           "__deepcopy__", [](const vccl::Options& self, const py::dict&) { return self.copy(); },
@@ -166,6 +182,16 @@ void init_process_group_bindings(py::module_& module) {
           // torch calls this on the ranks that are not in a new group, because NCCL needs it.
           "perform_nocolor_split", [](const ProcessGroupVccl&, const at::Device&) {}, py::arg("device"),
           "Does nothing: a new group of vccl takes its own ranks alone.")
+      .def("_count_split", &ProcessGroupVccl::count_split, py::arg("name"),
+           "Counts a split. Further calls with the same name count once.")
+      .def("_is_initialized", &ProcessGroupVccl::is_initialized,
+           "Whether the group has a communicator of a card, or has sent messages between cards.")
+      .def("_add_ephemeral_timeout", &ProcessGroupVccl::addEphemeralTimeout, py::arg("timeout"), without_gil,
+           "Makes the timeouts of operations longer until the next one has ended.")
+      .def("_enable_timing", &ProcessGroupVccl::enableCollectivesTiming,
+           "Does what _enable_collectives_timing() of the process group does.")
+      .def_property_readonly("_timing", &ProcessGroupVccl::timing,
+                             "Whether the program has asked for the times of operations.")
       .def("_cancel_coalescing", &ProcessGroupVccl::cancel_coalescing,
            "Ends what the calling thread's startCoalescing() began, and launches nothing. Does nothing "
            "without "

@@ -38,6 +38,7 @@ SHORT = (
     "tests/distributed/collectives/test_collectives.py",
     "tests/sanitizer/test_programs.py",
     "tests/pose/test_nccl.py",
+    "tests/pose/test_nccl_groups.py",
 )
 
 

@@ -1,10 +1,12 @@
 """``ProcessGroupNCCL``, made of vccl's process group, and the backend ``nccl``."""
 
+import copy
 import ctypes
 import datetime
 import hashlib
 import logging
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -35,21 +37,25 @@ _READ_BY_TRANSPORT = {
 _READ = _READ_BY_TRANSPORT | nccl_variables.READ
 
 
+# What NCCL calls a number that nobody has set: NCCL_CONFIG_UNDEF_INT.
+_UNSET = -(2**31)
+
+
 class NCCLConfig:
     """The fields of ``ProcessGroupNCCL.Options.config``. They are kept, and change nothing here."""
 
     def __init__(self) -> None:
-        self.blocking = 1
-        self.cga_cluster_size = 4
-        self.min_ctas = 1
-        self.max_ctas = 32
-        self.cta_policy = 0
-        self.net_name = ""
-        self.split_share = 0
-        self.traffic_class = -1
-        self.collnet_enable = 0
-        self.nvls_ctas = 0
-        self.comm_name = ""
+        self.blocking = _UNSET
+        self.cga_cluster_size = _UNSET
+        self.min_ctas = _UNSET
+        self.max_ctas = _UNSET
+        self.cta_policy = _UNSET
+        self.net_name: str | None = None
+        self.split_share = _UNSET
+        self.traffic_class = _UNSET
+        self.collnet_enable = _UNSET
+        self.nvls_ctas = _UNSET
+        self.comm_name: str | None = None
         self.unsafe_get_ptr = 0
 
 
@@ -59,10 +65,43 @@ class Options(ProcessGroupVccl.Options):
     def __init__(self, is_high_priority_stream: bool = False) -> None:
         super().__init__(is_high_priority_stream)
         self._timeout = _TIMEOUT
-        self.config = NCCLConfig()
+        self._extras = NCCLConfig()
         # torch sets them for a group that it splits from another one. vccl finds the ranks by itself.
         self.split_from: Any = None
         self.split_color = 0
+
+    def __copy__(self) -> "Options":
+        made = Options(self.is_high_priority_stream)
+        for name in _COPIED:
+            setattr(made, name, getattr(self, name))
+        made._extras = copy.copy(_config_of(self))
+        return made
+
+    def __deepcopy__(self, memo: Mapping[Any, Any]) -> "Options":
+        return self.__copy__()
+
+
+# The fields of options beside `is_high_priority_stream` and `config`.
+_COPIED = (
+    "_timeout",
+    "blocking_wait",
+    "group_name",
+    "group_desc",
+    "global_ranks_in_group",
+    "split_from",
+    "split_color",
+)
+
+
+def _config_of(options: ProcessGroupVccl.Options) -> NCCLConfig:
+    """Returns ``options.config``, also of options that C++ has copied."""
+    if options._extras is None:
+        options._extras = NCCLConfig()
+    return options._extras
+
+
+def _set_config(options: ProcessGroupVccl.Options, config: NCCLConfig) -> None:
+    options._extras = config
 
 
 class _Type(type):
@@ -98,7 +137,13 @@ class _Type(type):
                 "TORCH_NCCL_BLOCKING_WAIT=1."
             )
         nccl_variables.apply(options)
-        return make_group(store, rank, size, options)
+        group = make_group(store, rank, size, options)
+        _uid_of(group)
+        if nccl_variables.asks_for_times():
+            group._enable_timing()
+        if isinstance(options, Options) and options.split_from is not None:
+            options.split_from._count_split(options.group_name)
+        return group
 
 
 class ProcessGroupNCCL(metaclass=_Type):
@@ -109,6 +154,20 @@ class ProcessGroupNCCL(metaclass=_Type):
     NCCL_CTA_POLICY_DEFAULT = 0
     NCCL_CTA_POLICY_EFFICIENCY = 1
     NCCL_CTA_POLICY_ZERO = 2
+
+
+# The numbers of the groups of this process, by ProcessGroupVccl._id. A forked process goes on counting.
+_uids: dict[str, int] = {}
+
+
+def _uid_of(group: ProcessGroupVccl) -> int:
+    """Returns the number of a group in this process, where the first group has 0."""
+    return _uids.setdefault(group._id, len(_uids))
+
+
+def _count_split_without_this_rank(group: ProcessGroupVccl, device: torch.device) -> None:
+    """Counts a split of `group` into groups that this rank is in none of. torch calls this for NCCL."""
+    group._count_split(f"without rank {group.rank()}, number {group.comm_split_count()}")
 
 
 def _hash_tensors(tensors: list[torch.Tensor]) -> int:
@@ -141,12 +200,12 @@ def install() -> None:
     if not dist.is_available():
         return
     group: Any = ProcessGroupVccl
-    # torch asks NCCL's groups for these. The number names a group in flight records. vccl aborts group by
-    # group.
-    group.uid = property(lambda self: -1)
+    group.Options.config = property(_config_of, _set_config)
+    # torch asks NCCL's groups for these. vccl aborts group by group.
+    group.uid = property(_uid_of)
     group._group_start = lambda self: None
     group._group_end = lambda self: None
-    group._add_ephemeral_timeout = lambda self, timeout: None
+    group.perform_nocolor_split = _count_split_without_this_rank
     modules: list[Any] = [dist, c10d, compiled._distributed_c10d]
     for module in modules:
         module.ProcessGroupNCCL = ProcessGroupNCCL
@@ -155,6 +214,7 @@ def install() -> None:
     compiled._distributed_c10d._hash_tensors = _hash_tensors
     compiled._distributed_c10d._dump_nccl_trace = nccl_trace.dump_nccl_trace
     compiled._distributed_c10d._dump_nccl_trace_json = nccl_trace.dump_nccl_trace_json
+    compiled._distributed_c10d._reset_fr_recording_nccl = nccl_trace.reset_recording
     c10d._NCCL_AVAILABLE = True
     # The gloo of torch's CPU build says that it serves CUDA, and ends in a segmentation fault there.
     dist.Backend.backend_capability[dist.Backend.GLOO] = ["cpu"]

@@ -159,7 +159,7 @@ tune: build $(VENV)/.bench
 	mkdir -p docs/bench
 	python -m vccl.bench tune --write $(TUNE)
 
-CPP = $(shell find base csrc_device csrc_pg diagnosis examples include recorder sanitizer transport tests/native -name '*.[ch]pp')
+CPP = $(shell find base csrc_device csrc_pg diagnosis examples faults include recorder sanitizer transport tests/native -name '*.[ch]pp')
 
 lint: install
 	@clang-format --dry-run -Werror $(CPP)

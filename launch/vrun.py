@@ -27,7 +27,7 @@ from torch.version import __version__ as torch_version
 
 from vccl import __version__, _device_type, _torch_version
 
-from . import addresses, announcement, card_use, checks, failure, hosts, links, rendezvous
+from . import addresses, announcement, card_use, checks, failure, faults, hosts, links, rendezvous
 from .announcement import Announcement
 from .forked_rank import folder_of, keep_operators_at_exit, leave
 from .interruption import PATIENCE, Interruption, signal_behind
@@ -43,6 +43,7 @@ Starts a script once per card: torchrun with defaults that suit virtual cards.
   vrun --hosts 2 --cards 2 --netns --link-bandwidth 1gbit train.py     with a network between them
   vrun --cards 2 -m vccl.bench all_reduce
   vrun --as-cuda --cards 2 train.py     a script for CUDA and NCCL, as it is
+  vrun --cards 2 --faults rank=1,op=all_reduce,n=3,do=kill train.py     a rank dies on purpose
   vrun --keep --cards 2 train.py        the next run with --keep need not import torch
 """
 EPILOG = """\
@@ -68,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line (default: the process's own) and returns the exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     args = parse(argv)
-    if wrong := checks.what_is_wrong(args):
+    if wrong := checks.what_is_wrong(args) or faults.what_is_wrong(args.faults):
         print(f"vrun: {wrong}", file=sys.stderr)
         return 2
     if args.sanitize:
@@ -107,7 +108,7 @@ def run(argv: Sequence[str], args: argparse.Namespace, template: Template | None
     if args.host is not None:
         with hosts.host_of(args):
             return run_agent(args, template)
-    with card_use.watched() as used:
+    with card_use.watched() as used, faults.told(args.faults):
         status = run_agent(args, template) if args.hosts == 1 else hosts.run(argv, args)
         # A job that failed has printed more important things, and may have failed before it used a card.
         if args.asked_for_cards and status == 0 and not used():
@@ -149,6 +150,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         each.add_argument("--keep", action="store_true", help="keep a server for the next run with --keep")
         each.add_argument("--as-cuda", action="store_true", help="let the cards of the ranks pose as CUDA")
         each.add_argument("--sanitize", action="store_true", help="look for races in every rank")
+        each.add_argument("--faults", metavar="PLAN", help="faults that strike the ranks, or @file with them")
         each.add_argument(
             "--version",
             action="version",

@@ -627,6 +627,42 @@ def _waits() -> list[str]:
     A wait that has just begun is left out, and so is one for another host.
     """
 
+# ---- faults on demand
+
+class _FaultPlan:
+    """The rules of a plan of faults, and how often each has matched."""
+
+    def __init__(self, rules: Sequence[Mapping[str, Any]], seed: int) -> None: ...
+
+class _FaultsOfPhase:
+    """The faults of a phase that has begun."""
+
+    def end(self) -> None:
+        """Strikes with what is due after the phase."""
+
+def _switch_faults_on(plan: _FaultPlan | None) -> _FaultPlan | None:
+    """Makes the plan the one that holds from now on, or none with None. Returns the one before."""
+
+def _identify_for_faults(rank: int, restart: int, log: str) -> None:
+    """Tells the faults which rank this process is.
+
+    Each fault is appended to the file `log`, unless that is "".
+    """
+
+def _set_step_of_faults(step: int) -> None:
+    """Sets the number of the program's step."""
+
+def _step_of_faults() -> int:
+    """Returns the number of the program's step."""
+
+def _begin_phase_of_faults(phase: str) -> _FaultsOfPhase | None:
+    """Strikes at the begin of a phase. Returns its faults, or None."""
+
+def _struck_faults() -> tuple[list[dict[str, Any]], int]:
+    """Returns the first faults that struck, as dicts, and the number of all."""
+
+# ---- the flight recorder
+
 def _dump_flight_recorder(operations: bool, stacks: bool, only_active: bool) -> bytes:
     """Returns the dump of this process's flight recorder as a pickle, in the form of torch 2.13's dumps.
 

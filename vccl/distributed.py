@@ -16,6 +16,7 @@ from vccl import _torch_patches
 from vccl._device_type import device_type
 from vccl._groups import cpu_memory
 from vccl._groups.backends import vccl_backends
+from vccl.faults import environment as faults
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import _DistributedBackendOptions
@@ -85,6 +86,8 @@ def make_group(
     options.global_ranks_in_group = list(options.global_ranks_in_group or range(size))
     options._origin = _origin()
     _prepare_process()
+    ranks = options.global_ranks_in_group
+    faults.follow(ranks[rank] if 0 <= rank < len(ranks) else rank)
     _C._serve_stacks()  # a forked process has its own memory for them
     cpu_memory.share_if_asked()  # a forked process shares nothing yet, whatever its parent did
     group = _C.ProcessGroupVccl(store, rank, size, options, _groups_that_know_ranks())

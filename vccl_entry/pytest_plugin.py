@@ -4,6 +4,7 @@ It imports nothing of vccl until a test asks for ranks. In the process of a rank
 adds what differs there.
 """
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -19,6 +20,9 @@ from .ranks_repr import RanksRepr
 MARK = """\
 ranks(*sizes, hosts=1, group=True, device=None, backend=None, timeout=None, group_timeout=1800, env=None): \
 run the test on every rank of a world of that size, once for each size"""
+MARK_OF_FAULTS = """\
+faults(plan, seed=None): let the faults of a plan (vccl.faults.plan) strike while the test is called, on \
+every rank"""
 _session: pytest.StashKey[Any] = pytest.StashKey()
 # The seconds that pytest-timeout gives a test on ranks.
 _timeout: pytest.StashKey[float] = pytest.StashKey()
@@ -77,6 +81,7 @@ def _torch_is_built_for_gpus() -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARK)
+    config.addinivalue_line("markers", MARK_OF_FAULTS)
     config.addinivalue_line("markers", "world_size(n): how many ranks a method of vccl's DistributedTest has")
     if config.getoption("rank_pdb") is not None and getattr(config.option, "numprocesses", None):
         raise pytest.UsageError("--rank-pdb needs the terminal, which the workers of xdist (-n) do not have")
@@ -104,6 +109,21 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    with _faults_of(item):
+        return (yield from _call_with_sanitizer(item))
+
+
+def _faults_of(item: pytest.Item) -> contextlib.AbstractContextManager[None]:
+    """Returns the plan of faults that the test's mark names, switched on in a ``with`` block."""
+    mark = item.get_closest_marker("faults")
+    if mark is None:
+        return contextlib.nullcontext()
+    from vccl import faults
+
+    return faults.plan(*mark.args, **mark.kwargs)
+
+
+def _call_with_sanitizer(item: pytest.Item) -> Iterator[None]:
     if not item.config.getoption("ranks_sanitize"):
         return (yield)
     from vccl import sanitizer

@@ -5,6 +5,7 @@
 #include "csrc_pg/collectives/buffers/payloads.hpp"
 #include "csrc_pg/collectives/direct/direct_call.hpp"
 #include "csrc_pg/collectives/selector.hpp"
+#include "transport/block_hook.hpp"
 
 namespace vccl {
 
@@ -88,6 +89,7 @@ void run(Communicator& communicator, const Call& call, const Deadline& deadline)
   const Choice choice = choose_algorithms(communicator, call);
   Operation operation(communicator, announcement_of(communicator, call, choice), deadline);
   (can_do_first(communicator, choice) ? choice.first : choice.otherwise)->run(communicator, call);
+  block_moved();  // at the latest: what rides in the announcement moves no block of its own
   operation.finish();
 }
 

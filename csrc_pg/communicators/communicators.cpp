@@ -15,6 +15,7 @@
 #include "csrc_device/runtime/host_sharing.hpp"
 #include "csrc_pg/collectives/call.hpp"
 #include "csrc_pg/collectives/selector.hpp"
+#include "faults/faults.hpp"
 #include "transport/variables.hpp"
 
 namespace vccl {
@@ -139,9 +140,12 @@ std::shared_ptr<DeviceCommunicator> Communicators::get(c10::Device device, Milli
 
   std::lock_guard making(making_);
   if (auto found = find()) return found;  // another thread was faster
+  // The communicator for the CPU is made with the group, which is a phase of its own.
+  const auto strikes = device.is_cpu() ? nullptr : faults::begin_phase("first_use", identity_.name);
   try {
     const auto meeting = announce(device, call);
     auto made = make(device, timeout);
+    if (strikes) strikes->strike(faults::Moment::after);
     std::lock_guard lock(mutex_);
     check_usable();  // if the group was aborted or closed meanwhile, the new communicator is destroyed here,
                      // which tells the peers

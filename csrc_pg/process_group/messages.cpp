@@ -10,6 +10,7 @@
 #include "csrc_pg/arguments/checks.hpp"
 #include "csrc_pg/arguments/torch_types.hpp"
 #include "csrc_pg/operations/errors.hpp"
+#include "csrc_pg/operations/faults_of_call.hpp"
 #include "csrc_pg/operations/profiler_names.hpp"
 #include "csrc_pg/process_group/process_group.hpp"
 #include "csrc_pg/tasks/collective_task.hpp"
@@ -190,6 +191,9 @@ WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
   return begin([&]() -> WorkPtr {
     const auto lane = communicators_.lane(request.device, request.timeout);
     const auto stream = stream_of_message(*lane, request);
+    if (faults::on()) [[unlikely]]
+      call.plan.set_faults(
+          faults_of_call(request, message_sequence_ + 1, options_->group_name, options_->group_desc));
     const auto [sequence, outcome, record] = begin_operation(request.type, {&request, 1}, message_sequence_);
     if (vdev::is_recording()) label_message(call, *lane, request, labelled(sequence), record);
     const auto memory = request.device.is_cpu() ? nullptr : std::make_shared<HeldMemory>();
@@ -243,6 +247,20 @@ std::vector<at::Tensor> all_of(const std::vector<Request>& requests, const Get& 
 
 }  // namespace
 
+namespace {
+
+// Gives each call of a batch its faults.
+void set_faults(Batch& batch, std::uint64_t sequence, const Options& options) {
+  auto message = batch.messages.begin();
+  auto plan = batch.plans.begin();
+  for (const auto& request : batch.requests) {
+    auto& its = request.is_message() ? (message++)->plan : *plan++;
+    its.set_faults(faults_of_call(request, sequence, options.group_name, options.group_desc));
+  }
+}
+
+}  // namespace
+
 WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
   WithoutGil without_gil;
   return begin([&]() -> WorkPtr {
@@ -267,6 +285,8 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
                   true};
       return capture(std::move(all), *where, std::move(batch.plans), entries_of(batch.requests, true));
     }
+    if (faults::on()) [[unlikely]]
+      set_faults(batch, (has_collectives ? sequence_ : message_sequence_) + 1, *options_);
     // The batch counts as one collective if it has any collective.
     const auto [sequence, outcome, record] = begin_operation(
         c10d::OpType::COALESCED, batch.requests, has_collectives ? sequence_ : message_sequence_, true);

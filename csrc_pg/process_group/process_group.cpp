@@ -18,6 +18,7 @@
 #include "csrc_pg/handles/after_failure.hpp"
 #include "csrc_pg/handles/callback_pool.hpp"
 #include "csrc_pg/operations/errors.hpp"
+#include "csrc_pg/operations/faults_of_call.hpp"
 #include "csrc_pg/operations/profiler_names.hpp"
 #include "csrc_pg/operations/program_checks.hpp"
 #include "csrc_pg/tasks/captured_collective.hpp"
@@ -76,6 +77,8 @@ ProcessGroupVccl::ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int ra
                      communicators_of(relatives)) {
   init();
   WithoutGil without_gil;
+  const auto strikes = faults::begin_phase(options_->call == "init_process_group" ? "init" : "new_group",
+                                           options_->group_name, options_->group_desc);
   // Messages need this communicator between any two ranks, while the other ranks may do something else for
   // long.
   with_torch_errors([&] { communicators_.get(c10::kCPU, timeout_.load()); });
@@ -85,8 +88,11 @@ ProcessGroupVccl::ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int ra
   if (program_checks().order && !options_->group_name.empty())
     order_ = std::make_shared<GroupOrder>(options_->group_name, ranks_from(*options_, size_),
                                           options_->call == "init_process_group");
-  std::lock_guard lock(living().mutex);
-  living().groups.insert(this);
+  {
+    std::lock_guard lock(living().mutex);
+    living().groups.insert(this);
+  }
+  if (strikes) strikes->strike(faults::Moment::after);
 }
 
 // The group is in the recorder while it is made, so that a reader sees a rank that waits for the others. The
@@ -160,7 +166,9 @@ void ProcessGroupVccl::close(milliseconds patience) noexcept {
 }
 
 void ProcessGroupVccl::shutdown() {
+  const auto strikes = faults::begin_phase("destroy", options_->group_name, options_->group_desc);
   leave(timeout_.load());
+  if (strikes) strikes->strike(faults::Moment::after);
   vdev::raise_interruption();
 }
 
@@ -274,6 +282,8 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
   WithoutGil without_gil;
   return begin([&]() -> WorkPtr {
     const auto where = communicators_.get(request.device, request.timeout, request.name);
+    if (faults::on() && !is_captured(request.device)) [[unlikely]]
+      plan.set_faults(faults_of_call(request, sequence_ + 1, options_->group_name, options_->group_desc));
     if (is_captured(request.device)) {
       std::vector<CollectivePlan> plans;
       plans.push_back(std::move(plan));

@@ -23,6 +23,7 @@
 #include "csrc_pg/process_group/process_group.hpp"
 #include "csrc_pg/python/blocked_threads.hpp"
 #include "csrc_pg/python/diagnosis_bindings.hpp"
+#include "csrc_pg/python/faults_bindings.hpp"
 #include "csrc_pg/python/recorder_bindings.hpp"
 #include "csrc_pg/python/symmetric_bindings.hpp"
 #include "csrc_pg/symmetric/signal_task.hpp"
@@ -214,6 +215,7 @@ void init_process_group_bindings(py::module_& module) {
            "seconds and sleeps then. TimeoutError after `timeout` seconds.");
 
   vccl::init_recorder_bindings(module);
+  vccl::init_faults_bindings(module);
   vccl::init_diagnosis_bindings(module);
   module.def(
       "_shutdown_process_groups",

@@ -5,6 +5,7 @@
 #include "csrc_pg/collectives/collective.hpp"
 #include "csrc_pg/dumps/dump_files.hpp"
 #include "csrc_pg/operations/errors.hpp"
+#include "csrc_pg/operations/faults_of_call.hpp"
 #include "csrc_pg/tasks/collective_task.hpp"
 
 namespace vccl {
@@ -15,7 +16,13 @@ void CapturedCollective::run() {
     const auto now = base::monotonic_ns();
     const auto recorded = record_.in->begin_replay(record_.entries, now);
     recorder.started(recorded, now);
-    const auto result = run_plans(*communicator, name_, plans_, timeout_, failures_);
+    PlanResult result;
+    const auto run = [&] { result = run_plans(*communicator, name_, plans_, timeout_, failures_); };
+    const auto strikes = faults::on() ? faults_of_replay(name_, communicator->name()) : nullptr;
+    if (strikes)
+      run_with_faults(*strikes, run);
+    else
+      run();
     recorder.ended(recorded, !result.error, base::monotonic_ns());
     if (result.error && result.code != ErrorCode::aborted) dump_after_failure();
   } else {

@@ -1,7 +1,9 @@
 #include "csrc_pg/tasks/collective_plan.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -13,6 +15,7 @@
 #include "csrc_device/torch/races.hpp"
 #include "csrc_pg/collectives/run.hpp"
 #include "csrc_pg/operations/errors.hpp"
+#include "csrc_pg/operations/faults_of_call.hpp"
 #include "csrc_pg/operations/program_checks.hpp"
 
 namespace vccl {
@@ -226,8 +229,13 @@ void CollectivePlan::run_calls(Communicator& communicator, const Deadline& deadl
     if (checks.content) call.checks |= kChecksContent;
     if (checks.order) call.checks |= kChecksOrder;
     call.order = order_;
-    if (checks.nan_inputs) call.refused = nonfinite_input(communicator, call, i, calls_.size());
-    vccl::run(communicator, call, deadline);
+    auto* const strikes = faults::ever_on() ? faults::Running::current() : nullptr;
+    {
+      const DamagedInput damaged(strikes, communicator, call);
+      if (checks.nan_inputs) call.refused = nonfinite_input(communicator, call, i, calls_.size());
+      vccl::run(communicator, call, deadline);
+    }
+    damage_output(strikes, communicator, call);
     if (checks.nan_outputs) check_finite_output(communicator, call, i, calls_.size());
     if (checks.content) check_content(communicator, call, deadline, i, calls_.size());
   }
@@ -274,7 +282,23 @@ void check_inputs(const CollectivePlan& plan, Communicator& communicator, const 
   throw error;
 }
 
+void run_with_faults(faults::Strikes& strikes, c10::function_ref<void()> run) {
+  const faults::Running running(&strikes);
+  strikes.strike(faults::Moment::before);
+  const auto begin = Clock::now();
+  run();
+  const double more = strikes.slowness() - 1;
+  if (more > 0) std::this_thread::sleep_for(more * std::chrono::duration<double>(Clock::now() - begin));
+  strikes.strike(faults::Moment::after);
+}
+
 void CollectivePlan::run(Communicator& communicator, Milliseconds timeout) const {
+  if (!faults_) [[likely]]
+    return run_all(communicator, timeout);
+  run_with_faults(*faults_, [&] { run_all(communicator, timeout); });
+}
+
+void CollectivePlan::run_all(Communicator& communicator, Milliseconds timeout) const {
   copy_in();
   // All calls of a coalesced collective share one deadline, because they are one operation to the caller.
   const auto deadline = Deadline::in(timeout);

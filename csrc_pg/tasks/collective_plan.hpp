@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/FunctionRef.h>
 #include <c10/util/SmallVector.h>
 
 #include "csrc_device/runtime/failure.hpp"
@@ -15,6 +16,7 @@
 #include "csrc_device/torch/races.hpp"
 #include "csrc_pg/collectives/call.hpp"
 #include "csrc_pg/operations/held_memory.hpp"
+#include "faults/strikes.hpp"
 
 namespace vccl {
 
@@ -86,6 +88,9 @@ class CollectivePlan {
   /// next one is.
   void add(Body body) { bodies_.push_back(std::move(body)); }
   const std::vector<Call>& calls() const { return calls_; }
+  /// Lets the faults of a plan (faults/faults.hpp) strike when this one runs.
+  void set_faults(std::shared_ptr<faults::Strikes> faults) { faults_ = std::move(faults); }
+  const std::shared_ptr<faults::Strikes>& faults() const { return faults_; }
   /// Sets Call::order of the calls.
   void set_order(std::uint32_t order) { order_ = order; }
 
@@ -123,6 +128,7 @@ class CollectivePlan {
   enum class Use : std::uint8_t { read, write };
   void keep(const at::Tensor& tensor, Use use);
   void run_calls(Communicator& communicator, const Deadline& deadline) const;
+  void run_all(Communicator& communicator, Milliseconds timeout) const;
 
   void add_bytes(c10::SmallVector<Bytes, 2>& to, const at::Tensor& tensor) {
     to.push_back({tensor.data_ptr(), tensor.nbytes()});
@@ -145,7 +151,11 @@ class CollectivePlan {
   std::vector<c10::Storage> scratch_;
   vdev::races::Tensors touched_;
   std::shared_ptr<HeldMemory> held_;
+  std::shared_ptr<faults::Strikes> faults_;  // null as a rule
 };
+
+/// Calls `run`, and lets the faults of its operation strike: before, in its midst and after it.
+void run_with_faults(faults::Strikes& strikes, c10::function_ref<void()> run);
 
 /// Checks that no failed operation has spoiled what `plan` reads. Otherwise fails the communicator, because
 /// the peers must not wait for this rank, and throws Error. `name` is the name of the plan's operation.

@@ -5,6 +5,7 @@
 #include "base/text.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_pg/operations/errors.hpp"
+#include "csrc_pg/operations/faults_of_call.hpp"
 #include "csrc_pg/operations/program_checks.hpp"
 #include "csrc_pg/tasks/collective_task.hpp"
 
@@ -99,16 +100,27 @@ void MessageTask::post(MessageCall call, const Deadline& deadline) {
   };
   try {
     auto& messages = communicator_->messages();
+    const auto strikes = plan->faults();
+    const faults::Running running(strikes.get());
+    if (strikes) strikes->strike(faults::Moment::before);
     if (vdev::SpoiledMemory::any()) check_inputs(*plan, *communicator_, name_);
     plan->copy_in();
+    const auto dtype = static_cast<Dtype>(call.signature.dtype);
+    const auto bytes = call.bytes;
+    faults::Damage damage;
+    if (call.sends) damage = damage_message(strikes.get(), faults::Moment::before, bytes, dtype);
     if (call.sends && program_checks().nan_inputs)
       check_finite_message(*communicator_, call.signature, call.bytes.data(), call.peer);
-    const auto bytes = call.bytes;
     if (call.activity) call.activity->posted();
     // The callback does not keep the communicator: a part of the communicator calls it, and must not destroy
     // the communicator.
-    auto done = [plan = std::move(plan), end = end_, activity = std::move(call.activity)](
-                    int source, const Error* failure) mutable {
+    auto done = [plan = std::move(plan), end = end_, activity = std::move(call.activity), strikes,
+                 damage = std::move(damage), bytes, dtype](int source, const Error* failure) mutable {
+      damage.undo();  // the program's tensor is what it was, whatever was sent
+      if (strikes && !failure) {
+        damage_message(strikes.get(), faults::Moment::after, bytes, dtype);
+        strikes->strike(faults::Moment::after);
+      }
       std::exception_ptr raised;
       std::optional<ErrorCode> kind;
       if (failure) {
@@ -131,6 +143,7 @@ void MessageTask::post(MessageCall call, const Deadline& deadline) {
       messages.send(call.peer, call.tag, call.signature, bytes, deadline, std::move(done));
     else
       messages.receive(call.peer, call.tag, call.signature, bytes, deadline, std::move(done));
+    if (strikes) faults::moved();
   } catch (const Error& failure) {
     failed(torch_error(failure), failure.code(), failure.what());
   } catch (const std::exception& failure) {

@@ -23,6 +23,7 @@ READERS = [
     ROOT / "transport" / "variables.cpp",
     ROOT / "vccl_entry" / "client.py",
     ROOT / "vccl" / "sanitizer" / "settings.py",
+    ROOT / "vccl" / "faults" / "environment.py",
     ROOT / "vccl" / "_triton" / "launches.py",
 ]
 SOURCES = [

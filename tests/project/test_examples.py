@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,15 @@ def test_both_backends_train_alike(vrun):
         return [float(loss) for loss in re.findall(r"loss (\d+\.\d{4})", output)]
 
     assert losses("vccl", "vdev") == pytest.approx(losses("gloo", "cpu"), abs=2e-4)
+
+
+@pytest.mark.daily
+def test_survive(run):
+    """The loss is that of the runs without faults, although every fault of the plans has struck."""
+    output = run([sys.executable, EXAMPLES / "survive.py"])
+    assert "no fault has changed the loss" in output, output
+    # In the vrun with restarts: seven ends of attempts, and what only takes time.
+    for kind in ("kill during", "segv before", "raise before", "exit after", "abort during", "oom before"):
+        assert re.search(rf"rank [01]: {kind} all_reduce", output), output
+    assert "rank 1: kill before checkpoint" in output and "rank 1: stop during all_reduce" in output, output
+    assert "goes on after" in output and "rank 3 goes on" not in output, output

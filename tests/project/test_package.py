@@ -24,6 +24,7 @@ FOLDERS = {
     "docs",
     "vccl_entry",
     "examples",
+    "faults",
     "include",
     "launch",
     "tests",

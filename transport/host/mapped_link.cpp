@@ -1,6 +1,7 @@
 #include "transport/host/mapped_link.hpp"
 
 #include "base/text.hpp"
+#include "transport/block_hook.hpp"
 #include "transport/slot_copy.hpp"
 
 namespace vccl {
@@ -46,6 +47,7 @@ void MappedOutbox::commit(std::size_t bytes) {
 void MappedOutbox::send() {
   // This store pairs with the reader's load in await(): a reader that sees it sees the block's bytes.
   publish(own_.posted, ++posted_, peer_);
+  block_moved();
 }
 
 void MappedOutbox::drain() {
@@ -73,6 +75,7 @@ const std::byte* MappedInbox::take_committed(std::size_t bytes) {
 
 void MappedInbox::release() {
   publish(own_.consumed, ++consumed_, peer_);
+  block_moved();
 }
 
 }  // namespace vccl

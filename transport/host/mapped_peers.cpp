@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/spinning.hpp"
+#include "transport/block_hook.hpp"
 #include "transport/shared/taken_back.hpp"
 
 namespace vccl {
@@ -56,6 +57,7 @@ const std::byte* MappedPeers::payload(int peer) {
 }
 
 void MappedPeers::arrive(std::uint32_t phase) {
+  block_moved();
   // This store pairs with the loads of the ranks that await the phase. They see what this rank wrote before,
   // and may write to what this rank read before.
   group_.own_line().phase.store(number(phase));
@@ -119,6 +121,7 @@ int MappedPeers::claim_work_item() {
 // A count of an earlier operation stands for zero: all work items of that operation are done, and no rank
 // will count there again.
 void MappedPeers::deliver_work_item() {
+  block_moved();
   auto& done = group_.host.work_items_done();
   const std::uint64_t none = number(0), all = number(static_cast<std::uint32_t>(count()));
   // The exchange pairs with the loads of the ranks that await the work items. Each count is a

@@ -1,5 +1,6 @@
 // Sending and receiving blocks over a link to another host.
 #include "base/text.hpp"
+#include "transport/block_hook.hpp"
 #include "transport/connections/control_messages.hpp"
 #include "transport/host/mapped_link.hpp"
 #include "transport/links/remote_links.hpp"
@@ -32,6 +33,7 @@ void RemoteOutbox::send(const std::byte* data, std::size_t bytes) {
   }
   ++link_.posted;
   if (bytes > ZmqSocket::kCopied) lent_ = link_.posted;
+  block_moved();
 }
 
 void RemoteOutbox::post(std::size_t offset, std::size_t bytes) {
@@ -96,6 +98,7 @@ void RemoteInbox::release() {
   // The neighbour waits for the release of a long block at the end of its operation. That of a short one can
   // go with the next message, or before this rank sleeps.
   if (!is_short || link_.consumed - link_.told >= kSlots / 2) links_.tell_releases();
+  block_moved();
 }
 
 }  // namespace vccl

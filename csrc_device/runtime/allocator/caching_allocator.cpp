@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 #include "csrc_device/runtime/allocator/caching_allocator_impl.hpp"
 #include "csrc_device/runtime/allocator/chosen_pools.hpp"
+#include "csrc_device/runtime/allocator/failing_allocations.hpp"
 #include "csrc_device/runtime/capture.hpp"
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/memory/memory_clock.hpp"
@@ -47,6 +48,8 @@ std::byte* CachingAllocator::allocate(std::size_t bytes, const std::shared_ptr<Q
                              .site = call_site(HistorySettings::Sites::blocks)};
   Locked locked(*impl_);
   if (!possible) impl_->throw_out_of_memory(request);
+  if (!request.scratch && take_failing_allocation()) [[unlikely]]
+    impl_->throw_out_of_memory(request, " A fault of the plan asked for this error (oom).");
   BlockCache& blocks = impl_->blocks;
   locked.reached = blocks.collect_pending();
   if (number >= kFirstPrivatePool && !blocks.pools.has_private(number))

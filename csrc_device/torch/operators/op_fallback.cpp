@@ -25,6 +25,7 @@
 #include "csrc_device/torch/facts/element_waits.hpp"
 #include "csrc_device/torch/facts/operator_facts.hpp"
 #include "csrc_device/torch/kernels/cpu_view.hpp"
+#include "csrc_device/torch/operators/wrong_products.hpp"
 #include "csrc_device/torch/registration.hpp"
 #include "csrc_device/torch/streams.hpp"
 #include "csrc_device/torch/tasks/activity_labels.hpp"
@@ -32,6 +33,7 @@
 #include "csrc_device/torch/tasks/deferred_call.hpp"
 #include "csrc_device/torch/tasks/launch.hpp"
 #include "csrc_device/torch/tasks/watched_call.hpp"
+#include "faults/faults.hpp"
 
 namespace vdev {
 namespace {
@@ -325,7 +327,7 @@ void run_call(const c10::OperatorHandle& op, c10::DispatchKey key, Stack& stack,
   run_operator_at_call(op, facts, card, key, stack, unknown);
 }
 
-void run_on_card_memory(const c10::OperatorHandle& op, c10::DispatchKey key, Stack& stack) {
+void run_watched_call(const c10::OperatorHandle& op, c10::DispatchKey key, Stack& stack) {
   if (!races::is_on()) [[likely]]
     return run_call(op, key, stack);
   const Facts& facts = facts_of(op);
@@ -333,6 +335,12 @@ void run_on_card_memory(const c10::OperatorHandle& op, c10::DispatchKey key, Sta
   WatchedCall watched(facts, find_card(facts, arguments), arguments);
   run_call(op, key, stack);
   watched.returned(stack);
+}
+
+void run_on_card_memory(const c10::OperatorHandle& op, c10::DispatchKey key, Stack& stack) {
+  run_watched_call(op, key, stack);
+  if (vccl::faults::on()) [[unlikely]]
+    damage_product(op, stack);
 }
 
 void run_on_cpu_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {

@@ -369,11 +369,9 @@ def faults_of_error(case: Case, raised: dict[str, Any], death: float, slack: flo
     found = []
     if raised["type"] != "DistBackendError":
         found.append("raised another type")
-    number = case.victim
-    if re.search(r"\bgroup 1\b", raised["text"]) and number in case.members:
-        number = case.members.index(number)  # errors of the new group number its ranks as it does
-    if not re.search(rf"\brank {number}\b", raised["text"], re.IGNORECASE):
-        found.append(f"did not name rank {number}")
+    # Errors of the new group call its ranks by their numbers in the job, too: "rank 2 (1 of group 1)".
+    if not re.search(rf"\brank {case.victim}\b", raised["text"], re.IGNORECASE):
+        found.append(f"did not name rank {case.victim}")
     if case.surely_unpublished and "did not join" not in raised["text"]:
         found.append("did not say who has not joined")
     if raised["time"] - death > allowed(case, slack):

@@ -1,0 +1,50 @@
+#include "csrc_pg/operations/fault_handlers.hpp"
+
+#include <unistd.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc_device/runtime/fail_allocation.hpp"
+#include "faults/faults.hpp"
+#include "recorder/flight_reader.hpp"
+#include "transport/block_hook.hpp"
+
+namespace vccl {
+namespace {
+
+/// Returns the other processes of this one's job that are on its host, by what the flight recorders say.
+std::vector<int> other_ranks_of_host() {
+  std::vector<int> others;
+  std::optional<FlightSnapshot> own;
+  std::vector<std::pair<int, FlightSnapshot>> all;
+  for (auto& found : find_flight_recorders()) {
+    if (!found.reader || !found.alive) continue;
+    try {
+      auto snapshot = found.reader->read();
+      if (found.pid == ::getpid())
+        own = std::move(snapshot);
+      else
+        all.emplace_back(found.pid, std::move(snapshot));
+    } catch (const FlightRefused&) {
+      continue;  // it was damaged meanwhile
+    }
+  }
+  if (!own) return others;
+  for (const auto& [pid, snapshot] : all) {
+    const bool same_job = get_text(snapshot.process.job) == get_text(own->process.job);
+    if (same_job && get_text(snapshot.process.host) == get_text(own->process.host)) others.push_back(pid);
+  }
+  return others;
+}
+
+}  // namespace
+
+void prepare_faults(RaiseFault raise) {
+  faults::set_handlers({raise, &vdev::fail_next_allocation, &other_ranks_of_host});
+  block_hook.store(&faults::moved, std::memory_order_relaxed);
+}
+
+}  // namespace vccl

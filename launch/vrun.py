@@ -27,7 +27,7 @@ from torch.version import __version__ as torch_version
 
 from vccl import __version__, _device_type, _torch_version
 
-from . import addresses, announcement, card_use, checks, failure, faults, hosts, links, rendezvous
+from . import addresses, announcement, card_use, checks, failure, faults, hosts, links, rendezvous, schedules
 from .announcement import Announcement
 from .forked_rank import folder_of, keep_operators_at_exit, leave
 from .interruption import PATIENCE, Interruption, signal_behind
@@ -108,11 +108,17 @@ def run(argv: Sequence[str], args: argparse.Namespace, template: Template | None
     if args.host is not None:
         with hosts.host_of(args):
             return run_agent(args, template)
-    with card_use.watched() as used, faults.told(args.faults):
+    with (
+        card_use.watched() as used,
+        faults.told(args.faults),
+        schedules.announced(args.schedule, args.cards * args.hosts) as schedule,
+    ):
         status = run_agent(args, template) if args.hosts == 1 else hosts.run(argv, args)
         # A job that failed has printed more important things, and may have failed before it used a card.
         if args.asked_for_cards and status == 0 and not used():
             print(card_use.NONE_USED, file=sys.stderr)
+        if schedule and status != 0:
+            print(f"vrun: orders were drawn. To play them again: --schedule {schedule}", file=sys.stderr)
     return status
 
 
@@ -151,6 +157,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         each.add_argument("--as-cuda", action="store_true", help="let the cards of the ranks pose as CUDA")
         each.add_argument("--sanitize", action="store_true", help="look for races in every rank")
         each.add_argument("--faults", metavar="PLAN", help="faults that strike the ranks, or @file with them")
+        each.add_argument(
+            "--schedule", metavar="TEXT", help="draw orders from a seed: random:SEED or pct:DEPTH:SEED"
+        )
         each.add_argument(
             "--version",
             action="version",

@@ -746,6 +746,15 @@ def _races_place(call: str, card: int, stream: int) -> dict[str, Any]:
 def _races_point() -> _RacePoint:
     """Returns what the calling thread has done and waited for until now."""
 
+def _start_schedule(text: str, turns: str, /) -> None:
+    """Starts the schedule that VDEV_SCHEDULE and VDEV_SCHEDULE_TURNS would start, in the place of another."""
+
+def _stop_schedule() -> None:
+    """Ends the schedule that is on. All threads go on."""
+
+def _schedule_report() -> tuple[int, int, int]:
+    """Returns the choices of the last schedule, a hash of them, and how often it took the turn away."""
+
 def _races_wait(point: _RacePoint, /) -> None:
     """Orders what the calling thread does from now on after the point."""
 

@@ -4,6 +4,7 @@ It imports nothing of vccl until a test asks for ranks. In the process of a rank
 adds what differs there.
 """
 
+import argparse
 import contextlib
 import importlib.util
 import os
@@ -56,6 +57,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="look for races in every test, on ranks or not, and fail the test that has one",
     )
     group.addoption(
+        "--ranks-schedules",
+        type=_schedules,
+        default=None,
+        metavar="COUNT",
+        help="run every test, on ranks or not, under so many schedules, until it fails; with COUNT,exact the "
+        "ranks of a test take turns",
+    )
+    group.addoption(
         "--rank-pdb",
         type=int,
         default=None,
@@ -99,12 +108,37 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     if _is_rank(item.config):
         return None
+    texts = _texts_of_schedules(item.config)
     if _asks_for_ranks(item):
-        ranks_session(item.config).protocol(item, nextitem, item.stash.get(_timeout, None))
+        ranks_session(item.config).protocol(item, nextitem, item.stash.get(_timeout, None), texts)
         return True
     if sessions := sys.modules.get("vccl.testing.session"):  # a test may call functions on ranks
         sessions.set_running(ranks_session(item.config), item)
-    return None
+    if not texts:
+        return None
+    from vccl.testing import schedules
+
+    schedules.protocol(item, nextitem, texts)
+    return True
+
+
+def _texts_of_schedules(config: pytest.Config) -> list[str]:
+    """Returns the schedules under which each test runs: those of the option, or that of VDEV_SCHEDULE."""
+    wanted = config.getoption("ranks_schedules")
+    if wanted is None:
+        own = os.environ.get("VDEV_SCHEDULE", "")
+        return [own] if own else []
+    from vccl.testing import schedules
+
+    return schedules.texts_of(*wanted)
+
+
+def _schedules(text: str) -> tuple[int, bool]:
+    """Reads the option's value: how many schedules, and whether they are exact."""
+    count, comma, exact = text.partition(",")
+    if not count.isdecimal() or int(count) < 1 or (comma and exact != "exact"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1, or one with ',exact' behind it")
+    return int(count), bool(comma)
 
 
 @pytest.hookimpl(wrapper=True)

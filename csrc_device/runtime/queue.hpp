@@ -166,6 +166,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   bool claim_worker(bool even_if_not_urgent = false);
   bool may_run(std::uint64_t last, Runner runner) const;
   const QueueItem* next_ready() const;
+  bool lets_others_go_first() const noexcept;
   void run(Lock& lock, std::uint64_t last, Runner runner);
   bool reach_points();
   void spin(std::uint64_t sequence) const;

@@ -9,6 +9,7 @@
 
 #include "base/files.hpp"
 #include "base/fork.hpp"
+#include "base/schedule.hpp"
 #include "base/text.hpp"
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/environment.hpp"
@@ -193,6 +194,8 @@ std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, Mill
   known.insert(known.end(), relatives_.begin(), relatives_.end());
   config.earlier = std::make_shared<Relatives>(std::move(known), identity_.global_ranks);
   std::unique_ptr<Claim> claim;
+  base::schedule::point(base::schedule::Point::meeting);
+  const base::schedule::Outside elsewhere;
   prefix = begin_meeting(device, config, claim);
   std::shared_ptr<Communicator> communicator = Communicator::create(*adapter(prefix), config);
   if (device.is_cpu()) {

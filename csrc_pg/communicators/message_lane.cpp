@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/schedule.hpp"
 #include "base/text.hpp"
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/environment.hpp"
@@ -22,6 +23,7 @@ void MessageCount::add(int change) {
 }
 
 bool MessageCount::wait_for_none(const Deadline& deadline) {
+  const base::schedule::Outside elsewhere;  // ends behind the lock
   std::unique_lock lock(mutex_);
   return vdev::wait_interruptibly(none_, lock, deadline.at, [this] { return under_way_ == 0; });
 }
@@ -31,6 +33,7 @@ void MessageLane::post(vdev::Task post) {
   const auto current = vdev::current_stream(device_.index());
   const auto point = current->record();
   {
+    const base::schedule::NoPoints kept;
     std::lock_guard lock(order_);
     const bool nothing_before = point.reached() && !point.failure() && (!stream_ || stream_->idle());
     if (!nothing_before) {
@@ -62,6 +65,7 @@ void MessageLane::post_in_order(const std::shared_ptr<vdev::Stream>& stream, vde
   const auto point = vdev::current_stream(device_.index())->record();
   bool nothing_before = false;
   {
+    const base::schedule::NoPoints kept;
     const std::lock_guard lock(order_);
     nothing_before = point.reached() && !point.failure() && stream->idle();
     if (!nothing_before) {

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/schedule.hpp"
 #include "csrc_device/runtime/interruption.hpp"
 
 namespace vccl {
@@ -25,10 +26,16 @@ class Pool {
     lock.unlock();
     // The thread is detached, because a callback may take as long as it likes, and a join at exit might never
     // return. The pool itself is never destroyed.
-    std::thread([this] { serve(); }).detach();
+    const base::schedule::NewThread scheduled;
+    std::thread([this, scheduled] {
+      scheduled.begin();
+      serve();
+      base::schedule::end_thread();
+    }).detach();
   }
 
   bool wait_until_finished(std::chrono::milliseconds patience) {
+    const base::schedule::Outside elsewhere;  // ends behind the lock
     std::unique_lock lock(mutex_);
     return vdev::wait_interruptibly(finished_, lock, std::chrono::steady_clock::now() + patience,
                                     [this] { return unfinished_ == 0; });
@@ -36,20 +43,25 @@ class Pool {
 
  private:
   void serve() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      ++idle_;
-      const bool found = wake_.wait_for(lock, kIdle, [this] { return !jobs_.empty(); });
-      --idle_;
-      if (!found) return;
-      auto job = std::move(jobs_.front());
-      jobs_.pop_front();
-      lock.unlock();
+    while (auto job = next()) {
       job();
       job = nullptr;  // destroyed without the lock, because destroying Python objects takes the GIL
-      lock.lock();
+      std::lock_guard lock(mutex_);
       if (--unfinished_ == 0) finished_.notify_all();
     }
+  }
+
+  /// Returns the next job, or nothing if none has come for a while.
+  std::function<void()> next() {
+    const base::schedule::Outside elsewhere;  // ends behind the lock
+    std::unique_lock lock(mutex_);
+    ++idle_;
+    const bool found = wake_.wait_for(lock, kIdle, [this] { return !jobs_.empty(); });
+    --idle_;
+    if (!found) return nullptr;
+    auto job = std::move(jobs_.front());
+    jobs_.pop_front();
+    return job;
   }
 
   std::mutex mutex_;

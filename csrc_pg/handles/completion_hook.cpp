@@ -10,6 +10,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "base/schedule.hpp"
 #include "csrc_device/runtime/interruption.hpp"
 
 namespace vccl {
@@ -59,6 +60,7 @@ bool CompletionHook::inherited() const {
 }
 
 void CompletionHook::serve(const std::shared_ptr<State>& state) {
+  const base::schedule::Outside always;  // hooks only look at what has ended
   std::unique_lock lock(state->mutex);
   state->server = std::this_thread::get_id();
   for (;;) {
@@ -102,6 +104,7 @@ void CompletionHook::watch(const std::shared_ptr<Outcome>& outcome, c10d::OpType
 
 bool CompletionHook::wait(std::chrono::milliseconds patience) {
   if (inherited()) return true;
+  const base::schedule::Outside elsewhere;  // ends behind the lock
   std::unique_lock lock(state_->mutex);
   if (std::this_thread::get_id() == state_->server) return true;
   const auto all_called = [this] { return state_->over || state_->called == state_->watched; };

@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "base/schedule.hpp"
 #include "base/text.hpp"
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/gil.hpp"
@@ -81,6 +82,7 @@ WorkVccl::WorkVccl(Description description, Place place, vdev::Event end, std::s
 
 bool WorkVccl::isCompleted() {
   const bool reached = end_.reached();
+  if (!reached) base::schedule::point(base::schedule::Point::poll);
   if (!reached) return false;  // an answer that orders nothing, so nobody has waited
   note_use();
   if (vdev::races::is_on()) vdev::races::host_waits_for(description_.watched, 0, nullptr);

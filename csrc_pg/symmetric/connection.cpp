@@ -10,6 +10,7 @@
 #include "base/cores.hpp"
 #include "base/futex.hpp"
 #include "base/periods.hpp"
+#include "base/schedule.hpp"
 #include "base/spinning.hpp"
 #include "base/text.hpp"
 #include "base/thread_waits.hpp"
@@ -165,6 +166,7 @@ void Connection::warn(std::chrono::nanoseconds waited, int peer, const std::stri
 
 void Connection::wait(Word& word, int owner, const Ready& ready, int peer, const std::string& what,
                       const Deadline& deadline) {
+  const base::schedule::Outside elsewhere;
   const auto is_ready = [&] { return ready(word.load(std::memory_order_acquire)); };
   const auto spinning = base::spinning_for_rank(oversubscribed_);
   for (int looks = spinning.looks; looks > 0; --looks) {

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/schedule.hpp"
 #include "base/text.hpp"
 
 namespace vccl {
@@ -59,6 +60,7 @@ void OperationStart::announce(const Announcement& announcement) {
 }
 
 void OperationStart::pass(const Announcement& announcement) {
+  base::schedule::point(base::schedule::Point::operation);
   announce(announcement);
   const std::uint64_t number = operation_.sequence();
   const int ranks = static_cast<int>(group_.host.ranks.size());

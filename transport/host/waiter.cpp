@@ -11,6 +11,7 @@
 
 #include "base/futex.hpp"
 #include "base/periods.hpp"
+#include "base/schedule.hpp"
 #include "base/spinning.hpp"
 #include "base/text.hpp"
 #include "base/thread_waits.hpp"
@@ -31,10 +32,12 @@ constexpr auto kExplanationPatience = std::chrono::seconds(1);
 }  // namespace
 
 void Waiter::wait_until(Ready ready, Awaited awaited, const char* what, bool at_start) {
-  if (spin(ready)) return;
+  const bool scheduled = base::schedule::is_on();
+  if (scheduled ? ready() : spin(ready)) return;
+  const base::schedule::Outside elsewhere;
   announce_core(group_.own_line());
   const base::ThreadWaits waits;
-  if (yield(ready, awaited, what)) return;
+  if (!scheduled && yield(ready, awaited, what)) return;
   const auto begin = Clock::now();
   auto next_look = begin;
   auto next_interruption = begin + base::kInterruptionPeriod;

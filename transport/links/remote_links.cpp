@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/periods.hpp"
+#include "base/schedule.hpp"
 #include "base/spinning.hpp"
 #include "base/text.hpp"
 #include "transport/connections/control_messages.hpp"
@@ -130,6 +131,7 @@ void RemoteLinks::match() {
 }
 
 void RemoteLinks::wait(FunctionRef<bool()> ready, RemoteLink& link, const char* what) {
+  const base::schedule::Outside elsewhere;
   auto next_interruption = Clock::now() + base::kInterruptionPeriod,
        next_look = Clock::now() + base::kLongestSleep;
   poll(Milliseconds(0));

@@ -1,15 +1,9 @@
 #include "transport/messages/message_engine.hpp"
 
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <cstring>
-#include <system_error>
 
-#include "base/signals.hpp"
-#include "base/spinning.hpp"
+#include "base/schedule.hpp"
 #include "base/text.hpp"
 #include "transport/explanation.hpp"
 #include "transport/shared/taken_back.hpp"
@@ -21,9 +15,6 @@ namespace {
 
 // How many rounds a call works before it leaves the rest to the thread. This bounds what a call copies.
 constexpr int kRoundsOfCall = 4;
-// For how long after the last message the thread looks by itself now and then.
-constexpr auto kDoze = std::chrono::seconds(1);
-constexpr std::chrono::nanoseconds kIdle = std::chrono::seconds(1);
 
 // The engine whose callbacks this thread runs. A call from a callback only goes to the intake, because the
 // thread that runs the callbacks looks there next. So a long chain of callbacks does not pile up on the
@@ -52,7 +43,10 @@ MessageEngine::~MessageEngine() {
     over_ = true;
   }
   wake_messages(line_, true);
-  if (thread_.joinable()) thread_.join();
+  if (thread_.joinable()) {
+    const base::schedule::Outside elsewhere;  // the thread needs the turn to end
+    thread_.join();
+  }
   do {
     std::unique_lock lock(mutex_);
     begin_calls();
@@ -83,6 +77,7 @@ void MessageEngine::enter(SendOrReceive call) {
     std::visit([&](auto& made) { made.done(-1, &error); }, call);
     return;
   }
+  base::schedule::point(base::schedule::Point::message);
   {
     std::lock_guard lock(intake_mutex_);
     intake_.push_back(std::move(call));
@@ -144,54 +139,6 @@ void MessageEngine::call_back(std::unique_lock<std::mutex> lock) {
     entry.done = nullptr;  // frees what the callback kept alive before the next one is called
   }
   calling_back = before;
-}
-
-void MessageEngine::start_thread() {
-  base::SignalsBlocked blocked;
-  try {
-    thread_ = std::thread([this] { run(); });
-    pthread_setname_np(thread_.native_handle(), "vccl messages");
-  } catch (const std::system_error& error) {
-    failures_.fail(ErrorCode::system, base::text(group_.own_text(), " of group ", group_.name,
-                                                 " could not start its message thread: ", error.what()));
-    stop(failures_.error());
-  }
-}
-
-void MessageEngine::run() {
-  auto last_effect = Clock::now();
-  while (true) {
-    const Round last = round(std::unique_lock(mutex_));
-    const auto now = Clock::now();
-    report_if_lasting(last, now);
-    if (last.over) return;
-    if (last.moved || has_intake()) {
-      last_effect = now;
-    } else if (last.under_way && now - last_effect < base::patience_for_message()) {
-      sched_yield();
-    } else if (sleep(last.under_way || now - last_effect < kDoze)) {
-      last_effect = Clock::now();
-    }
-  }
-}
-
-/// Sleeps unless there is something to do. Returns whether there was.
-bool MessageEngine::sleep(bool doze) {
-  // The word is read first: a later wake-up changes it, and the futex then does not sleep.
-  const std::uint32_t seen = line_.wakeups.load();
-  std::chrono::nanoseconds time = kIdle;
-  {
-    std::lock_guard lock(mutex_);
-    if (doze) time = std::min<std::chrono::nanoseconds>(base::kLongestSleep, next_deadline_ - Clock::now());
-    line_.sleep.store(under_way() ? MessageLine::waiting : doze ? MessageLine::dozing : MessageLine::idle);
-  }
-  const Round last = round(std::unique_lock(mutex_));
-  const bool news = last.moved || last.over || has_intake();
-  // A call that came since then and left something under way has found the thread idle or dozing, and has
-  // changed that state.
-  if (!news && time.count() > 0) sleep_for_messages(line_, seen, time);
-  line_.sleep.store(MessageLine::awake);
-  return news;
 }
 
 /// Runs the step, and fails the group with what it throws. The engine's thread must not end by an exception,

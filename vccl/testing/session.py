@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from _pytest.skipping import evaluate_skip_marks
 
-from . import coverage, reports
+from . import coverage, reports, schedules
 from .helpers import ranks_as_text
 from .messages import Begin, Place, RunFunction, RunTest
 from .pool import Pool, RanksError
@@ -52,19 +52,34 @@ class RanksSession:
         self.settings = Settings.of(config)
         # The test that runs in pytest's process.
         self.item: pytest.Item | None = None
+        self.schedule: str | None = None  # under which ranks run
         self._pool: Pool | None = None
         self._variables: dict[str, str] = {}
         self._environment: dict[str, str] = {}
         self._told_reason = False
 
-    def protocol(self, item: pytest.Item, nextitem: pytest.Item | None, timeout: float | None) -> None:
+    def protocol(
+        self,
+        item: pytest.Item,
+        nextitem: pytest.Item | None,
+        timeout: float | None,
+        texts: Sequence[str] = (),
+    ) -> None:
         """Runs a test on its ranks, and reports it.
 
         Args:
             timeout: seconds that pytest-timeout gives the test. The mark ``ranks`` comes first.
+            texts: the schedules under which it runs, until it fails.
         """
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        outcomes, made = self._run_item(item, timeout)
+        outcomes: list[Outcome] = []
+
+        def play(schedule: str | None) -> list[pytest.TestReport]:
+            self.schedule = schedule
+            outcomes[:], made = self._run_item(item, timeout)
+            return made
+
+        made = schedules.first_failure(item, texts, play) if texts else play(None)
         for report in made:
             item.ihook.pytest_runtest_logreport(report=report)
 
@@ -195,13 +210,13 @@ class RanksSession:
     ) -> tuple[list[Outcome], float]:
         """Runs a call in a world of ranks that know the file of a test. Returns what ``run_on`` returns."""
         pool, number = self._pool_for(wanted)
-        wanted = wanted.with_variables(self._changed_variables())
         address = pool.address
 
         def call_of_rank(rank: int, pids: tuple[int, ...]) -> RunTest | RunFunction:
             return call_of(wanted.place(rank, pids, address, number, free_port))
 
-        with reserved_port() as free_port:
+        with reserved_port() as free_port, schedules.variables(self.schedule, wanted.size) as scheduled:
+            wanted = wanted.with_variables({**self._changed_variables(), **scheduled})
             ran = run_on(pool, str(item.path), wanted.size, call_of_rank, wanted.timeout, dying, debugged)
         if self.settings.fresh:
             self.renew()

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from . import schedules
 from .messages import Place
 
 if TYPE_CHECKING:
@@ -106,11 +107,12 @@ def entered(place: Place, store: "dist.Store") -> Iterator[World]:
     before = {name: os.environ.get(name) for name in own}
     try:
         _set_variables(own)
-        if place.device != "cpu":
-            torch.accelerator.set_device_index(place.rank)
-            torch.get_device_module(place.device).manual_seed(torch.initial_seed())
-        _current = World(place, dist.PrefixStore(f"call_{place.number}", store))
-        yield _current
+        with schedules.playing():
+            if place.device != "cpu":
+                torch.accelerator.set_device_index(place.rank)
+                torch.get_device_module(place.device).manual_seed(torch.initial_seed())
+            _current = World(place, dist.PrefixStore(f"call_{place.number}", store))
+            yield _current
     finally:
         _current = None
         _set_variables(before)

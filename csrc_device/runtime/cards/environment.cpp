@@ -6,13 +6,16 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "base/schedule.hpp"
 #include "base/text.hpp"
 #include "csrc_device/runtime/error.hpp"
 #include "csrc_device/runtime/memory/memory_limit.hpp"
+#include "csrc_device/runtime/schedule.hpp"
 
 namespace vdev {
 namespace {
@@ -21,6 +24,8 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kLeastMemory = 16 * kMiB;
 constexpr int kMostRanks = 65536;
 constexpr int kMostActivities = 100'000'000;
+constexpr const char* kSchedule = "VDEV_SCHEDULE";
+constexpr const char* kScheduleTurns = "VDEV_SCHEDULE_TURNS";
 constexpr std::size_t kMostMemory = std::size_t{1} << 44;  // 16 TiB: address space is not endless
 
 [[noreturn]] void refuse(const char* variable, std::string_view value, const char* allowed) {
@@ -137,6 +142,24 @@ bool parse_launch(const char* value) {
   refuse("VDEV_LAUNCH", value, "async or blocking");
 }
 
+/// Returns the schedule that the variables ask for, if they ask for one.
+std::optional<base::schedule::Plan> parse_schedule(const VariableLookup& lookup) {
+  const char* value = lookup(kSchedule);
+  if (!value || trim(value).empty()) return std::nullopt;
+  auto plan = base::schedule::parse(trim(value));
+  if (!plan) refuse(kSchedule, value, base::schedule::kAllowed);
+  // RANK and WORLD_SIZE are not variables of vccl, so bad values are ignored here.
+  const auto number = [&](const char* variable, int otherwise) {
+    const char* text = lookup(variable);
+    return text ? parse_int(trim(text)).value_or(otherwise) : otherwise;
+  };
+  plan->process = std::max(0, number("RANK", 0));
+  plan->processes = std::max(1, number("WORLD_SIZE", 1));
+  const char* turns = lookup(kScheduleTurns);
+  if (turns && plan->exact) plan->turns = turns;
+  return plan;
+}
+
 bool parse_flag(const char* variable, const char* value) {
   if (!value) return false;
   const std::string_view text = trim(value);
@@ -192,12 +215,15 @@ Environment parse_environment(const VariableLookup& lookup) {
   if (const char* count = lookup("VDEV_PROFILER_ACTIVITIES"))
     result.profiler_activities = parse_count("VDEV_PROFILER_ACTIVITIES", count, kMostActivities);
   if (const char* path = lookup("VDEV_FIRST_USE_FILE")) result.first_use_file = path;
+  parse_schedule(lookup);  // throws for a value that is not allowed
   return result;
 }
 
 namespace {
 // Relaxed: whoever asks has no other thread that reads the variables.
 std::atomic<bool> was_read{false};
+// Whether start_schedule() was called, which comes before the variables.
+std::atomic<bool> started_by_call{false};
 }  // namespace
 
 bool environment_was_read() noexcept {
@@ -209,9 +235,23 @@ const Environment& environment() {
   // at each call.
   static const auto* parsed = [] {
     was_read.store(true, std::memory_order_relaxed);
-    return new Environment(parse_environment([](const char* name) { return std::getenv(name); }));
+    const VariableLookup lookup = [](const char* name) { return std::getenv(name); };
+    auto read = std::make_unique<Environment>(parse_environment(lookup));
+    const auto plan = parse_schedule(lookup);
+    if (plan && !started_by_call.load(std::memory_order_relaxed)) base::schedule::start(*plan);
+    return read.release();
   }();
   return *parsed;
+}
+
+void start_schedule(const std::string& text, const std::string& turns) {
+  started_by_call.store(true, std::memory_order_relaxed);
+  const auto plan = parse_schedule([&](const char* name) -> const char* {
+    if (std::string_view(name) == kSchedule) return text.empty() ? "no text" : text.c_str();
+    if (std::string_view(name) == kScheduleTurns) return turns.empty() ? nullptr : turns.c_str();
+    return std::getenv(name);
+  });
+  base::schedule::start(*plan);
 }
 
 }  // namespace vdev

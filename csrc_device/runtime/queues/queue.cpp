@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/schedule.hpp"
 #include "base/spinning.hpp"
 #include "base/text.hpp"
 #include "csrc_device/runtime/capture.hpp"
@@ -14,6 +15,8 @@
 #include "csrc_device/runtime/queues/stream_order.hpp"
 
 namespace vdev {
+
+using base::schedule::Point;
 
 std::shared_ptr<Queue> Queue::make(std::string name, bool blocking, int card, std::int64_t stream,
                                    int priority) {
@@ -66,6 +69,7 @@ void Queue::enqueue(Task task, Start start, Waits waiting) {
                                                      .reported = waits ? &reported : nullptr,
                                                      .waits = waiting});
   if (start == Start::kSoon) worker_.wake_if_tasks_pile_up(sequence);
+  base::schedule::point(Point::push);
   if (!waits) return;
   help_until(sequence);
   // Only the failure of this task is raised. Failures of earlier tasks may have nothing to do with it.
@@ -169,7 +173,8 @@ void Queue::abandon(std::exception_ptr error) {
 bool Queue::claim_worker(bool even_if_not_urgent) {
   // A thread that runs items checks again when it stops.
   if (token_.held()) return false;
-  if (items_.urgent() == 0 && !worker_.closing() && (items_.empty() || !even_if_not_urgent)) return false;
+  const bool wanted = even_if_not_urgent || base::schedule::is_on();
+  if (items_.urgent() == 0 && !worker_.closing() && (items_.empty() || !wanted)) return false;
   return worker_.claim(!items_.empty());
 }
 
@@ -178,10 +183,6 @@ bool Queue::may_run(std::uint64_t last, Runner runner) const {
   if (items_.empty() || items_.front().sequence > last) return false;
   if (runner == Runner::kWorker) return !worker_.stopped() || items_.front().abandoned;
   return runner != Runner::kBystander || items_.front().runs_without_waiting();
-}
-
-bool Queue::is_outranked() const noexcept {
-  return yields_to_ != nullptr && yields_to_->has_high_work();
 }
 
 /// Runs items up to `last`. On entry the lock is held and the run token is free; on return the lock is
@@ -193,11 +194,12 @@ void Queue::run(Lock& lock, std::uint64_t last, Runner runner) {
   token_.take();
   bool wake_waiters = reach_points();
   while (may_run(last, runner)) {
-    if (is_outranked() && items_.front().kind == Kind::kTask && !items_.front().abandoned) {
+    if (lets_others_go_first()) {
       lock.unlock();
       if (std::exchange(wake_waiters, false)) waiters_.wake();
       trash.clear();
-      yields_to_->give_way();
+      if (is_outranked()) yields_to_->give_way();
+      base::schedule::point(Point::task);
       lock.lock();
       if (!may_run(last, runner)) break;  // abandon() or request_stop() came in between
     }
@@ -209,6 +211,7 @@ void Queue::run(Lock& lock, std::uint64_t last, Runner runner) {
     trash.clear();
     here.begin(item);
     const bool executed = item.execute(runner == Runner::kHelper);
+    base::schedule::point(Point::task);  // before others learn that the item has ended
     lock.lock();
     token_.end(trash);
     if (!executed) {
@@ -288,6 +291,7 @@ bool Queue::prompt(std::int64_t nanoseconds) {
 
 /// Spins for a short time, because a running task often ends within the time that a sleep and a wake-up take.
 void Queue::spin(std::uint64_t sequence) const {
+  if (base::schedule::is_on()) return;  // the running task waits for the turn that this thread has
   for (int look = base::looks_for_task(); look > 0; --look) {
     if (done(sequence) || !token_.held()) return;
     base::cpu_pause();
@@ -368,49 +372,6 @@ void Queue::interrupt(const std::string& reason) {
   auto queue = shared_from_this();
   while (auto next = queue->blocked_on()) queue = std::move(next);
   queue->interruptibles_.interrupt(reason);
-}
-
-// --- going first ---
-
-/// Returns the item that the queue begins next, if it needs no task of another queue for that; otherwise
-/// null. Null, too, while an item runs that may wait for others, because these may be behind the caller. The
-/// caller holds the lock.
-const QueueItem* Queue::next_ready() const {
-  if (token_.held() && !computes()) return nullptr;
-  return items_.next_ready();
-}
-
-bool Queue::go_first(std::chrono::steady_clock::time_point end) {
-  if (inherited() || running_here()) return false;
-  const int computing = queues_computing();
-  bool any = false;
-  Lock lock(mutex_);
-  while (const QueueItem* next = next_ready()) {
-    if (std::chrono::steady_clock::now() >= end) break;
-    const bool running = token_.held();
-    // The caller's task needs a core, and so does a queue that nobody runs.
-    const bool spare = computing + !running < task_slots();
-    if (!running && !spare && next->runs_without_waiting()) {
-      run(lock, items_.last_number(), Runner::kBystander);
-      any = true;
-      lock.lock();
-      continue;
-    }
-    if (!running && claim_worker(true)) worker_.wake();
-    if (spare || (!running && !worker_.exists())) break;
-    any |= waiters_.look_on(lock, end, [&, sequence = next->sequence] {
-      const QueueItem* now = next_ready();
-      return !now || now->sequence != sequence || running != token_.held();
-    });
-  }
-  return any;
-}
-
-void Queue::give_way() {
-  if (!is_outranked()) return;
-  const bool computed = running_here() && token_.pause();
-  yields_to_->give_way();
-  if (computed) token_.resume();
 }
 
 // --- the end ---

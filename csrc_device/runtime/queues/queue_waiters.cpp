@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/schedule.hpp"
+
 namespace vdev {
 
 QueueWaiters::Time QueueWaiters::end_after(std::int64_t nanoseconds) {
@@ -13,13 +15,25 @@ QueueWaiters::Time QueueWaiters::end_after(std::int64_t nanoseconds) {
 std::cv_status QueueWaiters::sleep(Lock& lock, std::uint64_t sequence, Time end) {
   wake_at_ = std::min(wake_at_, sequence);
   ++sleepers_;
-  auto status = std::cv_status::no_timeout;
-  if (end == Time::max())
-    moved_.wait(lock);
-  else
-    status = moved_.wait_until(lock, end);
+  const auto status = sleep_until(lock, end);
   --sleepers_;
   return status;
+}
+
+std::cv_status QueueWaiters::sleep_until_worker_ends(Lock& lock, Time end) {
+  return sleep_until(lock, end);
+}
+
+std::cv_status QueueWaiters::sleep_until(Lock& lock, Time end) {
+  if (base::schedule::is_on()) return base::schedule::sleep(this, lock, end);
+  if (end != Time::max()) return moved_.wait_until(lock, end);
+  moved_.wait(lock);
+  return std::cv_status::no_timeout;
+}
+
+void QueueWaiters::wake() noexcept {
+  moved_.notify_all();
+  base::schedule::wake(this);
 }
 
 bool QueueWaiters::finished(std::uint64_t sequence) noexcept {

@@ -34,7 +34,7 @@ class QueueWaiters {
     return has;
   }
   /// Sleeps until wake(), for a thread that waits for the worker's end. The queue need not know of it.
-  std::cv_status sleep_until_worker_ends(Lock& lock, Time end) { return moved_.wait_until(lock, end); }
+  std::cv_status sleep_until_worker_ends(Lock& lock, Time end);
 
   bool any() const { return sleepers_ > 0; }
   /// Call this when item `sequence` has finished. Returns whether the caller has to call wake() once it has
@@ -44,9 +44,11 @@ class QueueWaiters {
   void begun() noexcept {
     if (onlookers_ > 0) moved_.notify_all();
   }
-  void wake() noexcept { moved_.notify_all(); }
+  void wake() noexcept;
 
  private:
+  std::cv_status sleep_until(Lock& lock, Time end);
+
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
   std::condition_variable moved_;   // signalled when wake_at_ is passed, or when the run token is free again

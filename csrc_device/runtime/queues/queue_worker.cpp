@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/schedule.hpp"
 #include "base/signals.hpp"
 #include "base/spinning.hpp"
 #include "csrc_device/runtime/queue.hpp"
@@ -32,7 +33,12 @@ void QueueWorker::start() {
   base::SignalsBlocked blocked;
   if (thread_.joinable()) thread_.join();  // this worker has ended
   try {
-    thread_ = std::thread([queue = queue_.shared_from_this()] { queue->worker_.work(); });
+    const base::schedule::NewThread scheduled;
+    thread_ = std::thread([scheduled, queue = queue_.shared_from_this()] {
+      scheduled.begin();
+      queue->worker_.work();
+      base::schedule::end_thread();
+    });
   } catch (const std::system_error&) {
     return;
   }
@@ -57,17 +63,36 @@ void QueueWorker::work() {
       continue;
     }
     asleep_ = true;
-    while (asleep_) work_.wait(lock);
+    while (asleep_) sleep(lock);
   }
   exists_ = false;
   lock.unlock();
   queue_.waiters_.wake();
 }
 
+/// Sleeps until wake(), or for a shorter time.
+void QueueWorker::sleep(Lock& lock) {
+  if (base::schedule::is_on())
+    base::schedule::sleep(this, lock, std::chrono::steady_clock::time_point::max());
+  else
+    work_.wait(lock);
+  if (asleep_ || !base::schedule::is_on()) return;
+  // wake() may have found the worker in a sleep that has begun before the schedule.
+  lock.unlock();
+  base::schedule::come(this);
+  lock.lock();
+}
+
+void QueueWorker::wake() noexcept {
+  work_.notify_one();
+  base::schedule::wake_one(this);
+}
+
 void QueueWorker::wake_if_tasks_pile_up(std::uint64_t sequence) {
   constexpr std::uint64_t kLook = 16;          // the clock is looked at for every so many tasks
   constexpr std::int64_t kPatience = 300'000;  // nanoseconds
-  if (sequence % kLook != 0 || queue_.token_.held()) return;
+  // With a schedule, every task wakes the worker, because time must not decide.
+  if (sequence % kLook != 0 || queue_.token_.held() || base::schedule::is_on()) return;
   Lock lock(queue_.mutex_);
   if (queue_.items_.deferred_for() < kPatience) return;
   lingers_.store(true, std::memory_order_relaxed);
@@ -98,7 +123,14 @@ void QueueWorker::close(Lock& lock) {
   const bool wakes = std::exchange(asleep_, false);
   lock.unlock();
   if (wakes) wake();
-  if (thread.joinable()) thread.join();
+  if (!thread.joinable()) return;
+  if (base::schedule::is_on()) {
+    // The worker needs the turn until it has ended.
+    lock.lock();
+    while (exists_) queue_.waiters_.sleep_until_worker_ends(lock, QueueWaiters::Time::max());
+    lock.unlock();
+  }
+  thread.join();
 }
 
 bool QueueWorker::request_stop() {

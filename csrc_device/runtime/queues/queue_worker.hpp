@@ -34,7 +34,7 @@ class QueueWorker {
   /// sleep again on it.
   bool claim(bool has_items);
   /// Needs no lock.
-  void wake() noexcept { work_.notify_one(); }
+  void wake() noexcept;
   /// Call this without the lock, after a task that came with Start::kSoon. Waking the worker, and sharing the
   /// queue with it, costs as much as many small tasks do. So the worker is woken only if tasks pile up; a
   /// short sequence of tasks is left to the thread that will wait for it.
@@ -54,6 +54,7 @@ class QueueWorker {
  private:
   void start();
   void work();
+  void sleep(Lock& lock);
   void linger(Lock& lock);
 
   Queue& queue_;

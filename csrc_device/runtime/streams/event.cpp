@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/schedule.hpp"
 #include "base/text.hpp"
 #include "csrc_device/runtime/capture.hpp"
 #include "csrc_device/runtime/error.hpp"
@@ -35,7 +36,10 @@ bool Event::reached() const {
 }
 
 bool Event::query() const {
-  if (!reached()) return false;
+  if (!reached()) {
+    base::schedule::point(base::schedule::Point::poll);
+    return false;
+  }
   if (completion_) completion_->failures.raise_one_for_all(error_epoch());
   return true;
 }

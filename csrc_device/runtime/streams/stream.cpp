@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/schedule.hpp"
 #include "csrc_device/runtime/capture.hpp"
 #include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/runtime/queue.hpp"
@@ -47,6 +48,7 @@ bool Stream::idle() const {
 
 bool Stream::query() const {
   const bool is_idle = idle();
+  if (!is_idle) base::schedule::point(base::schedule::Point::poll);
   queue_->failures().raise_one_for_all(error_epoch());
   return is_idle;
 }

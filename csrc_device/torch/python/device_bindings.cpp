@@ -12,6 +12,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "base/clock.hpp"
+#include "base/schedule.hpp"
 #include "base/text.hpp"
 #include "csrc_device/runtime/activity.hpp"
 #include "csrc_device/runtime/card.hpp"
@@ -20,6 +21,7 @@
 #include "csrc_device/runtime/host_sharing.hpp"
 #include "csrc_device/runtime/process_sharing.hpp"
 #include "csrc_device/runtime/queue.hpp"
+#include "csrc_device/runtime/schedule.hpp"
 #include "csrc_device/torch/allocator.hpp"
 #include "csrc_device/torch/checks/gpu_trace.hpp"
 #include "csrc_device/torch/checks/sync_debug_mode.hpp"
@@ -337,6 +339,17 @@ void bind_kernels(py::module_& m) {
         });
 }
 
+void bind_schedules(py::module_& m) {
+  m.def("_start_schedule", [](const std::string& text, const std::string& turns) {
+    with_torch_errors([&] { start_schedule(text, turns); });
+  });
+  m.def("_stop_schedule", &base::schedule::stop);
+  m.def("_schedule_report", [] {
+    const auto report = base::schedule::report();
+    return py::make_tuple(report.steps, report.trace, report.taken);
+  });
+}
+
 void bind_random(py::module_& m) {
   m.def("default_generator", [](int index) { return default_generator(index); });
 }
@@ -354,4 +367,5 @@ void init_device_bindings(py::module_& module) {
   vdev::bind_waiting_calls(module);
   vdev::bind_kernels(module);
   vdev::bind_random(module);
+  vdev::bind_schedules(module);
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/program_files.hpp"
+#include "base/schedule.hpp"
 #include "csrc_device/torch/threads/interpreter.hpp"
 
 namespace vdev {
@@ -102,6 +103,8 @@ void use_python_interpreter() {
                    .line = &line_of_program,
                    .line_of_main_thread = &line_of_main_thread,
                    .with_warnings = &with_python_warnings});
+  base::schedule::set_interpreter_lock(&release_lock, &take_lock,
+                                       [] { return Py_IsInitialized() && PyGILState_Check(); });
 }
 
 }  // namespace vdev

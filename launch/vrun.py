@@ -72,6 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if wrong := checks.what_is_wrong(args) or faults.what_is_wrong(args.faults):
         print(f"vrun: {wrong}", file=sys.stderr)
         return 2
+    if args.record is not None:
+        os.environ["VCCL_RECORD"] = args.record
     if args.sanitize:
         os.environ.setdefault("VDEV_SANITIZER", "1")
     if args.as_cuda and _device_type.device_type() != "cuda":
@@ -159,6 +161,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         each.add_argument("--faults", metavar="PLAN", help="faults that strike the ranks, or @file with them")
         each.add_argument(
             "--schedule", metavar="TEXT", help="draw orders from a seed: random:SEED or pct:DEPTH:SEED"
+        )
+        each.add_argument(
+            "--record", metavar="DIR", help="record the communication of the job in DIR (VCCL_RECORD)"
         )
         each.add_argument(
             "--version",

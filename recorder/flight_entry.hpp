@@ -23,17 +23,35 @@ std::string get_text(std::span<const char> from);
 enum class CountedCall : std::uint8_t { none, broadcast, reduce, all_gather, reduce_scatter, all_reduce };
 inline constexpr std::size_t kCountedCalls = 5;
 
+/// What a collective does with the elements, in the order of torch's numbers; `none` stands before them.
+enum class FlightReduction : std::uint8_t {
+  none,
+  sum,
+  average,
+  product,
+  minimum,
+  maximum,
+  bit_and,
+  bit_or,
+  bit_xor,
+  premul_sum
+};
+
 /// One operation of a group on this rank. Times are nanoseconds of the steady clock, and 0 while unknown.
 struct FlightEntry {
-  static constexpr std::size_t kMostTensors = 8, kMostSizes = 25;
+  static constexpr std::size_t kMostTensors = 8, kMostSizes = 27;
   /// The bits of `flags`.
-  enum Flag : std::uint8_t {
-    kMessage = 1,    // a send or a receive, or a batch that has nothing else
-    kRetired = 2,    // the operation is over. One that is over and has no completed_ns has failed.
-    kReplayed = 4,   // a collective of a graph, in one of its replays
-    kBatch = 8,      // stands for a batch of calls that were coalesced, whose entries come before it
-    kSizesCut = 16,  // there were more tensors or sizes than an entry can list
-    kSends = 32,     // a message that this rank sends
+  enum Flag : std::uint16_t {
+    kMessage = 1,      // a send or a receive, or a batch that has nothing else
+    kRetired = 2,      // the operation is over. One that is over and has no completed_ns has failed.
+    kReplayed = 4,     // a collective of a graph, in one of its replays
+    kBatch = 8,        // stands for a batch of calls that were coalesced, whose entries come before it
+    kSizesCut = 16,    // there were more tensors or sizes than an entry can list
+    kSends = 32,       // a message that this rank sends
+    kAsync = 64,       // the call has returned a handle
+    kInBatch = 128,    // one of the calls that were coalesced
+    kAnySource = 256,  // a receive that was called without a source
+    kHashed = 512,     // input_hash and output_hash are known
   };
 
   std::uint64_t number = 0;                   // counts the entries of the process from 0
@@ -47,17 +65,27 @@ struct FlightEntry {
   std::int32_t thread_number = 0;  // of the call, as the kernel numbers it
   std::int32_t peer = -1;          // the rank of the group at the other end of a message; -1: any
   std::int32_t tag = 0;
+  std::int32_t root = -1;        // the rank of the group that a collective goes out from, or ends at
+  std::uint32_t details = 0;     // how many numbers of FlightDetails there are
+  std::uint32_t calls = 0;       // of a batch: how many entries before it are its calls
+  std::uint64_t details_at = 0;  // and which number of the process is the first of them
+  double factor = 1;             // of FlightReduction::premul_sum, if the host knows it
+  // Of the elements before and after, in the order of the tensors. A batch has them in the entries of its
+  // calls.
+  std::uint64_t input_hash = 0, output_hash = 0;
   std::int16_t card = -1;  // -1: the CPU
-  std::uint8_t flags = 0, unused = 0;
+  std::uint16_t flags = 0;
   std::uint16_t inputs = 0, outputs = 0;               // how many tensors the call has
   std::uint8_t listed_inputs = 0, listed_outputs = 0;  // and how many of them are listed below
   std::uint8_t listed_sizes = 0;
   CountedCall counted = CountedCall::none;
+  FlightReduction reduction = FlightReduction::none;
   std::array<char, 40> name{};  // of the call: "all_reduce"
   std::array<char, 16> thread_name{};
   std::array<std::uint8_t, kMostTensors> dtypes{};      // torch's numbers of the dtypes
   std::array<std::uint8_t, kMostTensors> dimensions{};  // how many of the sizes are a tensor's
-  std::array<std::int64_t, kMostSizes> sizes{};         // of the inputs, and then of the outputs
+  std::array<std::uint8_t, 3> unused{};
+  std::array<std::int64_t, kMostSizes> sizes{};  // of the inputs, and then of the outputs
 
   bool is(Flag flag) const noexcept { return (flags & flag) != 0; }
   /// Lists one more tensor. All inputs have to be added before the first output. Sets kSizesCut if there is

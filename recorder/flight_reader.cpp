@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "base/text.hpp"
-#include "recorder/memory/layout.hpp"
+#include "recorder/memory/checked_layout.hpp"
 
 namespace vccl {
 namespace {
@@ -15,34 +15,13 @@ namespace {
 using records::EntrySlot;
 using records::GroupSlot;
 using records::Header;
+using records::header_of;
 using records::Layout;
+using records::layout_of;
 using records::StackSlot;
-
-const Header& header_of(std::span<const std::byte> memory) {
-  return *reinterpret_cast<const Header*>(memory.data());
-}
 
 std::uint64_t relaxed(const std::atomic<std::uint64_t>& number) {
   return number.load(std::memory_order_relaxed);
-}
-
-/// Returns the layout that the header describes, which fits into the memory. Throws FlightRefused.
-Layout layout_of(std::span<const std::byte> memory) {
-  if (memory.size() < sizeof(Header)) throw FlightRefused("it is too short for a flight recorder");
-  const Header& header = header_of(memory);
-  // The acquire load pairs with the release store that published the constants below.
-  if (header.magic.load(std::memory_order_acquire) != records::kMagic)
-    throw FlightRefused("it does not begin as a flight recorder does");
-  if (const auto version = relaxed(header.version); version != records::kLayoutVersion) {
-    throw FlightRefused(base::text("its layout has version ", version,
-                                   ", and this version of vccl reads version ", records::kLayoutVersion));
-  }
-  const Layout layout{relaxed(header.entries), relaxed(header.stacks)};
-  const bool possible = layout.entries >= 1 && layout.entries <= records::kMostEntries &&
-                        (layout.stacks == 0 || layout.stacks == layout.entries);
-  if (!possible || layout.bytes() != memory.size() || relaxed(header.bytes) != memory.size())
-    throw FlightRefused("its header names lengths that the memory does not have");
-  return layout;
 }
 
 FlightSnapshot::Progress progress_of(const records::Progress& progress) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "base/descriptor.hpp"
 #include "base/peer_file.hpp"
+#include "recorder/flight_details.hpp"
 #include "recorder/flight_entry.hpp"
 
 namespace vccl {
@@ -47,6 +49,13 @@ struct FlightSnapshot {
   const Group& group_of(const FlightEntry& entry) const;
 };
 
+/// Is what has come into a recorder since an earlier look.
+struct FlightNews {
+  std::vector<FlightEntry> entries;  // by their numbers, without a gap but those that are counted
+  std::uint64_t next = 0;            // where the next look has to begin
+  std::uint64_t lost = 0;            // entries that the ring has lost before they were read
+};
+
 /// Reads one recorder, whose process may run, be stopped or be gone. It takes no lock and writes nothing, so
 /// the process does not notice. Every call ends, whatever happens to the memory meanwhile.
 class FlightReader {
@@ -63,6 +72,25 @@ class FlightReader {
   FlightSnapshot read() const;
   /// Returns only what the recorder says of its process.
   FlightProcess read_process() const;
+
+  // What a reader uses that comes back often, and reads each entry once.
+
+  /// Returns the number of the next entry that the process will make.
+  std::uint64_t next_number() const;
+  /// Returns how many entries the ring keeps.
+  std::uint64_t length() const;
+  /// Returns how many operations were not recorded, because the table of groups had no room.
+  std::uint64_t unrecorded() const;
+  /// Returns the entries from number `first` on. Stops before one that its thread is still writing, unless
+  /// `last_look` is true: then such an entry counts as lost.
+  FlightNews read_from(std::uint64_t first, bool last_look) const;
+  /// Returns the entry of that number. Returns nothing if the ring has lost it, or it is being written.
+  std::optional<FlightEntry> find(std::uint64_t number) const;
+  /// Returns the groups whose serial numbers are larger than `serial`, by their numbers, and all that have
+  /// been closed.
+  std::vector<FlightGroup> read_groups(std::uint64_t serial) const;
+  /// Returns the details of an entry. Returns nothing if their ring has lost them.
+  std::optional<FlightDetails> read_details(const FlightEntry& entry) const;
 
  private:
   std::span<const std::byte> memory_;

@@ -36,6 +36,10 @@ EntrySlot& entry_of(std::byte* memory, std::size_t place) {
   return reinterpret_cast<EntrySlot*>(memory + Layout::entries_at())[place];
 }
 
+std::atomic<std::int64_t>* details_of(std::byte* memory, const Layout& layout) {
+  return reinterpret_cast<std::atomic<std::int64_t>*>(memory + layout.details_at());
+}
+
 StackSlot& stack_of(std::byte* memory, const Layout& layout, std::size_t place) {
   return reinterpret_cast<StackSlot*>(memory + layout.stacks_at())[place];
 }
@@ -188,6 +192,20 @@ void FlightRecorder::close_group(const RecordedGroup& group) noexcept {
   slot.group.write(content);
 }
 
+// The numbers are taken before they are written, so a reader that finds a number of later details finds them
+// taken, too: the release stores pair with its acquire loads.
+void FlightRecorder::add_details(FlightEntry& entry, const FlightDetails& details) noexcept {
+  if (!enabled()) return;
+  const auto row = details.encoded();
+  if (row.size() > records::kDetails) return;
+  auto* ring = details_of(memory_, {settings_.entries, settings_.stacks ? settings_.entries : 0});
+  const auto first = header_of(memory_).next_detail.fetch_add(row.size(), std::memory_order_acq_rel);
+  for (std::size_t i = 0; i < row.size(); ++i)
+    ring[(first + i) % records::kDetails].store(row[i], std::memory_order_release);
+  entry.details_at = first;
+  entry.details = static_cast<std::uint32_t>(row.size());
+}
+
 RecordedOperation FlightRecorder::begin(const RecordedGroup& group, std::span<FlightEntry> entries,
                                         std::string_view stack) noexcept {
   if (!enabled() || entries.empty()) return {};
@@ -258,13 +276,23 @@ void FlightRecorder::started(const RecordedOperation& operation, std::int64_t no
   advance(group_of(memory_, operation.group.place), operation, &records::Progress::started);
 }
 
+void FlightRecorder::hashed(std::uint64_t number, std::uint64_t input, std::uint64_t output) noexcept {
+  if (!enabled()) return;
+  change({.group = {}, .first = number, .count = 1}, [&](EntrySlot& slot) {
+    slot.put(offsetof(FlightEntry, input_hash), input);
+    slot.put(offsetof(FlightEntry, output_hash), output);
+    const auto flags = slot.get<std::uint16_t>(offsetof(FlightEntry, flags));
+    slot.put(offsetof(FlightEntry, flags), static_cast<std::uint16_t>(flags | FlightEntry::kHashed));
+  });
+}
+
 void FlightRecorder::ended(const RecordedOperation& operation, bool succeeded, std::int64_t now_ns,
                            int source) noexcept {
   if (operation.count == 0 || !enabled()) return;
   change(operation, [&](EntrySlot& slot) {
     if (succeeded) slot.put(offsetof(FlightEntry, completed_ns), now_ns);
-    const auto flags = slot.get<std::uint8_t>(offsetof(FlightEntry, flags));
-    slot.put(offsetof(FlightEntry, flags), static_cast<std::uint8_t>(flags | FlightEntry::kRetired));
+    const auto flags = slot.get<std::uint16_t>(offsetof(FlightEntry, flags));
+    slot.put(offsetof(FlightEntry, flags), static_cast<std::uint16_t>(flags | FlightEntry::kRetired));
     // A send has its peer already, and of several receives nobody knows which one the source is of.
     const bool receive = operation.count == 1 && (flags & FlightEntry::kSends) == 0;
     if (receive && source >= 0) slot.put(offsetof(FlightEntry, peer), static_cast<std::int32_t>(source));

@@ -11,6 +11,7 @@
 
 #include "base/descriptor.hpp"
 #include "base/fork.hpp"
+#include "recorder/flight_details.hpp"
 #include "recorder/flight_entry.hpp"
 
 namespace vccl {
@@ -69,6 +70,17 @@ class FlightRecorder {
   /// Marks the group as destroyed. The entry of the table is reused once no other is free.
   void close_group(const RecordedGroup& group) noexcept;
 
+  /// Says whether somebody reads the details of entries, and hashes. Entries have none otherwise.
+  void want_details(bool details, bool hashes) noexcept {
+    details_wanted_.store(details, std::memory_order_relaxed);
+    hashes_wanted_.store(hashes, std::memory_order_relaxed);
+  }
+  bool wants_details() const noexcept { return details_wanted_.load(std::memory_order_relaxed); }
+  bool wants_hashes() const noexcept { return hashes_wanted_.load(std::memory_order_relaxed); }
+  /// Writes details, and notes in the entry where they are. An entry whose details are longer than their ring
+  /// has none.
+  void add_details(FlightEntry& entry, const FlightDetails& details) noexcept;
+
   /// Records an operation that this rank has called and that is to run later. Each entry needs no number, no
   /// group and no thread. `stack` is the text of the call's stack (records::StackText), which all entries
   /// get.
@@ -76,6 +88,8 @@ class FlightRecorder {
                           std::string_view stack = {}) noexcept;
   /// Notes that the operation has started to run.
   void started(const RecordedOperation& operation, std::int64_t now_ns) noexcept;
+  /// Notes hashes of the elements that a call has read and written.
+  void hashed(std::uint64_t number, std::uint64_t input, std::uint64_t output) noexcept;
   /// Notes that the operation is over. `source` is the rank from which a message came, or -1.
   void ended(const RecordedOperation& operation, bool succeeded, std::int64_t now_ns,
              int source = -1) noexcept;
@@ -93,6 +107,8 @@ class FlightRecorder {
   FlightProcess process_;
   std::uint32_t groups_ = 0;      // the number of groups so far
   std::uint32_t next_place_ = 0;  // where to look for a free place in the table
+  // Relaxed: they only say what is worth writing.
+  std::atomic<bool> details_wanted_{false}, hashes_wanted_{false};
 };
 
 }  // namespace vccl

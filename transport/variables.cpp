@@ -20,6 +20,7 @@ namespace {
 constexpr unsigned kMostLinkTimeout = 86'400;
 constexpr unsigned kMostWarnAfter = 86'400;
 constexpr unsigned kMostRecorderEntries = 1'000'000;
+constexpr std::size_t kEntriesOfRecord = 16'384;  // of the ring, while a record is made of it
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -219,6 +220,23 @@ std::string read_ras_address() {
                          "65535, as in localhost:28028"));
 }
 
+namespace {
+
+/// Reads VCCL_RECORD, which is a directory, or a directory and ",hash".
+void read_record(RecorderVariables& variables) {
+  constexpr std::string_view kHash = ",hash";
+  const std::string value = variable("VCCL_RECORD");
+  const std::string_view text = value;
+  variables.record_hashes = text.ends_with(kHash);
+  variables.record_directory = text.substr(0, text.size() - (variables.record_hashes ? kHash.size() : 0));
+  if (variables.record_hashes && variables.record_directory.empty())
+    throw Error(ErrorCode::invalid, base::text("VCCL_RECORD is \"", value,
+                                               "\"; allowed are a directory, and a "
+                                               "directory followed by ,hash"));
+}
+
+}  // namespace
+
 RecorderVariables read_recorder_variables() {
   RecorderVariables variables;
   const auto [name, size] =
@@ -241,6 +259,8 @@ RecorderVariables read_recorder_variables() {
   variables.default_file = base::text(home.empty() ? "/tmp" : home, "/.cache/torch/comm_lib_trace_rank_");
   variables.after_failure = dumps_after_failure();
   variables.trigger = variable("VCCL_RECORDER_TRIGGER");
+  read_record(variables);
+  if (!variables.record_directory.empty() && size.empty()) variables.entries = kEntriesOfRecord;
   return variables;
 }
 

@@ -101,6 +101,9 @@ struct RecorderVariables {
       default_file;  // where dumps go that somebody asks for where nobody has named a place: below HOME
   // TORCH_NCCL_DUMP_ON_TIMEOUT, where NCCL's variables are read
   DumpsAfterFailure after_failure = DumpsAfterFailure::where_named;
+  // VCCL_RECORD: where a record of all operations goes. Empty if nobody has asked for one.
+  std::string record_directory;
+  bool record_hashes = false;  // whether VCCL_RECORD asks for hashes of the elements, too
   std::string trigger;  // VCCL_RECORDER_TRIGGER: the path of a file that asks for a dump when it appears
 };
 

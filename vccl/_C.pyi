@@ -694,6 +694,16 @@ def _serve_stacks() -> None:
 def _set_library_folders(folders: list[str]) -> None:
     """Names folders, each with a "/" at its end, whose files are not the user's own code in a diagnosis."""
 
+def _begin_record(directory: str, hashes: bool) -> None:
+    """Begins to record what the groups of this process do (vccl/_groups/record.py).
+
+    Raises:
+        RuntimeError: the directory cannot take a record, or this process records already.
+    """
+
+def _end_record(patience: datetime.timedelta) -> None:
+    """Ends the record once its operations are over, or the patience has passed."""
+
 def _flight_recorders() -> list[dict[str, Any]]:
     """Returns what the flight recorders of all processes of this user say, each as a dict.
 

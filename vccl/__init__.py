@@ -22,12 +22,13 @@ _FOLDERS_FOR_CPP = {"cmake_prefix_path": "share/cmake", "include_path": "include
 
 
 def __getattr__(name: str) -> object:
-    """Returns ``Options``, ``monitored_barrier``, ``share_cpu_memory``, or a folder for programs in C++.
+    """Returns ``Options``, ``monitored_barrier``, ``share_cpu_memory``, ``record``, or a folder for C++.
 
     ``init_process_group`` and ``new_group`` take Options as ``pg_options``. monitored_barrier names the
     ranks that did not come. share_cpu_memory puts large CPU tensors into memory that the peers of the host
-    can map. cmake_prefix_path is the folder in which CMake's ``find_package(vccl)`` finds the package.
-    include_path has the headers ``<vccl/...>``, and library_path the ``libvccl.so`` for this torch.
+    can map. record writes down what the groups of this process do. cmake_prefix_path is the folder in which
+    CMake's ``find_package(vccl)`` finds the package. include_path has the headers
+    ``<vccl/...>``, and library_path the ``libvccl.so`` for this torch.
     """
     # They are not imported at the top, because torch may import this package before its own import has ended.
     if name == "Options":
@@ -42,6 +43,10 @@ def __getattr__(name: str) -> object:
         from vccl._groups.cpu_memory import share_cpu_memory
 
         return share_cpu_memory
+    if name == "record":
+        from vccl._groups.record import record
+
+        return record
     if name in _FOLDERS_FOR_CPP:
         from vccl import _C
 
@@ -52,7 +57,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "Options", "monitored_barrier", "share_cpu_memory", *_FOLDERS_FOR_CPP]
+    return [*globals(), "Options", "monitored_barrier", "share_cpu_memory", "record", *_FOLDERS_FOR_CPP]
 
 
 # Where torch is not imported yet, its import leaves the device to the call that follows.

@@ -7,6 +7,7 @@
 
 #include "csrc_pg/dumps/own_flight_recorder.hpp"
 #include "csrc_pg/operations/call_stack.hpp"
+#include "recorder/flight_details.hpp"
 
 namespace vccl {
 namespace {
@@ -81,13 +82,40 @@ FlightEntry entry_of(const Request& request) {
   if (request.is_message()) {
     entry.flags |= FlightEntry::kMessage;
     if (request.type == c10d::OpType::SEND) entry.flags |= FlightEntry::kSends;
+    if (request.type == c10d::OpType::RECVANYSOURCE) entry.flags |= FlightEntry::kAnySource;
     entry.peer = request.peer;
     entry.tag = request.tag;
   }
+  if (request.async) entry.flags |= FlightEntry::kAsync;
+  entry.root = request.root;
+  entry.reduction = request.reduction;
+  entry.factor = request.factor;
   const bool chunks = has_chunks(request.type);
   add_all(entry, &FlightEntry::add_input, request.inputs, chunks);
   add_all(entry, &FlightEntry::add_output, request.outputs, chunks);
   return entry;
+}
+
+std::vector<FlightDetails::Tensor> described(const std::vector<at::Tensor>& tensors) {
+  std::vector<FlightDetails::Tensor> all;
+  for (const auto& tensor : tensors)
+    all.push_back({static_cast<std::uint8_t>(tensor.scalar_type()), shape_of(tensor).vec()});
+  return all;
+}
+
+/// Returns what the entry has no room for.
+FlightDetails details_of(const Request& request, const FlightEntry& entry) {
+  FlightDetails details;
+  if (entry.is(FlightEntry::kSizesCut)) {
+    details.inputs = described(request.inputs);
+    details.outputs = described(request.outputs);
+  }
+  // Those of an all_to_all of lists are the sizes of its tensors.
+  if (request.type == c10d::OpType::ALLTOALL_BASE) {
+    details.input_splits = request.input_splits;
+    details.output_splits = request.output_splits;
+  }
+  return details;
 }
 
 // The entry of a batch comes behind those of its calls.
@@ -95,6 +123,7 @@ FlightEntry entry_of_batch(std::span<const Request> requests) {
   FlightEntry entry;
   put_text(entry.name, "coalesced");
   entry.flags |= FlightEntry::kBatch;
+  entry.calls = static_cast<std::uint32_t>(requests.size());
   const auto longest = std::ranges::max(requests, {}, [](const Request& request) { return request.timeout; });
   entry.timeout_ms = longest.timeout.count();
   entry.card =
@@ -106,7 +135,10 @@ FlightEntry entry_of_batch(std::span<const Request> requests) {
 
 std::vector<FlightEntry> entries_of(std::span<const Request> requests, bool batch) {
   std::vector<FlightEntry> entries;
-  for (const auto& request : requests) entries.push_back(entry_of(request));
+  for (const auto& request : requests) {
+    entries.push_back(entry_of(request));
+    if (batch) entries.back().flags |= FlightEntry::kInBatch;
+  }
   if (batch) entries.push_back(entry_of_batch(requests));
   return entries;
 }
@@ -138,13 +170,20 @@ RecordedOperation Recording::begin(std::span<const Request> requests, bool batch
     entry.operation = operations_.fetch_add(1, std::memory_order_relaxed) + 1;
     entry.created_ns = now_ns;
   };
+  const bool wants_details = recorder_.wants_details();
+  const auto add_details = [&](FlightEntry& entry, const Request& request) {
+    const auto details = details_of(request, entry);
+    if (!details.empty()) recorder_.add_details(entry, details);
+  };
   if (!batch) {
     auto entry = entry_of(requests.front());
     fill(entry);
+    if (wants_details) add_details(entry, requests.front());
     return recorder_.begin(group_, {&entry, 1}, stack);
   }
   auto entries = entries_of(requests, true);
   for (auto& entry : entries) fill(entry);
+  for (std::size_t i = 0; wants_details && i < requests.size(); ++i) add_details(entries[i], requests[i]);
   return recorder_.begin(group_, entries, stack);
 }
 

@@ -194,7 +194,9 @@ WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
     if (faults::on()) [[unlikely]]
       call.plan.set_faults(
           faults_of_call(request, message_sequence_ + 1, options_->group_name, options_->group_desc));
-    const auto [sequence, outcome, record] = begin_operation(request.type, {&request, 1}, message_sequence_);
+    const auto [sequence, outcome, record, recorded] =
+        begin_operation(request.type, {&request, 1}, message_sequence_);
+    call.plan.hash_for(hashed_entry(recorded, 0));
     if (vdev::is_recording()) label_message(call, *lane, request, labelled(sequence), record);
     const auto memory = request.device.is_cpu() ? nullptr : std::make_shared<HeldMemory>();
     if (memory) call.plan.hold_memory_in(memory);
@@ -261,6 +263,18 @@ void set_faults(Batch& batch, std::uint64_t sequence, const Options& options) {
 
 }  // namespace
 
+void ProcessGroupVccl::hash_batch(Batch& batch, const RecordedOperation& recorded) const {
+  auto plan = batch.plans.begin();
+  auto message = batch.messages.begin();
+  for (std::size_t i = 0; i < batch.requests.size(); ++i) {
+    const auto entry = hashed_entry(recorded, i);
+    if (batch.requests[i].is_message())
+      (message++)->plan.hash_for(entry);
+    else
+      (plan++)->hash_for(entry);
+  }
+}
+
 WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
   WithoutGil without_gil;
   return begin([&]() -> WorkPtr {
@@ -288,8 +302,9 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
     if (faults::on()) [[unlikely]]
       set_faults(batch, (has_collectives ? sequence_ : message_sequence_) + 1, *options_);
     // The batch counts as one collective if it has any collective.
-    const auto [sequence, outcome, record] = begin_operation(
+    const auto [sequence, outcome, record, recorded] = begin_operation(
         c10d::OpType::COALESCED, batch.requests, has_collectives ? sequence_ : message_sequence_, true);
+    hash_batch(batch, recorded);
     std::vector<vdev::Event> after;
     for (const auto& request : batch.requests)
       after.insert(after.end(), request.after.begin(), request.after.end());

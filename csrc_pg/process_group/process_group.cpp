@@ -15,6 +15,7 @@
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_pg/arguments/checks.hpp"
 #include "csrc_pg/arguments/torch_types.hpp"
+#include "csrc_pg/dumps/own_spool.hpp"
 #include "csrc_pg/handles/after_failure.hpp"
 #include "csrc_pg/handles/callback_pool.hpp"
 #include "csrc_pg/operations/errors.hpp"
@@ -110,6 +111,7 @@ void ProcessGroupVccl::begin_recording() {
   recording_ = std::make_shared<Recording>(group);
   dump_requests_ = std::make_unique<DumpRequests>();
   record_process();
+  begin_record_if_asked();
 }
 
 // The process has its rank from the job's first group. `id` is known once that group is made.
@@ -181,6 +183,7 @@ void ProcessGroupVccl::shutdown_all(milliseconds patience) {
   living().groups.clear();
   wait_for_callbacks(patience);
   DeadlockWatch::of_this_process().stop(patience);
+  end_record(patience);
 }
 
 void ProcessGroupVccl::abort() {
@@ -253,12 +256,12 @@ ProcessGroupVccl::BegunOperation ProcessGroupVccl::begin_operation(c10d::OpType 
                                                                    std::span<const Request> requests,
                                                                    std::atomic<std::uint64_t>& count,
                                                                    bool batch) {
-  BegunOperation begun{++count, std::make_shared<Outcome>(), 0};
+  BegunOperation begun{++count, std::make_shared<Outcome>(), 0, {}};
   const bool message = &count == &message_sequence_;
   const auto& other = message ? sequence_ : message_sequence_;
-  const auto recorded = recording_->begin(requests, batch, message, begun.sequence,
-                                          other.load(std::memory_order_relaxed), begun.outcome->created_ns());
-  begun.outcome->record_in(recording_->recorder(), recorded);
+  begun.recorded = recording_->begin(requests, batch, message, begun.sequence,
+                                     other.load(std::memory_order_relaxed), begun.outcome->created_ns());
+  begun.outcome->record_in(recording_->recorder(), begun.recorded);
   for (const auto& request : requests) begun.record = record_for_profiler(request, begun.sequence);
   ExtraTime::begin(extra_time_, *begun.outcome);
   SuccessHooks::watch(success_hooks_, begun.outcome);
@@ -272,6 +275,12 @@ ProcessGroupVccl::BegunOperation ProcessGroupVccl::begin_operation(c10d::OpType 
   // The last of these, because it may end the process.
   watch_failure(options_->after_failure, communicators_.to_abort(), *begun.outcome);
   return begun;
+}
+
+HashedEntry ProcessGroupVccl::hashed_entry(const RecordedOperation& operation, std::uint64_t call) const {
+  auto& recorder = recording_->recorder();
+  if (!recorder.wants_hashes() || operation.count == 0) return {};
+  return {&recorder, operation.first + call};
 }
 
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePlan plan) {
@@ -290,7 +299,9 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
       auto entries = entries_of({&request, 1}, false);
       return capture(std::move(request), *where, std::move(plans), std::move(entries));
     }
-    const auto [sequence, outcome, record] = begin_operation(request.type, {&request, 1}, sequence_);
+    const auto [sequence, outcome, record, recorded] =
+        begin_operation(request.type, {&request, 1}, sequence_);
+    plan.hash_for(hashed_entry(recorded, 0));
     const vdev::ActivityScope activity([&, number = sequence, correlation = record] {
       auto label = label_of({&request, 1}, request.name, labelled(number));
       label.correlation = correlation;

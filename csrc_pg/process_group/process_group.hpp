@@ -295,6 +295,7 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
     std::uint64_t sequence;
     std::shared_ptr<Outcome> outcome;
     std::uint64_t record;  // the profiler's number for the record of the operation, or 0
+    RecordedOperation recorded;
   };
   /// Begins an operation; every operation of the group calls this, on the calling thread and in the order of
   /// the calls. Takes the operation's number from `count`, shows its calls to the profiler, and makes its
@@ -303,6 +304,9 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   BegunOperation begin_operation(c10d::OpType type, std::span<const Request> requests,
                                  std::atomic<std::uint64_t>& count, bool batch = false);
   void begin_recording();
+  /// Returns which entry gets hashes of the elements of call number `call` of an operation.
+  HashedEntry hashed_entry(const RecordedOperation& operation, std::uint64_t call) const;
+  void hash_batch(Batch& batch, const RecordedOperation& recorded) const;
   void record_process();
   /// Returns the profiler's number for the record, or 0.
   std::uint64_t record_for_profiler(const Request& request, std::uint64_t sequence) const;

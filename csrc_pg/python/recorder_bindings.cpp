@@ -1,11 +1,16 @@
 #include "csrc_pg/python/recorder_bindings.hpp"
 
+#include <pybind11/chrono.h>
+
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "csrc_pg/dumps/dumps.hpp"
+#include "csrc_pg/dumps/own_spool.hpp"
 #include "recorder/flight_reader.hpp"
+#include "recorder/spool.hpp"
 
 namespace vccl {
 namespace {
@@ -84,6 +89,19 @@ void init_recorder_bindings(py::module_& module) {
         return py::bytes(dump);
       },
       py::arg("operations"), py::arg("only_active"), "The same as JSON, without stacks.");
+  module.def(
+      "_begin_record",
+      [](const std::string& directory, bool hashes) {
+        try {
+          const py::gil_scoped_release without_gil;
+          begin_record(directory, hashes);
+        } catch (const SpoolRefused& refused) {
+          throw std::runtime_error(refused.what());
+        }
+      },
+      py::arg("directory"), py::arg("hashes"), "Begins to record what the groups of this process do.");
+  module.def("_end_record", &end_record, py::arg("patience"), py::call_guard<py::gil_scoped_release>(),
+             "Ends the record once its operations are over, or the patience has passed.");
   module.def(
       "_flight_recorders",
       [] {

@@ -302,7 +302,10 @@ void CollectivePlan::run_all(Communicator& communicator, Milliseconds timeout) c
   copy_in();
   // All calls of a coalesced collective share one deadline, because they are one operation to the caller.
   const auto deadline = Deadline::in(timeout);
+  const bool hashes = hashed_ && !calls_.empty();
+  const auto input = hashes ? hash_of_inputs(calls_, communicator) : 0;
   run_calls(communicator, deadline);
+  if (hashes) hashed_.recorder->hashed(hashed_.number, input, hash_of_outputs(calls_, communicator));
   for (const auto& body : bodies_) body(communicator, deadline);
   copy_out();
 }

@@ -15,6 +15,7 @@
 #include "csrc_device/runtime/strided_memory.hpp"
 #include "csrc_device/torch/races.hpp"
 #include "csrc_pg/collectives/call.hpp"
+#include "csrc_pg/operations/content_hashes.hpp"
 #include "csrc_pg/operations/held_memory.hpp"
 #include "faults/strikes.hpp"
 
@@ -94,6 +95,10 @@ class CollectivePlan {
   /// Sets Call::order of the calls.
   void set_order(std::uint32_t order) { order_ = order; }
 
+  /// Makes run() note hashes of the elements in the flight recorder. A message's plan only keeps the entry.
+  void hash_for(const HashedEntry& entry) { hashed_ = entry; }
+  const HashedEntry& hashed() const { return hashed_; }
+
   /// Runs the copies, the calls and the functions. Throws Error.
   void run(Communicator& communicator, Milliseconds timeout) const;
   /// copy_in() makes only the copies before the calls, and copy_out() only those after the calls. Messages
@@ -143,6 +148,7 @@ class CollectivePlan {
   std::vector<Body> bodies_;
   std::vector<std::vector<std::size_t>> counts_;
   std::uint32_t order_ = 0;
+  HashedEntry hashed_;
   // The plan keeps storages and not tensors: a worker destroys them when the task is done, and destroying a
   // tensor that Python knows takes the GIL.
   std::vector<c10::Storage> storages_;

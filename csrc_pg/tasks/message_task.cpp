@@ -111,11 +111,17 @@ void MessageTask::post(MessageCall call, const Deadline& deadline) {
     if (call.sends) damage = damage_message(strikes.get(), faults::Moment::before, bytes, dtype);
     if (call.sends && program_checks().nan_inputs)
       check_finite_message(*communicator_, call.signature, call.bytes.data(), call.peer);
+    const auto hash = [bytes, signature = call.signature] {
+      return hash_of_message(signature.dtype, bytes.data(), signature.count);
+    };
+    if (const auto& entry = plan->hashed(); entry && call.sends)
+      entry.recorder->hashed(entry.number, hash(), 0);
     if (call.activity) call.activity->posted();
     // The callback does not keep the communicator: a part of the communicator calls it, and must not destroy
     // the communicator.
     auto done = [plan = std::move(plan), end = end_, activity = std::move(call.activity), strikes,
-                 damage = std::move(damage), bytes, dtype](int source, const Error* failure) mutable {
+                 damage = std::move(damage), bytes, dtype, hash,
+                 sends = call.sends](int source, const Error* failure) mutable {
       damage.undo();  // the program's tensor is what it was, whatever was sent
       if (strikes && !failure) {
         damage_message(strikes.get(), faults::Moment::after, bytes, dtype);
@@ -128,6 +134,8 @@ void MessageTask::post(MessageCall call, const Deadline& deadline) {
         kind = failure->code();
       } else {
         try {
+          if (const auto& entry = plan->hashed(); entry && !sends)
+            entry.recorder->hashed(entry.number, 0, hash());
           plan->copy_out();
           if (vdev::SpoiledMemory::any()) plan->renew_outputs();
         } catch (...) {

@@ -1,5 +1,5 @@
-// How the flight recorder's memory is laid out: a header, the table of groups, the ring of entries, and the
-// stacks of the entries' calls if they are recorded.
+// How the flight recorder's memory is laid out: a header, the table of groups, the ring of entries, the
+// stacks of the entries' calls if they are recorded, and the ring of the entries' details.
 #pragma once
 
 #include <array>
@@ -15,9 +15,11 @@ namespace vccl::records {
 /// The name of the memfd, by which a reader finds it in /proc.
 inline constexpr char kMemoryName[] = "vccl-flight-recorder";
 inline constexpr std::uint64_t kMagic = 0x00636572'6c636376;  // "vcclrec", with the lowest byte first
-inline constexpr std::uint64_t kLayoutVersion = 3;
+inline constexpr std::uint64_t kLayoutVersion = 4;
 inline constexpr std::size_t kMostEntries = 1'000'000;
 inline constexpr std::size_t kMostGroups = 1024;
+inline constexpr std::size_t kDetails =
+    1 << 17;  // numbers. The memory of those that are never used is not there.
 
 /// The stack of an entry's call as a text: a line for each frame, the innermost first, as
 /// "function\tfile\tline".
@@ -41,18 +43,19 @@ struct GroupSlot {
 
 using EntrySlot = Versioned<FlightEntry>;
 using StackSlot = Versioned<StackText>;
-static_assert(sizeof(EntrySlot) == 384, "an entry fills whole cache lines");
+static_assert(sizeof(EntrySlot) == 448, "an entry fills whole cache lines");
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "processes share the memory");
 
 /// The first four words have their place and meaning in every version of the layout. All words but the last
-/// two are constant once the release store of `magic` has published them.
+/// three are constant once the release store of `magic` has published them.
 struct Header {
   std::atomic<std::uint64_t> magic, version, pid, birth;
-  std::atomic<std::uint64_t> bytes;       // of the whole memory
-  std::atomic<std::uint64_t> entries;     // the length of the ring
-  std::atomic<std::uint64_t> stacks;      // the number of stack slots: 0, or as many as there are entries
-  std::atomic<std::uint64_t> next;        // the number of the next entry
-  std::atomic<std::uint64_t> unrecorded;  // operations of groups that the table had no room for
+  std::atomic<std::uint64_t> bytes;        // of the whole memory
+  std::atomic<std::uint64_t> entries;      // the length of the ring
+  std::atomic<std::uint64_t> stacks;       // the number of stack slots: 0, or as many as there are entries
+  std::atomic<std::uint64_t> next;         // the number of the next entry
+  std::atomic<std::uint64_t> unrecorded;   // operations of groups that the table had no room for
+  std::atomic<std::uint64_t> next_detail;  // how many numbers of details there were so far
   alignas(64) Versioned<FlightProcess> process;
 };
 
@@ -67,7 +70,10 @@ struct Layout {
     return groups_at() + up_to_page(kMostGroups * sizeof(GroupSlot));
   }
   constexpr std::size_t stacks_at() const { return entries_at() + up_to_page(entries * sizeof(EntrySlot)); }
-  constexpr std::size_t bytes() const { return stacks_at() + up_to_page(stacks * sizeof(StackSlot)); }
+  constexpr std::size_t details_at() const { return stacks_at() + up_to_page(stacks * sizeof(StackSlot)); }
+  constexpr std::size_t bytes() const {
+    return details_at() + up_to_page(kDetails * sizeof(std::atomic<std::int64_t>));
+  }
 };
 
 }  // namespace vccl::records

@@ -197,6 +197,7 @@ REFUSALS = {
     "debug": ({"VCCL_DEBUG": "LOUD"}, "VCCL_DEBUG is", "ValueError"),
     "recorder": ({"VCCL_RECORDER_SIZE": "many"}, "VCCL_RECORDER_SIZE is", "ValueError"),
     "torch's recorder": ({"TORCH_FR_BUFFER_SIZE": "-1"}, "TORCH_FR_BUFFER_SIZE is", "ValueError"),
+    "record": ({"VCCL_RECORD": ",hash"}, "VCCL_RECORD is", "ValueError"),
     "stacks": ({"VCCL_RECORD_STACKS": "yes"}, "VCCL_RECORD_STACKS is", "ValueError"),
     "watchers": ({"VCCL_RAS_ADDR": "localhost"}, "VCCL_RAS_ADDR is", "ValueError"),
 }

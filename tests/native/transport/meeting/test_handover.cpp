@@ -332,6 +332,16 @@ TEST(variables_of_the_flight_recorder_are_checked_when_read) {
   setenv("TORCH_FR_BUFFER_SIZE", "few", 1);
   check_contains(error_of([] { read_recorder_variables(); }).what(), "TORCH_FR_BUFFER_SIZE is \"few\"");
   unsetenv("TORCH_FR_BUFFER_SIZE");
+  setenv("VCCL_RECORD", "/tmp/a,b,hash", 1);
+  CHECK_EQ(read_recorder_variables().record_directory, std::string("/tmp/a,b"));
+  CHECK(read_recorder_variables().record_hashes);
+  CHECK_EQ(read_recorder_variables().entries, std::size_t{16'384});
+  setenv("VCCL_RECORD", "/tmp/a,hashes", 1);
+  CHECK_EQ(read_recorder_variables().record_directory, std::string("/tmp/a,hashes"));
+  CHECK(!read_recorder_variables().record_hashes);
+  setenv("VCCL_RECORD", ",hash", 1);
+  check_contains(error_of([] { read_recorder_variables(); }).what(), "VCCL_RECORD is \",hash\"; allowed are");
+  unsetenv("VCCL_RECORD");
   setenv("VCCL_RECORD_STACKS", "1", 1);
   CHECK(read_recorder_variables().stacks == StacksToRecord::whole);
   setenv("VCCL_CHECK", "order", 1);

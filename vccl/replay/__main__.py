@@ -1,0 +1,5 @@
+import sys
+
+from vccl.replay.cli import main
+
+sys.exit(main())

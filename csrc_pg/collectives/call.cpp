@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "base/hash.hpp"
 #include "base/text.hpp"
 #include "csrc_pg/collectives/buffers/chunks.hpp"
 
@@ -37,11 +38,11 @@ std::string text_of_elements(const Signature& signature) {
   return base::text(text, " in uneven chunks #", hash);
 }
 
-// Hashes counts by FNV-1a. Never returns 0, which says that the chunks are equal.
+// Never returns 0, which says that the chunks are equal.
 std::uint64_t hash_of(Counts counts) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
+  std::uint64_t hash = base::kHashOfNothing;
   for (const std::uint64_t count : counts)
-    for (int shift = 0; shift < 64; shift += 8) hash = (hash ^ (count >> shift & 0xff)) * 0x100000001b3u;
+    for (int shift = 0; shift < 64; shift += 8) hash = base::hash_byte(hash, count >> shift & 0xff);
   return hash == 0 ? 1 : hash;
 }
 

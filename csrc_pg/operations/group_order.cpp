@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/fork.hpp"
+#include "base/hash.hpp"
 
 namespace vccl {
 
@@ -15,18 +16,6 @@ using Ranks = std::vector<std::uint64_t>;
 
 bool contains(const Ranks& ranks, const Ranks& others) {
   return std::ranges::includes(ranks, others);
-}
-
-std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
-  hash = (hash ^ value) * 0x9e37'79b9'7f4a'7c15;
-  return hash ^ (hash >> 29);
-}
-
-/// Returns a number that is the same in every process, unlike that of std::hash.
-std::uint64_t hash_of(const std::string& text) {
-  std::uint64_t hash = text.size();
-  for (const char letter : text) hash = mixed(hash, static_cast<unsigned char>(letter));
-  return hash;
 }
 
 }  // namespace
@@ -51,7 +40,7 @@ struct GroupOrder::Member {
   std::vector<std::shared_ptr<Member>> containing;  // those that are there
 
   /// A group without calls adds nothing, so it does not matter which ranks have made it already.
-  Past share() const { return {calls > 0 ? mixed(name, calls) : 0, failed}; }
+  Past share() const { return {calls > 0 ? base::mix_bits(name ^ calls) : 0, failed}; }
 };
 
 /// The groups of this process. The mutex also guards the members, so that one thread's call is wholly before
@@ -70,7 +59,7 @@ struct GroupOrder::Members {
 GroupOrder::GroupOrder(const std::string& name, Ranks ranks, bool begins_job)
     : own_(std::make_shared<Member>()) {
   std::ranges::sort(ranks);
-  own_->name = hash_of(name);
+  own_->name = base::hash_text(name);
   own_->ranks = std::move(ranks);
   auto& members = Members::of_this_process();
   std::lock_guard lock(members.mutex);
@@ -104,7 +93,7 @@ std::uint32_t GroupOrder::next(std::size_t calls) {
   own_->calls += calls;
   Past sum = own_->past;  // a sum, because ranks may have made the groups in different orders
   for (const auto& other : own_->containing) sum.add(other->share());
-  return sum.failed ? 0 : static_cast<std::uint32_t>(mixed(sum.sum, 1) >> 32) | 1;
+  return sum.failed ? 0 : static_cast<std::uint32_t>(base::mix_bits(sum.sum) >> 32) | 1;
 }
 
 void GroupOrder::note_failure() noexcept {

@@ -19,6 +19,7 @@
 #include "base/byte_lock.hpp"
 #include "base/clock.hpp"
 #include "base/fork.hpp"
+#include "base/hash.hpp"
 #include "base/text.hpp"
 
 namespace vdev {
@@ -313,16 +314,10 @@ void UsageTable::leave() noexcept {
 
 namespace {
 
-std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return hash;
-}
-
 struct ProcessTable : UsageTable {
   ProcessTable()
       : UsageTable(base::text("/dev/shm/vdev-usage-1-", ::geteuid()),
-                   {.host = hash_of(environment().host_id), .capacity = environment().card_memory}) {}
+                   {.host = base::hash_text(environment().host_id), .capacity = environment().card_memory}) {}
 };
 
 std::atomic<bool> table_was_opened{false};

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/hash.hpp"
 #include "base/text.hpp"
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/races/state.hpp"
@@ -28,24 +29,14 @@ using sanitizer::SharedRace;
 
 namespace {
 
-// splitmix64 (Steele, Lea and Flood 2014).
-std::uint64_t mixed(std::uint64_t value) {
-  value += 0x9e3779b97f4a7c15;
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
-  return value ^ (value >> 31);
-}
-
 std::uint64_t random_number() {
   std::random_device device;
-  return mixed((std::uint64_t{device()} << 32) ^ device() ^ static_cast<std::uint64_t>(getpid()));
+  return base::mix_bits((std::uint64_t{device()} << 32) ^ device() ^ static_cast<std::uint64_t>(getpid()));
 }
 
-// FNV-1a: all processes get the same number for a name.
+// All processes get the same number for a name.
 LaneNumber number_of(std::string_view name) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return mixed(hash);
+  return base::mix_bits(base::hash_text(name));
 }
 
 /// Puts what a report says of an access into the text that goes with it.
@@ -278,7 +269,7 @@ class Processes {
   /// Returns the entry of a lane of this process's clocks, without a time.
   ClockEntry number_of_lane(Lane lane) const {
     const auto found = others_.find(lane);
-    return found != others_.end() ? found->second : ClockEntry{mixed(own_ + lane), 0, 0};
+    return found != others_.end() ? found->second : ClockEntry{base::mix_bits(own_ + lane), 0, 0};
   }
 
   SharedClock shared(const sanitizer::VectorClock& clock) const {
@@ -309,7 +300,7 @@ class Processes {
   Lane local_lane(const ClockEntry& entry) {
     // The lanes of this process come back to it in what others publish.
     for (; numbered_ < watch_.lanes.count(); ++numbered_)
-      if (!others_.contains(numbered_)) lanes_.emplace(mixed(own_ + numbered_), numbered_);
+      if (!others_.contains(numbered_)) lanes_.emplace(base::mix_bits(own_ + numbered_), numbered_);
     const auto found = lanes_.find(entry.lane);
     if (found != lanes_.end()) return found->second;
     const Lane lane = watch_.lanes.of(this, static_cast<std::int64_t>(entry.lane),

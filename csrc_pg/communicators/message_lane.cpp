@@ -12,6 +12,7 @@
 namespace vccl {
 namespace {
 
+constexpr int kAnyPeer = -1;  // the stream of all messages that keep no order with their peer
 constexpr std::size_t kBytesThatNcclBuffers = std::size_t{4} << 20;  // NCCL_BUFFSIZE, unless it is set
 
 }  // namespace
@@ -30,18 +31,18 @@ bool MessageCount::wait_for_none(const Deadline& deadline) {
 
 void MessageLane::post(vdev::Task post) {
   if (device_.is_cpu()) return post->run();
-  const auto current = vdev::current_stream(device_.index());
-  const auto point = current->record();
+  run_or_enqueue(stream_with(kAnyPeer), std::move(post));
+}
+
+void MessageLane::run_or_enqueue(const std::shared_ptr<vdev::Stream>& stream, vdev::Task post) {
+  const auto point = vdev::current_stream(device_.index())->record();
   {
     const base::schedule::NoPoints kept;
-    std::lock_guard lock(order_);
-    const bool nothing_before = point.reached() && !point.failure() && (!stream_ || stream_->idle());
+    const std::lock_guard lock(order_);
+    const bool nothing_before = point.reached() && !point.failure() && stream->idle();
     if (!nothing_before) {
-      if (!stream_)
-        stream_ = vdev::card(device_.index())
-                      .new_stream(0, base::text("vccl p2p ", vdev::device_name(), ":", device_.index()));
-      stream_->wait(point);
-      stream_->enqueue(std::move(post));
+      stream->wait(point);
+      stream->enqueue(std::move(post));
       return;
     }
   }
@@ -50,30 +51,20 @@ void MessageLane::post(vdev::Task post) {
   post->run();
 }
 
-std::shared_ptr<vdev::Stream> MessageLane::stream_of_pair(int peer) {
+std::shared_ptr<vdev::Stream> MessageLane::stream_with(int peer) {
+  const base::schedule::NoPoints kept;
   const std::lock_guard lock(order_);
-  auto& stream = pairs_[peer];
+  auto& stream = streams_[peer];
   if (!stream)
     stream = vdev::card(device_.index())
-                 .new_stream(
-                     0, base::text("vccl p2p ", vdev::device_name(), ":", device_.index(), " with ", peer));
+                 .new_stream(0, base::text("vccl p2p ", vdev::device_name(), ":", device_.index(),
+                                           peer == kAnyPeer ? "" : base::text(" with ", peer)));
   return stream;
 }
 
 void MessageLane::post_in_order(const std::shared_ptr<vdev::Stream>& stream, vdev::Task post,
                                 const vdev::Event& end, std::size_t buffered) {
-  const auto point = vdev::current_stream(device_.index())->record();
-  bool nothing_before = false;
-  {
-    const base::schedule::NoPoints kept;
-    const std::lock_guard lock(order_);
-    nothing_before = point.reached() && !point.failure() && stream->idle();
-    if (!nothing_before) {
-      stream->wait(point);
-      stream->enqueue(std::move(post));
-    }
-  }
-  if (nothing_before) post->run();  // without the lock, as in post()
+  run_or_enqueue(stream, std::move(post));
   const std::lock_guard lock(order_);
   std::erase_if(buffered_, [](const Buffered& sent) { return sent.end.reached(); });
   std::size_t room = kBytesThatNcclBuffers;

@@ -66,7 +66,7 @@ class MessageLane {
   void post_in_order(const std::shared_ptr<vdev::Stream>& stream, vdev::Task post, const vdev::Event& end,
                      std::size_t buffered);
   /// Returns the stream for the messages with `peer`, of which NCCL's communicator of the two ranks has one.
-  std::shared_ptr<vdev::Stream> stream_of_pair(int peer);
+  std::shared_ptr<vdev::Stream> stream_with(int peer);
   /// Describes the memory of a message with `peer`. A receive writes to it.
   struct Memory {
     int peer;
@@ -86,12 +86,15 @@ class MessageLane {
   const std::shared_ptr<MessageCount>& under_way() const { return under_way_; }
 
  private:
+  /// Runs `post` within the call if nothing is queued before it on the current stream and on `stream`, and
+  /// puts it on `stream` otherwise.
+  void run_or_enqueue(const std::shared_ptr<vdev::Stream>& stream, vdev::Task post);
+
   const c10::Device device_;
   const std::shared_ptr<Communicator> communicator_;
   MessageTracks tracks_;
   const std::shared_ptr<AbortsWhenInterrupted> interruptible_;
   std::mutex order_;
-  std::shared_ptr<vdev::Stream> stream_;  // made at first use, under order_
   struct UnderWay {
     Memory memory;
     vdev::Event end;
@@ -104,8 +107,8 @@ class MessageLane {
     vdev::Event end;
     std::size_t bytes;
   };
-  std::vector<Buffered> buffered_;                      // under order_
-  std::map<int, std::shared_ptr<vdev::Stream>> pairs_;  // by peer, under order_
+  std::vector<Buffered> buffered_;                        // under order_
+  std::map<int, std::shared_ptr<vdev::Stream>> streams_;  // by peer, made at first use, under order_
   const std::shared_ptr<MessageCount> under_way_ = std::make_shared<MessageCount>();
 };
 

@@ -179,7 +179,7 @@ std::shared_ptr<vdev::Stream> ProcessGroupVccl::stream_of_message(MessageLane& l
   if (goes_over_group(request.device))
     return communicators_.get(request.device, request.timeout, request.name)->stream();
   communicators_.claim_card_of_pair(request.peer, request.device);
-  return lane.stream_of_pair(request.peer);
+  return lane.stream_with(request.peer);
 }
 
 WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {

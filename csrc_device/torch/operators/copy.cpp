@@ -93,22 +93,21 @@ void copy_and_wait(int card, at::Tensor& to, const at::Tensor& from) {
 }
 
 // Tells the race detector of a copy between a card and the host. As on CUDA, the stream reads pinned memory
-// when it comes to the copy, and writes to the host's memory then, pinned or not. Memory that is not pinned
-// is read within the call.
-void watch_copy_with_host(int card, const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
-  const bool to_card = is_card(dst.device());
-  const at::Tensor& host = to_card ? self : dst;
-  const bool by_stream = host.numel() != 0 && (!to_card || is_pinned(host.const_data_ptr()));
-  if (by_stream && non_blocking) races::follow(host);
+// when it comes to the copy, and writes to the host's memory then, pinned or not. Other memory is read within
+// the call.
+void watch_copy_with_host(const HostCopy& copy) {
+  const at::Tensor& host = copy.host;
+  const bool by_stream = host.numel() != 0 && (!copy.to_card || uses_pinned_memory(copy));
+  if (by_stream && copy.non_blocking) races::follow(host);
   const bool is_followed = races::is_followed(host);
   const races::CallScope scope("aten::copy_");
-  const auto stream = current_stream(card);
+  const auto stream = current_stream(copy.card);
   if (is_followed && !by_stream) races::host_access(scope.site(), {races::touched_on_host(host, false)});
   std::vector<races::Touched> touched;
-  touched.emplace_back(to_card ? dst : self, to_card);
-  if (is_followed && by_stream) touched.push_back(races::touched_on_host(host, !to_card));
+  touched.emplace_back(copy.on_card, copy.to_card);
+  if (is_followed && by_stream) touched.push_back(races::touched_on_host(host, !copy.to_card));
   races::access(*stream, scope.site(), touched);
-  if (!non_blocking) races::host_waits_for(*stream, 0, "a blocking copy");
+  if (!copy.non_blocking) races::host_waits_for(*stream, 0, "a blocking copy");
 }
 
 void watch_copy_on_cards(int source, const at::Tensor& self, const at::Tensor& dst) {
@@ -126,11 +125,12 @@ void copy_with_host(const at::Tensor& self, const at::Tensor& dst, bool non_bloc
   TORCH_CHECK(host.is_cpu(), device_name(), ": no copy from ", self.device(), " to ", dst.device(),
               "; go through the CPU");
   if (!non_blocking && host.numel() != 0) before_waiting_call(card);
+  const HostCopy copy{card, host, to_card ? dst : self, to_card, non_blocking};
   if (races::is_on()) [[unlikely]]
-    watch_copy_with_host(card, self, dst, non_blocking);
-  const HostCopyWhen when = decide(HostCopy{card, host, to_card, non_blocking});
+    watch_copy_with_host(copy);
+  const HostCopyWhen when = decide(copy);
   CpuView view(card, CpuView::Memory::borrowed);
-  const at::Tensor on_card = view.show(to_card ? dst : self);
+  const at::Tensor on_card = view.show(copy.on_card);
   if (when == HostCopyWhen::as_task) {
     const auto stream = current_stream(card);
     const at::Tensor pinned = detached(host);

@@ -37,7 +37,25 @@ bool is_captured(int card) {
   return current_stream(card)->queue()->capture() != nullptr;
 }
 
+// Whether both tensors fill their memory in the same order, so that one run of bytes is copied.
+bool have_one_layout(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes() || !a.is_non_overlapping_and_dense() || !b.is_non_overlapping_and_dense())
+    return false;
+  for (std::int64_t i = 0; i < a.dim(); ++i)
+    if (a.size(i) != 1 && a.stride(i) != b.stride(i)) return false;
+  return true;
+}
+
 }  // namespace
+
+bool uses_pinned_memory(const HostCopy& copy) {
+  const auto& [card, host, on_card, to_card, non_blocking] = copy;
+  if (host.numel() == 0 || !is_pinned(host.const_data_ptr())) return false;
+  if (host.scalar_type() != on_card.scalar_type()) return false;
+  // A card's tensor that is not contiguous gets a temporary on the card.
+  const bool is_whole = host.is_contiguous() && (!to_card || host.numel() == on_card.numel());
+  return is_whole || have_one_layout(host, on_card);
+}
 
 When decide(int card) {
   return preferred(card) == Preferred::at_call ? When::at_call : When::as_task;
@@ -50,8 +68,7 @@ When decide(const CopyBetweenCards& copy) {
 HostCopyWhen decide(const HostCopy& copy) {
   const When when = decide(copy.card);
   const at::Tensor& host = copy.host;
-  if (copy.non_blocking && host.numel() != 0 && is_pinned(host.const_data_ptr()))
-    return HostCopyWhen::as_task;
+  if (copy.non_blocking && uses_pinned_memory(copy)) return HostCopyWhen::as_task;
   if (copy.to_card && copy.non_blocking && when == When::as_task && !is_captured(copy.card) &&
       host.nbytes() <= kMostClonedBytes && host.layout() == at::kStrided && !host.is_quantized())
     return HostCopyWhen::as_task_of_clone;

@@ -35,9 +35,13 @@ When decide(const CopyBetweenCards& copy);
 /// Describes a copy between a card and memory of the host.
 struct HostCopy {
   int card;
-  const at::Tensor& host;
+  const at::Tensor &host, &on_card;
   bool to_card, non_blocking;
 };
+/// Returns whether the host's memory is pinned, and the stream uses it itself when it comes to the copy.
+/// Where a dtype or a layout has to change, torch on CUDA puts a tensor of the host's pageable memory between
+/// (copy_requires_temporaries() in ATen/native/cuda/Copy.cu), so the call reads the program's tensor.
+bool uses_pinned_memory(const HostCopy& copy);
 enum class HostCopyWhen : std::uint8_t {
   at_call,
   as_task,           // the program has promised not to touch the host's memory before

@@ -170,6 +170,38 @@ def test_pinned_copy_with_conversion():
     assert torch.equal(card.cpu(), source.float())
 
 
+@pytest.mark.parametrize("size", [8, 200])  # small copies are tasks, and larger ones run at their call
+def test_pinned_memory_is_read_at_the_call_where_its_form_changes(size):
+    """torch on CUDA makes a temporary of pageable memory, so the program may refill its own at once."""
+    for change in (lambda x: x.t(), lambda x: x.double(), lambda x: x[:1].expand(size, size)):
+        source = torch.ones(size, size).pin_memory()
+        target = torch.zeros_like(change(source), device="vdev", memory_format=torch.contiguous_format)
+        torch.vdev._launch_host_func(lambda: time.sleep(0.05))
+        target.copy_(source if target.dtype == torch.float64 else change(source), non_blocking=True)
+        source.zero_()
+        assert target.sum().item() == size * size
+
+
+def test_pinned_memory_of_the_same_form_is_read_by_the_stream(gate):
+    """What is contiguous on the host, or dense in the same order on both sides, is copied by the stream."""
+    stream = torch.vdev.Stream()
+    channels_last = torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last).pin_memory()
+    plain = torch.ones(4, 4).pin_memory()
+    with torch.vdev.stream(stream):
+        like = torch.zeros_like(channels_last, device="vdev")
+        transposed = torch.zeros(4, 4, device="vdev").t()
+        torch.vdev.synchronize()
+        gate.close(stream)
+        like.copy_(channels_last, non_blocking=True)
+        transposed.copy_(plain, non_blocking=True)
+        channels_last.fill_(2)
+        plain.fill_(2)
+        gate.open()
+    stream.synchronize()
+    assert like.sum().item() == 2 * like.numel()
+    assert transposed.sum().item() == 2 * transposed.numel()
+
+
 def test_an_operator_comes_after_the_stream(gate):
     """What runs on the calling thread waits for the copies that its stream holds."""
     stream = torch.vdev.Stream()

@@ -120,6 +120,16 @@ def pageable_memory_may_be_refilled_at_once() -> None:
 
 
 @right()
+def pinned_memory_that_is_copied_transposed_may_be_refilled_at_once() -> None:
+    """The call makes a contiguous temporary of it, as on CUDA."""
+    host, x = torch.zeros(16, 16).pin_memory(), zeros(16, 16)
+    for step in range(3):
+        host.fill_(step)
+        x.copy_(host.t(), non_blocking=True)
+    torch.accelerator.synchronize()
+
+
+@right()
 def two_streams_read() -> None:
     x = zeros()
     for _ in range(3):

@@ -312,6 +312,12 @@ void resize_storage(const c10::Storage& storage, std::size_t bytes) {
   auto old = std::make_shared<c10::DataPtr>(storage.set_data_ptr(std::move(memory)));
   storage.set_nbytes(bytes);
   if (kept != 0 && old->get() != nullptr) {
+    if (races::is_on()) [[unlikely]] {
+      using races::Access, races::Touched;
+      races::moved(*current_stream(index), races::site_of("aten::resize_"),
+                   Touched(Access{.block = old->get(), .memory = {old->get(), kept}}),
+                   Touched(Access{.block = target, .memory = {target, kept}, .writes = true}));
+    }
     // The new memory is the current stream's. If it is freed before the task has run, only later tasks of the
     // same stream can get it.
     WithoutGil no_gil;  // with VDEV_LAUNCH_BLOCKING=1 this waits

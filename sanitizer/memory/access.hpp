@@ -18,6 +18,7 @@ struct Access {
   Footprint memory;
   bool writes = false;
   std::uint32_t number = 0;  // by which the caller knows the tensor
+  bool reads_first = false;  // before it writes, as an operator that works in place
 };
 
 /// Says who did an access, and when.

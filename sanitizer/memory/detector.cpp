@@ -94,7 +94,7 @@ std::vector<Race> Detector::unwritten(Lane lane, Site site, std::span<const Acce
   const std::lock_guard lock(mutex_);
   std::vector<Race> found;
   for (const Access& access : accesses) {
-    if (access.memory.empty() || access.writes) continue;
+    if (access.memory.empty() || (access.writes && !access.reads_first)) continue;
     const auto block = blocks_.find(access.block);
     if (block == blocks_.end() || block->second.allocated == 0) continue;
     if (block->second.was_written(access.memory)) continue;
@@ -209,7 +209,8 @@ std::vector<Access> Detector::remembered() {
   std::vector<Access> all;
   for (const auto& [base, block] : blocks_) {
     for (const PastAccess& past : block.past())
-      if (!past.is_allocation) all.push_back({base, past.memory, past.action.writes, past.action.site});
+      if (!past.is_allocation)
+        all.push_back({base, past.memory, past.action.writes, past.action.site, false});
   }
   return all;
 }

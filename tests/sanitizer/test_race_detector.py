@@ -104,6 +104,33 @@ def test_memory_that_nobody_has_written():
     assert found.reports == []
 
 
+def test_results_that_an_operator_sizes_are_written():
+    x = torch.ones(8, device="vdev")
+    with vccl.sanitizer.enabled(uninit=True) as found:
+        for result in (torch.arange(4, device="vdev"), torch.eye(3, device="vdev"), x.abs(), torch.complex(x, x)):
+            result.sum()
+        grown = torch.zeros(4, device="vdev").resize_(5000)
+        grown[:4].sum()
+        str(x)
+    assert found.reports == []
+
+
+def test_an_operator_in_place_reads_what_nobody_has_written():
+    with vccl.sanitizer.enabled(uninit=True) as found:
+        torch.empty(8, device="vdev").add_(1)
+        x = torch.empty(8, device="vdev")
+        torch.mul(x, 2, out=x)
+    assert [report["second"]["op"] for report in found.reports] == ["aten::add_", "aten::mul"]
+    with vccl.sanitizer.enabled(uninit=True) as found:
+        for fill in (torch.Tensor.zero_, torch.Tensor.normal_, torch.Tensor.bernoulli_):
+            fill(torch.empty(8, device="vdev")).sum()
+        torch.empty(8, device="vdev").copy_(torch.ones(8)).add_(1)
+        grown = torch.empty(4, device="vdev").resize_(5000)
+        assert found.reports == []
+        grown[:4].sum()
+    assert len(found.reports) == 1
+
+
 def test_waits_that_order_nothing():
     with vccl.sanitizer.enabled(useless=True) as found:
         torch.ones(3, device="vdev")

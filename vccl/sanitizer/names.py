@@ -34,6 +34,11 @@ def of_tensor(address: int, shape: Sequence[int]) -> str | None:
     return None
 
 
+def _has_memory(tensor: torch.Tensor) -> bool:
+    """Whether it is no wrapper, such as those that vmap() and grad() give to the function that they call."""
+    return tensor.layout == torch.strided and torch._C._has_storage(tensor)
+
+
 def _shapes_at(frame: FrameType, address: int) -> dict[str, list[int]]:
     """Returns the names of the frame's variables that hold a tensor at the address, with its shape."""
     values = frame.f_locals
@@ -42,7 +47,7 @@ def _shapes_at(frame: FrameType, address: int) -> dict[str, list[int]]:
         # A tensor of another class may have no memory of its own, and asking it may call operators.
         if not isinstance(value, torch.Tensor) or type(value) not in (torch.Tensor, torch.nn.Parameter):
             continue
-        if value.layout == torch.strided and torch._C.TensorBase.data_ptr(value) == address:
+        if _has_memory(value) and torch._C.TensorBase.data_ptr(value) == address:
             found[name] = list(value.shape)
     # Before Python 3.13 the frame keeps this copy, and with it objects that the program has deleted.
     if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:

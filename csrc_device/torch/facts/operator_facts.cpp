@@ -118,6 +118,40 @@ const char* irregularity(const c10::OperatorHandle& op) {
   return tensors ? nullptr : "returns something other than tensors";
 }
 
+// Whether a method of a tensor makes new elements of the old ones. Those that it leaves out replace elements.
+bool works_in_place(const std::string& name) {
+  static const std::unordered_set<std::string> replacing{
+      "aten::bernoulli_",
+      "aten::cauchy_",
+      "aten::copy_",
+      "aten::exponential_",
+      "aten::fill_",
+      "aten::fill_diagonal_",
+      "aten::geometric_",
+      "aten::index_copy_",
+      "aten::index_fill_",
+      "aten::index_put_",
+      "aten::log_normal_",
+      "aten::masked_fill_",
+      "aten::normal_",
+      "aten::masked_scatter_",
+      "aten::put_",
+      "aten::random_",
+      "aten::scatter_",
+      "aten::uniform_",
+      "aten::zero_",
+      "aten::_foreach_copy_",
+      "aten::_index_copy_",
+      "aten::_foreach_zero_",
+      "aten::set_",
+      "aten::_index_put_impl_",
+      "aten::resize_",
+      "aten::resize_as_",
+      "aten::_resize_output_",
+  };
+  return name.ends_with('_') && replacing.count(name) == 0;
+}
+
 std::unique_ptr<OperatorFacts> read_schema(const c10::OperatorHandle& op) {
   auto facts = std::make_unique<OperatorFacts>();
   const c10::FunctionSchema& schema = op.schema();
@@ -129,8 +163,8 @@ std::unique_ptr<OperatorFacts> read_schema(const c10::OperatorHandle& op) {
     const c10::Argument& argument = schema.arguments()[i];
     if (auto kind = kind_of(argument.type())) {
       const bool written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-      facts->slots.push_back(
-          {i, *kind, written, may_be_cpu(facts->name, argument.name()), argument.is_out()});
+      facts->slots.push_back({i, *kind, written, may_be_cpu(facts->name, argument.name()), argument.is_out(),
+                              written && i == 0 && works_in_place(facts->name.name)});
       facts->writes |= written;
     }
     facts->value_matters.push_back(is_range || !is_number(argument.type()));

@@ -22,6 +22,7 @@ struct ArgumentSlot {
   bool written;    // the schema marks the argument as written: (a!)
   bool allow_cpu;  // as with CUDA, the argument may be a CPU tensor of any size
   bool out;        // an out= argument, which the kernel may resize
+  bool updated;    // what it held counts, as that of the tensor whose method add_() is
 };
 
 /// Holds what the schema says about an operator, computed once.

@@ -19,7 +19,7 @@ void add_to(std::vector<Touched>& list, Touched touched) {
     if (!other.access.memory.covers(touched.access.memory) ||
         !touched.access.memory.covers(other.access.memory))
       continue;
-    other.access.writes = true;
+    other.access.writes = other.access.reads_first = true;
     return;
   }
   list.push_back(std::move(touched));
@@ -27,11 +27,13 @@ void add_to(std::vector<Touched>& list, Touched touched) {
 
 }  // namespace
 
-void Tensors::add(const at::Tensor& tensor, bool writes) {
+void Tensors::add(const at::Tensor& tensor, bool writes, bool reads_first) {
   for_each_dense(tensor, [&](const at::Tensor& dense) {
-    if (is_card(dense.device()))
-      add_to(on_cards_, Touched(dense, writes));
-    else if (is_followed(dense))
+    if (is_card(dense.device())) {
+      Touched touched(dense, writes);
+      touched.access.reads_first = reads_first;
+      add_to(on_cards_, std::move(touched));
+    } else if (is_followed(dense))
       add_to(on_host_, touched_on_host(dense, writes));
   });
 }

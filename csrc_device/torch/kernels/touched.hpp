@@ -17,7 +17,7 @@ class Tensors {
  public:
   void read(const at::Tensor& tensor) { add(tensor, false); }
   void written(const at::Tensor& tensor) { add(tensor, true); }
-  void add(const at::Tensor& tensor, bool writes);
+  void add(const at::Tensor& tensor, bool writes, bool reads_first = false);
 
   const std::vector<Touched>& on_cards() const { return on_cards_; }
   const std::vector<Touched>& on_host() const { return on_host_; }

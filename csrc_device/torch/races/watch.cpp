@@ -56,14 +56,19 @@ std::vector<Access> accesses_of(const std::vector<Touched>& touched) {
   return accesses;
 }
 
-void note(Watch& watch, sanitizer::Detector& detector, Lane lane, Site site,
-          const std::vector<Touched>& touched) {
-  const auto accesses = accesses_of(touched);
-  if (watch.options.unwritten)
-    report_races(watch, detector.unwritten(lane, site, accesses), touched, Report::Kind::unwritten);
-  report_races(watch, detector.access(lane, site, accesses), touched, Report::Kind::race);
+void note_order(Watch& watch, sanitizer::Detector& detector, Lane lane, Site site,
+                const std::vector<Touched>& touched) {
+  report_races(watch, detector.access(lane, site, accesses_of(touched)), touched, Report::Kind::race);
   if (shares_memory() && &detector == &watch.detector) [[unlikely]]
     note_shared(lane, site, touched, detector.point(lane));
+}
+
+void note(Watch& watch, sanitizer::Detector& detector, Lane lane, Site site,
+          const std::vector<Touched>& touched) {
+  if (watch.options.unwritten)
+    report_races(watch, detector.unwritten(lane, site, accesses_of(touched)), touched,
+                 Report::Kind::unwritten);
+  note_order(watch, detector, lane, site, touched);
 }
 
 void report_useless(Watch& watch, const char* call, std::int64_t waited_ns) {
@@ -164,6 +169,16 @@ void access(const Stream& stream, Site site, const std::vector<Touched>& touched
   const Lane lane = lane_of(stream);
   detector->wait(lane, host_lane());
   note(watch, *detector, lane, site, touched);
+}
+
+void moved(const Stream& stream, Site site, const Touched& from, const Touched& to) {
+  Watch& watch = Watch::get();
+  const auto detector = watch.of(stream);
+  const Lane lane = lane_of(stream);
+  detector->wait(lane, host_lane());
+  std::vector<Touched> touched{from};
+  if (detector->unwritten(lane, site, accesses_of(touched)).empty()) touched.push_back(to);
+  note_order(watch, *detector, lane, site, touched);
 }
 
 Point access(Lane lane, const Stream* behind, Site site, const std::vector<Touched>& touched) {

@@ -147,6 +147,8 @@ void access(const Stream& stream, Site site, const std::vector<Touched>& touched
 /// Does the same for an operation that runs on `lane`, behind what `behind` holds if it is not null. Returns
 /// the operation's end.
 Point access(Lane lane, const Stream* behind, Site site, const std::vector<Touched>& touched);
+/// Records that `stream` copies memory to another place, where it stays unwritten if nothing has written it.
+void moved(const Stream& stream, Site site, const Touched& from, const Touched& to);
 /// Records what the calling thread itself does.
 void host_access(Site site, const std::vector<Touched>& touched);
 

@@ -28,7 +28,12 @@ WatchedCall::WatchedCall(const OperatorFacts& facts, int card, c10::ArrayRef<c10
   if (facts.makes_view) return;
   for (const ArgumentSlot& slot : facts.slots) {
     const bool writes = slot.written || writes_in_secret(facts, slot, arguments);
-    for_each_tensor(arguments[slot.index], [&](const at::Tensor& tensor) { tensors_.add(tensor, writes); });
+    for_each_tensor(arguments[slot.index], [&](const at::Tensor& tensor) {
+      if (slot.out)
+        outs_.push_back(tensor);
+      else
+        tensors_.add(tensor, writes, slot.updated);
+    });
   }
 }
 
@@ -38,6 +43,7 @@ void WatchedCall::returned(const torch::jit::Stack& stack) {
     if (facts_.returned_argument[i] >= 0) continue;
     for_each_tensor(stack[first + i], [&](const at::Tensor& tensor) { tensors_.written(tensor); });
   }
+  for (const at::Tensor& out : outs_) tensors_.written(out);
   races::record_call(card_, scope_.site(), tensors_);
   if (waits_) races::host_waits_for(*current_stream(card_), 0, facts_.name.name.c_str());
 }

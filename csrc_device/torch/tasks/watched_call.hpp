@@ -5,6 +5,8 @@
 #include <ATen/core/stack.h>
 #include <c10/util/ArrayRef.h>
 
+#include <vector>
+
 #include "csrc_device/torch/facts/operator_facts.hpp"
 #include "csrc_device/torch/kernels/touched.hpp"
 #include "csrc_device/torch/races/watch.hpp"
@@ -24,7 +26,8 @@ class WatchedCall {
   const int card_;
   const races::CallScope scope_;
   races::Tensors tensors_;
-  const bool waits_;  // the host waits for elements, on a GPU too
+  std::vector<at::Tensor> outs_;  // which get their size, and perhaps other memory, within the call
+  const bool waits_;              // the host waits for elements, on a GPU too
 };
 
 }  // namespace vdev

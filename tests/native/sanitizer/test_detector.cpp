@@ -18,7 +18,7 @@ const void* address(std::uintptr_t value) {
 constexpr std::uintptr_t kBlock = 0x10000;
 
 Access access_to(std::uintptr_t offset, std::size_t bytes, bool writes) {
-  return {address(kBlock), Footprint(address(kBlock + offset), bytes), writes, 0};
+  return {.block = address(kBlock), .memory = Footprint(address(kBlock + offset), bytes), .writes = writes};
 }
 
 std::size_t races(Detector& detector, Lane lane, Site site, const Access& access) {
@@ -140,7 +140,7 @@ TEST(memory_that_another_stream_still_uses_races_with_its_next_life) {
     CHECK_EQ(detector.freed(address(kBlock)), !kept);
     detector.freed_at(address(kBlock), 4);
     detector.allocated(address(kBlock + 32), 16, stream, 5);
-    const Access write{address(kBlock + 32), Footprint(address(kBlock + 32), 16), true, 0};
+    const Access write = access_to(32, 16, true);
     const auto found = detector.access(stream, 6, {&write, 1});
     CHECK_EQ(found.size(), kept ? 0U : 1U);
     if (kept) continue;
@@ -209,7 +209,7 @@ TEST(threads_may_use_it_at_once) {
       for (std::uintptr_t i = 0; i < 2000; ++i) {
         const auto* block = address(kBlock + lane * 0x1000);
         detector.allocated(block, 64, lane, 1);
-        const Access access{block, Footprint(block, 64), true, 0};
+        const Access access{.block = block, .memory = Footprint(block, 64), .writes = true};
         found += detector.access(lane, 1, {&access, 1}).size();
         detector.wait(lane, detector.point((lane + 1) % threads));
         detector.wait(lane, (lane + 2) % threads);

@@ -25,6 +25,69 @@ def running_statistics_are_written_by_a_forward_pass(repaired: bool) -> None:
 
 
 @racing("read after write", r"wait_stream")
+def an_operator_sizes_its_result(repaired: bool) -> None:
+    """torch gives abs() a result without elements, which the kernel's out= form enlarges."""
+    x, side = zeros(), side_stream()
+    with torch.vdev.stream(side):
+        y = x.abs()  # first
+    if repaired:
+        current().wait_stream(side)
+    y.sum()  # second
+
+
+@racing("read after write", r"wait_stream")
+def numbers_are_made(repaired: bool) -> None:
+    side = side_stream()
+    with torch.vdev.stream(side):
+        numbers = torch.arange(64, device="vdev")  # first
+    if repaired:
+        current().wait_stream(side)
+    numbers.sum()  # second
+
+
+@racing("read after write", r"wait_stream")
+def a_result_is_written_to_an_empty_tensor(repaired: bool) -> None:
+    x, out, side = zeros(), zeros(0), side_stream()
+    with torch.vdev.stream(side):
+        torch.mul(x, 2, out=out)  # first
+    if repaired:
+        current().wait_stream(side)
+    out.sum()  # second
+
+
+@racing("read after write", r"wait_stream")
+def a_tensor_grows(repaired: bool) -> None:
+    """The elements are copied to other memory."""
+    x, side = zeros(4), side_stream()
+    with torch.vdev.stream(side):
+        x.resize_(5000)  # first
+    if repaired:
+        current().wait_stream(side)
+    x[:4].sum()  # second
+
+
+@racing("read after write", r"wait_stream")
+def a_tensor_grows_after_it_was_written(repaired: bool) -> None:
+    x, side = zeros(4), side_stream()
+    x.add_(1)  # first
+    if repaired:
+        side.wait_stream(current())
+    with torch.vdev.stream(side):
+        x.resize_(5000)  # second
+
+
+@racing("read after write", r"wait_stream")
+def a_function_under_vmap_reads(repaired: bool) -> None:
+    """The function's argument is a wrapper without memory, which the search for the tensor's name meets."""
+    x, side = zeros(8, 8), side_stream()
+    with torch.vdev.stream(side):
+        x.add_(1)  # first
+    if repaired:
+        current().wait_stream(side)
+    torch.func.vmap(lambda row: row.sum())(x)  # second
+
+
+@racing("read after write", r"wait_stream")
 def values_of_a_sparse_tensor_are_written(repaired: bool) -> None:
     indices, values = zeros(1, 3, dtype=torch.int64), zeros(3)
     sparse = torch.sparse_coo_tensor(indices, values, (4,), check_invariants=False)

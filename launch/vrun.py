@@ -27,7 +27,19 @@ from torch.version import __version__ as torch_version
 
 from vccl import __version__, _device_type, _torch_version
 
-from . import addresses, announcement, card_use, checks, failure, faults, hosts, links, rendezvous, schedules
+from . import (
+    addresses,
+    announcement,
+    card_use,
+    checks,
+    exit_barrier,
+    failure,
+    faults,
+    hosts,
+    links,
+    rendezvous,
+    schedules,
+)
 from .announcement import Announcement
 from .forked_rank import folder_of, keep_operators_at_exit, leave
 from .interruption import PATIENCE, Interruption, signal_behind
@@ -245,6 +257,7 @@ def run_agent(args: argparse.Namespace, template: Template | None) -> int:
             addresses.alike(),
             rendezvous.made_here(args),
             interruption.handled(),
+            exit_barrier.hears_signals(),
             relay.running() if relay else contextlib.nullcontext(),
             starting_ranks(template, interruption, relay, up),
         ):

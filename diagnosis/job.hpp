@@ -63,7 +63,7 @@ struct JobWait {
   std::string group;  // empty if the call is known from the rank's stack only
   std::vector<int> awaited;
   std::int64_t since_ns = 0;
-  const PendingCall* pending = nullptr;  // null if the call is known from the rank's stack only
+  const PendingCall* pending = nullptr;  // null if the recorder has no entry of the call
 };
 
 struct Finding {

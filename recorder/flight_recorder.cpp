@@ -175,10 +175,18 @@ RecordedGroup FlightRecorder::open_group(FlightGroup group) {
     for (auto* numbers : {&slot.progress.enqueued, &slot.progress.started, &slot.progress.completed})
       for (auto& number : *numbers) number.store(0, std::memory_order_relaxed);
     for (auto& number : slot.progress.counts) number.store(0, std::memory_order_relaxed);
+    slot.progress.meets_since_ns.store(0, std::memory_order_relaxed);
     slot.group.write(group);
     return {place, groups_};
   }
   return {};
+}
+
+// Relaxed: the number says all by itself.
+void FlightRecorder::meets(const RecordedGroup& group, std::int64_t since_ns) noexcept {
+  if (!group || !enabled()) return;
+  auto& slot = group_of(memory_, group.place);
+  if (has(slot, group)) slot.progress.meets_since_ns.store(since_ns, std::memory_order_relaxed);
 }
 
 void FlightRecorder::close_group(const RecordedGroup& group) noexcept {

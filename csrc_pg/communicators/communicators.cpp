@@ -113,18 +113,30 @@ std::shared_ptr<MessageLane> Communicators::lane(c10::Device device, Millisecond
   return entry.lane;
 }
 
+void Communicators::show_meetings_in(std::shared_ptr<Recording> recording) {
+  const std::lock_guard lock(mutex_);
+  recording_ = std::move(recording);
+}
+
 std::shared_ptr<void> Communicators::announce(c10::Device device, const std::string& call) const {
   if (device.is_cpu()) return nullptr;
   std::lock_guard lock(mutex_);
   const auto found = by_device_.find(c10::kCPU);
   if (found == by_device_.end() || !found->second.made) return nullptr;
-  auto common = found->second.made->communicator();
-  auto meeting = common->announce_meeting(
+  std::shared_ptr<Communicator> common = found->second.made->communicator();
+  // The communicator and the recording must live until what shows the meeting is over, which goes first.
+  struct Meeting {
+    std::shared_ptr<Communicator> common;
+    std::shared_ptr<Recording> recording;
+    std::shared_ptr<void> announced, recorded;
+  };
+  auto meeting = std::make_shared<Meeting>();
+  meeting->announced = common->announce_meeting(
       base::text(call, " on ", device.str(), ", the first of group ", identity_.name, " there"));
-  // The communicator must live until the announcement is over.
-  auto both = std::make_shared<std::pair<std::shared_ptr<Communicator>, std::shared_ptr<void>>>(
-      std::move(common), std::move(meeting));
-  return both;
+  if (recording_) meeting->recorded = recording_->meeting();
+  meeting->common = std::move(common);
+  meeting->recording = recording_;
+  return meeting;
 }
 
 std::shared_ptr<DeviceCommunicator> Communicators::get(c10::Device device, Milliseconds timeout,

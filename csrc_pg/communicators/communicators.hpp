@@ -20,6 +20,7 @@
 #include "csrc_pg/communicators/message_lane.hpp"
 #include "csrc_pg/communicators/relatives.hpp"
 #include "csrc_pg/communicators/store_adapter.hpp"
+#include "csrc_pg/operations/recording.hpp"
 #include "transport/claim.hpp"
 #include "transport/common_call.hpp"
 #include "transport/communicator.hpp"
@@ -65,6 +66,8 @@ class Communicators {
   /// Returns Communicator::id() of the CPU's communicator, also after the group was closed. Empty before it
   /// was made.
   const std::string& id() const { return id_; }
+  /// Shows in the recording when this rank waits for the group's first use of a card.
+  void show_meetings_in(std::shared_ptr<Recording> recording);
   /// Returns what texts call the ranks of the group.
   const RankNames& names() const { return names_; }
   /// Compares this rank's n-th call of `kind` with the other ranks'. Throws Error(mismatch).
@@ -126,7 +129,8 @@ class Communicators {
   std::map<std::string, int> calls_;  // the number of calls of each kind; guarded by calls_mutex_
   std::mutex making_;         // held while a communicator is made, because all ranks make theirs in the same
                               // order
-  mutable std::mutex mutex_;  // guards by_device_ and closed_; never held while waiting
+  mutable std::mutex mutex_;  // guards what follows and closed_; never held while waiting
+  std::shared_ptr<Recording> recording_;
   std::map<c10::Device, PerDevice, bool (*)(const c10::Device&, const c10::Device&)> by_device_;
   std::string closed_;  // why the group is closed; empty while it is open
   std::shared_ptr<std::atomic<bool>> cancelled_;

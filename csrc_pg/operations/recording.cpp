@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/clock.hpp"
 #include "csrc_pg/dumps/own_flight_recorder.hpp"
 #include "csrc_pg/operations/call_stack.hpp"
 #include "recorder/flight_details.hpp"
@@ -148,6 +149,11 @@ Recording::Recording(const FlightGroup& group)
 
 Recording::~Recording() {
   close();
+}
+
+std::shared_ptr<void> Recording::meeting() {
+  recorder_.meets(group_, base::monotonic_ns());
+  return {this, [](Recording* recording) { recording->recorder_.meets(recording->group_, 0); }};
 }
 
 void Recording::close() noexcept {

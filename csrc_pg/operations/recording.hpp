@@ -34,6 +34,8 @@ class Recording {
                           std::uint64_t other, std::int64_t now_ns);
   /// Records a replay of the collective that `entries` describe.
   RecordedOperation begin_replay(std::vector<FlightEntry> entries, std::int64_t now_ns);
+  /// Shows others, for as long as the result lives, that this rank waits for the group's first use of a card.
+  std::shared_ptr<void> meeting();
   /// Marks the group as destroyed.
   void close() noexcept;
 

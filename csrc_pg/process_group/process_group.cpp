@@ -109,6 +109,7 @@ void ProcessGroupVccl::begin_recording() {
   group.rank = static_cast<std::uint32_t>(rank_);
   group.set_ranks(ranks_from(*options_, size_));
   recording_ = std::make_shared<Recording>(group);
+  communicators_.show_meetings_in(recording_);
   dump_requests_ = std::make_unique<DumpRequests>();
   record_process();
   begin_record_if_asked();

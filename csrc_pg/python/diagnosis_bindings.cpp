@@ -128,10 +128,18 @@ py::dict dict_of(const JobRank& rank, const Job& job, std::int64_t now) {
   dict["card"] = rank.card < 0 ? py::object(py::none()) : py::int_(rank.card);
   dict["state"] = state_of(rank);
   dict["program"] = rank.program;
-  const PendingCall* call = rank.calls.empty() ? nullptr : &rank.calls.front();
-  dict["call"] = call ? py::object(py::str(call->text)) : py::none();
-  dict["group"] = call ? py::object(py::str(job.groups[call->group].name)) : py::none();
-  dict["since_s"] = call ? py::object(py::float_(seconds_since(call->created_ns, now))) : py::none();
+  dict["call"] = dict["group"] = dict["since_s"] = py::none();
+  const auto wait = std::ranges::find(job.waits, rank.rank, &JobWait::rank);
+  if (!rank.calls.empty()) {
+    const PendingCall& call = rank.calls.front();
+    dict["call"] = call.text;
+    dict["group"] = job.groups[call.group].name;
+    dict["since_s"] = seconds_since(call.created_ns, now);
+  } else if (wait != job.waits.end()) {  // in a call of which the recorder has no entry
+    dict["call"] = wait->call;
+    if (!wait->group.empty()) dict["group"] = wait->group;
+    dict["since_s"] = seconds_since(wait->since_ns, now);
+  }
   dict["operations"] = rank.snapshot.recorded;
   const auto* stack = rank.stacks ? telling_stack(*rank.stacks) : nullptr;
   dict["stack"] = stack ? list_of(*stack) : py::list();

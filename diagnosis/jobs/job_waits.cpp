@@ -1,6 +1,8 @@
 #include "diagnosis/jobs/job_waits.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -85,10 +87,30 @@ std::vector<int> awaited_in_message(const Job& job, const JobRank& rank, const P
   return others;
 }
 
+/// Finds ranks that wait in the first use of a card by a group: the recorder has no entry of the call yet.
+void find_waits_in_meetings(Job& job) {
+  for (const JobGroup& group : job.groups) {
+    const auto meets = [&](int rank) {
+      const auto* progress = progress_of(group, rank);
+      return progress && progress->meets_since_ns != 0;
+    };
+    for (const int rank : group.ranks) {
+      const auto its = job.ranks.find(rank);
+      if (!meets(rank) || its == job.ranks.end() || its->second.activity == Activity::gone) continue;
+      std::vector<int> elsewhere;
+      std::ranges::copy_if(group.ranks, std::back_inserter(elsewhere), std::not_fn(meets));
+      if (elsewhere.empty()) continue;
+      job.waits.push_back({rank, base::text("the first use of a card by group ", name_of(group)), group.name,
+                           std::move(elsewhere), progress_of(group, rank)->meets_since_ns, nullptr});
+    }
+  }
+}
+
 }  // namespace
 
 void find_waits(Job& job) {
   job.waits.clear();
+  find_waits_in_meetings(job);
   for (auto& [number, rank] : job.ranks) {
     if (rank.activity == Activity::gone) continue;  // its calls will never end
     bool first = true;                              // of the collectives that have not started

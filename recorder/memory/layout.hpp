@@ -34,6 +34,7 @@ struct Progress {
   std::array<std::atomic<std::uint64_t>, 2> enqueued, started, completed;
   // How often each CountedCall but `none` was called, in the order of the enum.
   std::array<std::atomic<std::uint64_t>, kCountedCalls> counts;
+  std::atomic<std::int64_t> meets_since_ns;  // 0 unless the process waits for the others to use a card first
 };
 
 struct GroupSlot {

@@ -56,8 +56,3 @@ def test_a_setup_py_with_cuda_extension(run, tmp_path):
     (tmp_path / "mine.cu").write_text(MINE)
     run("setup.py", "build_ext", "--inplace", cwd=tmp_path)
     assert run("-c", USE, cwd=tmp_path).endswith("0 [2.5, 2.5, 2.5, 2.5]\n")
-
-
-@pytest.mark.daily
-def test_load_inline_with_the_headers_of_torch(run, tmp_path):
-    assert "all equal" in run(Path(__file__).with_name("cuda_inline.py"), tmp_path)

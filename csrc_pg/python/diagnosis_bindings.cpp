@@ -128,7 +128,7 @@ py::dict dict_of(const JobRank& rank, const Job& job, std::int64_t now) {
   dict["card"] = rank.card < 0 ? py::object(py::none()) : py::int_(rank.card);
   dict["state"] = state_of(rank);
   dict["program"] = rank.program;
-  dict["call"] = dict["group"] = dict["since_s"] = py::none();
+  for (const char* key : {"call", "group", "since_s"}) dict[key] = py::none();
   const auto wait = std::ranges::find(job.waits, rank.rank, &JobWait::rank);
   if (!rank.calls.empty()) {
     const PendingCall& call = rank.calls.front();

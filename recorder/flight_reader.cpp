@@ -34,8 +34,7 @@ FlightSnapshot::Progress progress_of(const records::Progress& progress) {
     result.enqueued[kind] = progress.enqueued[kind].load(std::memory_order_acquire);
   }
   std::ranges::transform(progress.counts, result.counts.begin(), relaxed);
-  result.meets_since_ns =
-      std::max(std::int64_t{0}, progress.meets_since_ns.load(std::memory_order_relaxed));
+  result.meets_since_ns = std::max(std::int64_t{0}, progress.meets_since_ns.load(std::memory_order_relaxed));
   return result;
 }
 

@@ -30,7 +30,7 @@ struct FlightSnapshot {
   struct Progress {
     std::array<std::uint64_t, 2> enqueued{}, started{}, completed{};
     std::array<std::uint64_t, kCountedCalls> counts{};  // how often each CountedCall but `none` was called
-    std::int64_t meets_since_ns = 0;  // since when it waits for the others to use a card first; 0: it does not
+    std::int64_t meets_since_ns = 0;  // since when it waits for the group's first use of a card, or 0
   };
   struct Group {
     FlightGroup group;

@@ -70,8 +70,8 @@ class FlightRecorder {
   /// Marks the group as destroyed. The entry of the table is reused once no other is free.
   void close_group(const RecordedGroup& group) noexcept;
 
-  /// Notes since when the process waits for the others of the group, in its first use of a card by the group. 0
-  /// says that it waits no longer.
+  /// Notes since when the process waits for the others in the first use of a card by the group. 0 says that
+  /// it waits no longer.
   void meets(const RecordedGroup& group, std::int64_t since_ns) noexcept;
 
   /// Says whether somebody reads the details of entries, and hashes. Entries have none otherwise.

@@ -1,4 +1,4 @@
-"""Rank 3 does not come to the first collective on cards of its group. Ranks 0 and 1 have nothing to do with it."""
+"""Rank 3 does not come to its group's first collective on cards. Ranks 0 and 1 have nothing to do with it."""
 
 import time
 

@@ -28,6 +28,7 @@ bool Event::captured() const {
   return completion_ && completion_->captured;
 }
 
+// No point of a schedule, because callers hold locks. A program that asks in a loop calls query().
 bool Event::reached() const {
   refuse_captured_point(completion_, "a query");
   if (!completion_ || completion_->reached()) return true;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/schedule.hpp"
 #include "csrc_device/runtime/event.hpp"
 #include "csrc_device/runtime/process_event.hpp"
 #include "csrc_device/runtime/stream.hpp"
@@ -27,10 +28,15 @@ class EventState {
   /// Returns whether the point is reached. Raises the failure before a point that is reached.
   bool query() {
     std::unique_lock lock(mutex_);
-    if (recorded_elsewhere()) return shared_->reached();
-    const Event event = event_;
+    if (!recorded_elsewhere()) {
+      const Event event = event_;
+      lock.unlock();
+      return event.query();
+    }
+    const bool reached = shared_->reached();
     lock.unlock();
-    return event.query();
+    if (!reached) base::schedule::point(base::schedule::Point::poll);
+    return reached;
   }
   void record(Stream& stream) {
     Event point = stream.record();

@@ -1,5 +1,6 @@
 #include "csrc_device/torch/tasks/decision.hpp"
 
+#include "base/schedule.hpp"
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/runtime/queue.hpp"
@@ -30,7 +31,10 @@ Preferred preferred(int card) {
   static const bool async = environment().launch_async && !environment().launch_blocking;
   if (!async || SpoiledMemory::any() || Queue::inside_task()) return Preferred::at_call;
   // A first call that runs at its call would raise what its kernel finds, and the card would stay usable.
-  return queue->would_block() || environment().strict ? Preferred::as_task_if_at_all : Preferred::as_task;
+  // With a schedule, it would take no part in the order, and an order would depend on what ran before it
+  // began.
+  const bool first_too = queue->would_block() || environment().strict || base::schedule::is_on();
+  return first_too ? Preferred::as_task_if_at_all : Preferred::as_task;
 }
 
 bool is_captured(int card) {

@@ -43,6 +43,38 @@ def test_a_seed_gives_its_order_again():
             assert first == second
 
 
+# Each operator is called once: its first call, too, is a task that the schedule puts into an order.
+SHORT_PROGRAM = """
+import torch
+from vccl import _C
+memory = torch.zeros(8, device="vdev")
+writer, reader = torch.vdev.Stream(), torch.vdev.Stream()
+with torch.vdev.stream(writer):
+    memory.add_(1)
+reader.wait_stream(writer)
+with torch.vdev.stream(reader):
+    read = memory.clone()
+torch.accelerator.synchronize()
+assert read.tolist() == [1.0] * 8, read
+print("report:", *_C._schedule_report())
+"""
+
+
+def report_of_program(run_python, **variables: str) -> tuple[int, int, int]:
+    """Returns the choices of a program of its own process, their hash, and how often a turn was taken."""
+    steps, trace, taken = run_python(SHORT_PROGRAM, **variables).stdout.split("report:")[1].split()
+    return int(steps), int(trace), int(taken)
+
+
+def test_the_variable_starts_a_schedule(run_python):
+    assert report_of_program(run_python, VDEV_SCHEDULE="") == (0, 0, 0)
+    first = report_of_program(run_python, VDEV_SCHEDULE="pct:3:7")
+    second = report_of_program(run_python, VDEV_SCHEDULE="pct:3:7")
+    assert first[0] > 0 and second[0] > 0
+    if first[2] == second[2] == 0:
+        assert first == second
+
+
 @pytest.mark.parametrize("text", ["random", "pct:0:1", "random:x", "pct:3:1,twice"])
 def test_a_wrong_value_is_refused_with_what_is_allowed(run_python, text):
     code = "import torch; torch.ones(2, device='vdev')"

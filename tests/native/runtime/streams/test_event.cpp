@@ -129,7 +129,7 @@ TEST(what_tasks_wrote_is_visible_to_who_polls) {
     int plain = 0;
     stream->enqueue([&plain, round] { plain = round; });
     const Event event = stream->record();
-    while (!event.reached()) std::this_thread::yield();
+    while (!event.query()) std::this_thread::yield();
     CHECK_EQ(plain, round);
   }
 }

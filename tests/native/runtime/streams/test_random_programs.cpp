@@ -171,7 +171,7 @@ class Player {
           stream->record().synchronize();
           break;
         default:
-          while (!stream->idle()) std::this_thread::yield();
+          while (!stream->query()) std::this_thread::yield();
       }
     }
     const bool same = results == expected;

@@ -163,6 +163,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.daily
 def test_training_in_parallel_is_recorded_and_made_again(vrun, script, run, tmp_path):
     folder = tmp_path / "record"
     vrun("--record", folder, "--cards", 4, script(TRAINING))
@@ -191,36 +192,46 @@ dist.all_reduce(torch.ones(7))
 """
 
 
-@pytest.mark.parametrize("how", ["kill", "mismatch"])
-def test_a_job_that_failed_fails_again(vrun, script, run, tmp_path, how):
-    folder = tmp_path / "record"
-    vrun(
-        "--cards", 2, script(HANG), how, status=137 if how == "kill" else 1, env={"VCCL_RECORD": str(folder)}
-    )
+def failed_and_replayed(vrun, script, run, folder, how: str, status: int, second: str):
+    """Returns the record of a job whose rank 1 missed the third collective, and what the replay prints."""
+    vrun("--cards", 2, script(HANG), how, status=status, env={"VCCL_RECORD": str(folder)})
     job = read_job(folder)
     said = matching.differences(job)
-    second = "rank 1 did not call it" if how == "kill" else "rank 1 called broadcast(Float [4])"
     assert len(said) == 1 and "Collective 3" in said[0] and second in said[0]
-    if how == "kill":
-        assert any("rank-1.jsonl has no last line" in problem for problem in job.problems)
     printed = replay(run, folder, "--timeout", 6, status=1)
     assert said[0] in printed and "The replay has failed" in printed
-    if how == "mismatch":
-        assert "all_reduce(float32" in printed and "broadcast" in printed
-    else:
-        assert "rank 1" in printed and "has called 2 collectives of the group" in printed
+    return job, printed
 
 
-def test_a_bad_directory_costs_a_line_and_no_more(vrun, script, tmp_path):
-    job = script("import torch, torch.distributed as dist\ndist.init_process_group('vccl')\n"
-                 "dist.all_reduce(torch.ones(2))\nprint('done')\n")  # fmt: skip
+def test_a_job_whose_calls_differed_fails_again(vrun, script, run, tmp_path):
+    second = "rank 1 called broadcast(Float [4])"
+    _, printed = failed_and_replayed(vrun, script, run, tmp_path / "record", "mismatch", 1, second)
+    assert "all_reduce(float32" in printed and "broadcast" in printed
+
+
+@pytest.mark.daily
+def test_a_rank_that_was_killed_is_missing_again(vrun, script, run, tmp_path):
+    second = "rank 1 did not call it"
+    job, printed = failed_and_replayed(vrun, script, run, tmp_path / "record", "kill", 137, second)
+    assert any("rank-1.jsonl has no last line" in problem for problem in job.problems)
+    assert "rank 1" in printed and "has called 2 collectives of the group" in printed
+
+
+def test_a_bad_directory_costs_a_line_and_no_more(run, script, tmp_path):
+    job = script("import torch, torch.distributed as dist\n"
+                 "dist.init_process_group('vccl', store=dist.HashStore(), rank=0, world_size=1)\n"
+                 "dist.all_reduce(torch.ones(2))\nprint('done')\n"
+                 "dist.destroy_process_group()\n")  # fmt: skip
+
+    def recorded(value: object, status: int = 0) -> str:
+        return run([sys.executable, job], env={"VCCL_RECORD": str(value)}, status=status)
+
     (tmp_path / "file").write_text("")
-    printed = vrun("--cards", 1, job, env={"VCCL_RECORD": str(tmp_path / "file")})
+    printed = recorded(tmp_path / "file")
     assert "done" in printed and "Communication is not recorded (VCCL_RECORD): the directory" in printed
     for turn in range(2):
-        printed = vrun("--cards", 1, job, env={"VCCL_RECORD": str(tmp_path / "record")})
+        printed = recorded(tmp_path / "record")
         assert "done" in printed
         assert ("rank-0.jsonl is there already" in printed) == (turn == 1)
     assert len(read_job(tmp_path / "record").ranks[0].operations) == 1
-    printed = vrun("--cards", 1, job, env={"VCCL_RECORD": ",hash"}, status=1)
-    assert "allowed are a directory" in printed
+    assert "allowed are a directory" in recorded(",hash", status=1)

@@ -363,7 +363,7 @@ def sent_first(place: Place, elements: int) -> bool:
 
 
 @row(
-    "two ranks send 8 MiB to each other, and receive afterwards",
+    "two ranks isend() 8 MiB to each other, and irecv() afterwards",
     "stand: the messages of a pair have one order",
     "arrive",
 )
@@ -372,11 +372,32 @@ def large_first(place: Place) -> str | None:
     return None if place.rank > 1 else "stand: the messages of a pair have one order" if failed else "arrive"
 
 
-@row("two ranks send 64 KiB to each other, and receive afterwards", "arrive: NCCL buffers 4 MiB", "arrive")
+@row("two ranks isend() 64 KiB to each other, and irecv() afterwards", "arrive: NCCL buffers 4 MiB", "arrive")
 def small_first(place: Place) -> str | None:
     failed = sent_first(place, SMALL)
     arrived = "arrive: NCCL buffers 4 MiB" if place.strict else "arrive"
     return None if place.rank > 1 else "stand" if failed else arrived
+
+
+@row(
+    "two ranks send() 64 KiB to each other, and recv() afterwards",
+    "arrive: NCCL buffers 4 MiB",
+    "an error: the ranks wait for each other",
+    strict="an error: the ranks wait for each other",
+)
+def blocking_first(place: Place) -> str | None:
+    group = place.group(in_vain=True)
+    if place.rank > 1:
+        return None
+    x, y = place.tensor(SMALL), place.tensor(SMALL)
+    try:
+        dist.send(x, 1 - place.rank, group=group)
+        dist.recv(y, 1 - place.rank, group=group)
+        y.sum().item()
+    except dist.DistBackendError as error:
+        assert "wait for each other" in str(error), error
+        return "an error: the ranks wait for each other"
+    return "arrive"
 
 
 @row(

@@ -66,12 +66,15 @@ class Stuck {
 
   void ended() { --alive_; }
   bool is_stuck() const { return stuck_; }
+  /// Returns how many sleeps have timed out: so often time has decided about the order, and not the seed.
+  std::uint64_t timeouts() const { return timeouts_; }
 
   /// Sleeps on a channel until wake(), or until the program is stuck. The caller holds the lock.
   void sleep(const void* channel, std::unique_lock<std::mutex>& lock) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);
     ++asleep_;
     const auto status = schedule::sleep(channel, lock, end);
+    if (status == std::cv_status::timeout) ++timeouts_;
     // A thread that was woken has not counted itself out yet, so the count is looked at on a time-out only,
     // and then it holds: whoever was woken is ready, and comes before it is looked at again.
     if (status == std::cv_status::timeout && asleep_ == alive_) {
@@ -86,6 +89,7 @@ class Stuck {
   std::atomic<int> alive_;
   std::atomic<int> asleep_{0};
   std::atomic<int> looks_{0};
+  std::atomic<std::uint64_t> timeouts_{0};
   std::atomic<bool> stuck_{false};
 };
 

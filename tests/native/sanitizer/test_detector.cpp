@@ -140,7 +140,8 @@ TEST(memory_that_another_stream_still_uses_races_with_its_next_life) {
     CHECK_EQ(detector.freed(address(kBlock)), !kept);
     detector.freed_at(address(kBlock), 4);
     detector.allocated(address(kBlock + 32), 16, stream, 5);
-    const Access write = access_to(32, 16, true);
+    const Access write{
+        .block = address(kBlock + 32), .memory = Footprint(address(kBlock + 32), 16), .writes = true};
     const auto found = detector.access(stream, 6, {&write, 1});
     CHECK_EQ(found.size(), kept ? 0U : 1U);
     if (kept) continue;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <mutex>
 #include <set>
 
 #include "tests/native/base/threads_of_schedule.hpp"
@@ -25,11 +26,13 @@ std::string pct_of(int depth, int seed) {
 std::string written_under(const std::string& text, int threads, int numbers) {
   return undisturbed([&] {
     std::string written;
+    std::mutex mutex;  // for runs in which a thread has lost its turn
     std::vector<std::function<void()>> bodies;
     for (int thread = 0; thread < threads; ++thread) {
-      bodies.emplace_back([&written, thread, numbers] {
+      bodies.emplace_back([&written, &mutex, thread, numbers] {
         for (int i = 0; i < numbers; ++i) {
           step();
+          const std::lock_guard lock(mutex);
           written += static_cast<char>('a' + thread);
         }
       });
@@ -79,10 +82,12 @@ TEST(the_trace_tells_orders_apart) {
   for (int seed = 0; seed < 30; ++seed) {
     const auto [written, trace] = undisturbed([&] {
       std::string letters;
+      std::mutex mutex;
       const auto body = [&](char letter) {
-        return [&letters, letter] {
+        return [&letters, &mutex, letter] {
           for (int i = 0; i < 10; ++i) {
             step();
+            const std::lock_guard lock(mutex);
             letters += letter;
           }
         };

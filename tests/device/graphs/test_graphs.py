@@ -8,7 +8,7 @@ import torch
 
 
 def pinned(*values: float) -> torch.Tensor:
-    return torch.tensor(values).pin_memory()
+    return torch.tensor(values, dtype=torch.float32).pin_memory()
 
 
 class Echo:

@@ -26,8 +26,9 @@ runs at its call from then on. That would be a defect of this page's lists, whic
 own shape functions and with runs on other elements.
 
 If waiting for the stream would mean waiting for other threads (a collective, a host function, another
-stream), or if the stream is captured into a graph, the first call does not wait. Its kernel runs at once on
-zeros of the same sizes, which tells what the results look like (a rehearsal), and the call becomes a task.
+stream), or if the stream is captured into a graph, or if a schedule is on (`VDEV_SCHEDULE`), the first call
+does not wait. Its kernel runs at once on zeros of the same sizes, which tells what the results look like (a
+rehearsal), and the call becomes a task.
 A rehearsal uses up to 64 MiB of ordinary memory; with larger arguments the first call waits, or is refused
 in a capture.
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/hash.hpp"
+
 namespace base::schedule {
 namespace {
 
@@ -72,27 +74,20 @@ int chosen_by_priority(Table& table, const Candidates& among) noexcept {
 
 }  // namespace
 
-std::uint64_t mixed(std::uint64_t number) noexcept {
-  number += 0x9e3779b97f4a7c15;
-  number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9;
-  number = (number ^ (number >> 27)) * 0x94d049bb133111eb;
-  return number ^ (number >> 31);
-}
-
 std::uint64_t draw(std::uint64_t& sequence, std::uint64_t below) noexcept {
   sequence += 0x9e3779b97f4a7c15;
-  return mixed(sequence) % below;
+  return mix_bits(sequence) % below;
 }
 
 void draw_beginning(Table& table) noexcept {
-  table.random = mixed(table.seed);
+  table.random = mix_bits(table.seed);
   draw_changes(table.changes, table.depth - 1, table.random, kShortestRun, kDoublingsOfSteps);
 }
 
 std::int64_t first_priority(const Table& table, std::int32_t process, std::uint32_t number) noexcept {
   const std::uint64_t place = (static_cast<std::uint64_t>(process) << 32) + number;
   // Above the priorities after a change, which are at most kMostDepth.
-  return static_cast<std::int64_t>((mixed(table.seed ^ mixed(place)) >> 2) | (std::uint64_t{1} << 61));
+  return static_cast<std::int64_t>((mix_bits(table.seed ^ mix_bits(place)) >> 2) | (std::uint64_t{1} << 61));
 }
 
 int choose(Table& table) noexcept {
@@ -111,13 +106,13 @@ int choose(Table& table) noexcept {
                                    : fresh.slots[draw(table.random, static_cast<std::uint64_t>(fresh.count))];
     const Slot& found = table.slots[static_cast<std::size_t>(slot)];
     const std::uint64_t place = (static_cast<std::uint64_t>(found.process) << 32) + found.number;
-    table.trace = mixed(table.trace ^ mixed(place));
+    table.trace = mix_bits(table.trace ^ mix_bits(place));
   }
   return slot;
 }
 
 Delays::Delays(const Plan& plan) noexcept
-    : kind_(plan.kind), random_(mixed(plan.seed ^ mixed(static_cast<std::uint64_t>(plan.process)))) {
+    : kind_(plan.kind), random_(mix_bits(plan.seed ^ mix_bits(static_cast<std::uint64_t>(plan.process)))) {
   if (kind_ != Kind::pct) return;
   lag_ = any();
   draw_changes(changes_, plan.depth - 1, random_, kFewestOperations, kDoublingsOfOperations);

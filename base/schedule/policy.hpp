@@ -7,8 +7,6 @@
 
 namespace base::schedule {
 
-/// Returns 64 bits that look random, of a number. Equal numbers give equal bits.
-std::uint64_t mixed(std::uint64_t number) noexcept;
 /// Returns the next number of a sequence from 0 to `below` - 1.
 std::uint64_t draw(std::uint64_t& sequence, std::uint64_t below) noexcept;
 

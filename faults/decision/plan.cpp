@@ -2,16 +2,10 @@
 
 #include <algorithm>
 
+#include "base/hash.hpp"
+
 namespace vccl::faults {
 namespace {
-
-/// Mixes the bits of a number, as the generator splitmix64 does.
-std::uint64_t mixed(std::uint64_t x) noexcept {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
 
 bool holds(const std::vector<Range>& ranges, std::int64_t number) {
   return ranges.empty() || std::ranges::any_of(ranges, [&](const Range& range) {
@@ -57,7 +51,8 @@ double fraction_of(std::uint64_t number) {
 std::uint64_t draw_of(std::uint64_t seed, std::uint64_t rule, std::uint64_t rank,
                       std::uint64_t count) noexcept {
   std::uint64_t result = 0;
-  for (const std::uint64_t number : {seed, rule, rank, count}) result = mixed(result ^ mixed(number));
+  for (const std::uint64_t number : {seed, rule, rank, count})
+    result = base::mix_bits(result ^ base::mix_bits(number));
   return result;
 }
 
@@ -71,7 +66,7 @@ std::vector<Fault> Plan::decide(const Identity& self, std::int64_t step, const S
     if (!is_due(rule, count)) continue;
     const std::uint64_t draw = draw_of(seed_, i, static_cast<std::uint64_t>(self.rank), count);
     if (fraction_of(draw) >= rule.probability) continue;
-    faults.push_back({i, rule.kind, rule.at, rule.amount, rule.type, mixed(draw)});
+    faults.push_back({i, rule.kind, rule.at, rule.amount, rule.type, base::mix_bits(draw)});
   }
   return faults;
 }

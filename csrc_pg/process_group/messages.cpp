@@ -247,33 +247,18 @@ std::vector<at::Tensor> all_of(const std::vector<Request>& requests, const Get& 
   return all;
 }
 
-}  // namespace
-
-namespace {
-
-// Gives each call of a batch its faults.
-void set_faults(Batch& batch, std::uint64_t sequence, const Options& options) {
+// Calls function(number, request, plan) for each call of the batch, in the order of the calls.
+template <class Function>
+void for_each_call(Batch& batch, const Function& function) {
   auto message = batch.messages.begin();
   auto plan = batch.plans.begin();
-  for (const auto& request : batch.requests) {
-    auto& its = request.is_message() ? (message++)->plan : *plan++;
-    its.set_faults(faults_of_call(request, sequence, options.group_name, options.group_desc));
-  }
-}
-
-}  // namespace
-
-void ProcessGroupVccl::hash_batch(Batch& batch, const RecordedOperation& recorded) const {
-  auto plan = batch.plans.begin();
-  auto message = batch.messages.begin();
   for (std::size_t i = 0; i < batch.requests.size(); ++i) {
-    const auto entry = hashed_entry(recorded, i);
-    if (batch.requests[i].is_message())
-      (message++)->plan.hash_for(entry);
-    else
-      (plan++)->hash_for(entry);
+    const Request& request = batch.requests[i];
+    function(i, request, request.is_message() ? (message++)->plan : *plan++);
   }
 }
+
+}  // namespace
 
 WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
   WithoutGil without_gil;
@@ -300,11 +285,16 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
       return capture(std::move(all), *where, std::move(batch.plans), entries_of(batch.requests, true));
     }
     if (faults::on()) [[unlikely]]
-      set_faults(batch, (has_collectives ? sequence_ : message_sequence_) + 1, *options_);
+      for_each_call(batch, [&](std::size_t, const Request& request, CollectivePlan& plan) {
+        plan.set_faults(faults_of_call(request, (has_collectives ? sequence_ : message_sequence_) + 1,
+                                       options_->group_name, options_->group_desc));
+      });
     // The batch counts as one collective if it has any collective.
     const auto [sequence, outcome, record, recorded] = begin_operation(
         c10d::OpType::COALESCED, batch.requests, has_collectives ? sequence_ : message_sequence_, true);
-    hash_batch(batch, recorded);
+    for_each_call(batch, [&](std::size_t i, const Request&, CollectivePlan& plan) {
+      plan.hash_for(hashed_entry(recorded, i));
+    });
     std::vector<vdev::Event> after;
     for (const auto& request : batch.requests)
       after.insert(after.end(), request.after.begin(), request.after.end());

@@ -306,7 +306,6 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   void begin_recording();
   /// Returns which entry gets hashes of the elements of call number `call` of an operation.
   HashedEntry hashed_entry(const RecordedOperation& operation, std::uint64_t call) const;
-  void hash_batch(Batch& batch, const RecordedOperation& recorded) const;
   void record_process();
   /// Returns the profiler's number for the record, or 0.
   std::uint64_t record_for_profiler(const Request& request, std::uint64_t sequence) const;

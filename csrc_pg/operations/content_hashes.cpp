@@ -1,37 +1,39 @@
 #include "csrc_pg/operations/content_hashes.hpp"
 
+#include <utility>
+
 #include "csrc_pg/collectives/content.hpp"
 
 namespace vccl {
 namespace {
 
-/// Returns the hash of several buffers. That of one buffer is its own, so that a send and its receive, or a
-/// coalesced call and a single one, have the same.
-std::uint64_t joined(std::uint64_t before, bool first, std::uint64_t next) {
+/// Returns the hash of one buffer of each call. That of one buffer is its own, so that a send and its
+/// receive, or a coalesced call and a single one, have the same.
+template <class BufferOf>
+std::uint64_t hash_of(std::span<const Call> calls, const BufferOf& buffer_of) {
   constexpr std::uint64_t kPrime = 0x100000001b3;
-  return first ? next : before * kPrime ^ next;
+  std::uint64_t hash = 0;
+  for (const Call& call : calls) {
+    const auto [elements, count] = buffer_of(call);
+    if (elements && count > 0) hash = hash * kPrime ^ content_of(call.dtype, elements, count);
+  }
+  return hash;
 }
 
 }  // namespace
 
 std::uint64_t hash_of_inputs(std::span<const Call> calls, const Communicator& communicator) {
-  std::uint64_t hash = 0;
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    const auto count = buffers_of(calls[i], communicator.rank(), communicator.size()).input;
-    if (calls[i].input && count > 0)
-      hash = joined(hash, i == 0, content_of(calls[i].dtype, calls[i].input, count));
-  }
-  return hash;
+  return hash_of(calls, [&](const Call& call) {
+    return std::pair<const void*, std::uint64_t>(
+        call.input, buffers_of(call, communicator.rank(), communicator.size()).input);
+  });
 }
 
 std::uint64_t hash_of_outputs(std::span<const Call> calls, const Communicator& communicator) {
-  std::uint64_t hash = 0;
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    const auto count = buffers_of(calls[i], communicator.rank(), communicator.size()).output;
-    if (calls[i].output && count > 0)
-      hash = joined(hash, i == 0, content_of(calls[i].dtype, calls[i].output, count));
-  }
-  return hash;
+  return hash_of(calls, [&](const Call& call) {
+    return std::pair<const void*, std::uint64_t>(
+        call.output, buffers_of(call, communicator.rank(), communicator.size()).output);
+  });
 }
 
 std::uint64_t hash_of_message(std::uint8_t dtype, const void* elements, std::uint64_t count) {

@@ -86,6 +86,14 @@ int size_argument_of(const c10::OperatorHandle& op) {
   return op.schema().argumentIndexWithName(size).value_or(-1);
 }
 
+// Whether the operator gives a tensor another shape or memory.
+bool reshapes(const std::string& name) {
+  static const std::unordered_set<std::string> names{
+      "aten::resize_", "aten::resize_as_", "aten::_resize_output_", "aten::set_", "aten::set_data",
+  };
+  return names.count(name) != 0;
+}
+
 // Returns why the results of equal calls may look different, or null if they do not. torch tags most
 // operators whose results depend on elements. tests/device/operators/test_predictions.py looks for others in
 // all of torch's operators.
@@ -102,13 +110,10 @@ const char* irregularity(const c10::OperatorHandle& op) {
       "aten::_histogramdd_from_bin_cts",
       "aten::_histogramdd_from_bin_tensors",
   };
-  static const std::unordered_set<std::string> reshaping{
-      "aten::resize_", "aten::resize_as_", "aten::_resize_output_", "aten::set_", "aten::set_data",
-  };
   const c10::OperatorName& name = op.operator_name();
   const bool known = name.name.rfind("aten::", 0) == 0 || name.name.rfind("vccl::", 0) == 0;
   if (!known) return "is of another library";
-  if (reshaping.count(name.name) != 0 || op.hasTag(at::Tag::inplace_view)) return "reshapes an argument";
+  if (reshapes(name.name) || op.hasTag(at::Tag::inplace_view)) return "reshapes an argument";
   if (untagged.count(name.name) != 0 || is_dynamic(op)) return "has results whose shape depends on elements";
   const auto& returns = op.schema().returns();
   const bool tensors = std::ranges::all_of(returns, [](const c10::Argument& result) {
@@ -143,13 +148,9 @@ bool works_in_place(const std::string& name) {
       "aten::_foreach_copy_",
       "aten::_index_copy_",
       "aten::_foreach_zero_",
-      "aten::set_",
       "aten::_index_put_impl_",
-      "aten::resize_",
-      "aten::resize_as_",
-      "aten::_resize_output_",
   };
-  return name.ends_with('_') && replacing.count(name) == 0;
+  return name.ends_with('_') && !reshapes(name) && replacing.count(name) == 0;
 }
 
 std::unique_ptr<OperatorFacts> read_schema(const c10::OperatorHandle& op) {

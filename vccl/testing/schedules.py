@@ -35,7 +35,7 @@ def variables(text: str | None, ranks: int) -> Iterator[dict[str, str]]:
 @contextlib.contextmanager
 def playing() -> Iterator[None]:
     """Plays the schedule that the environment of this process asks for from its start, inside of a block."""
-    text = os.environ.get("VDEV_SCHEDULE", "")
+    text = os.environ.get(VARIABLE, "")
     if not text:
         yield
         return

@@ -17,6 +17,16 @@ inline void do_something_else() {
   for (int i = 0; i < kSteps; ++i) step();
 }
 
+/// Plays the body on two threads, of which the first does something else before.
+template <class Body>
+void play_twice(const schedule::Plan& plan, const Body& body) {
+  play(plan, {[&] {
+                do_something_else();
+                body();
+              },
+              body});
+}
+
 /// The waiter looks, and sleeps a moment later: a wake-up in between is lost.
 inline bool lost_wake_up(const schedule::Plan& plan, bool repaired) {
   Stuck stuck(2);
@@ -109,11 +119,7 @@ inline bool torn_addition(const schedule::Plan& plan, bool repaired) {
     step();
     count = before + 1;
   };
-  play(plan, {[&] {
-                do_something_else();
-                add();
-              },
-              add});
+  play_twice(plan, add);
   return count != 2;
 }
 
@@ -179,11 +185,7 @@ inline bool two_last_users(const schedule::Plan& plan, bool repaired) {
     step();
     if (users == 0) ++freed;
   };
-  play(plan, {[&] {
-                do_something_else();
-                leave();
-              },
-              leave});
+  play_twice(plan, leave);
   return freed != 1;
 }
 
@@ -211,11 +213,7 @@ inline bool token_after_the_last_look(const schedule::Plan& plan, bool repaired)
     step();
     run_all();
   };
-  play(plan, {[&] {
-                do_something_else();
-                put();
-              },
-              put});
+  play_twice(plan, put);
   return run != 2;
 }
 

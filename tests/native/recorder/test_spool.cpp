@@ -61,6 +61,17 @@ RecordedGroup open_group(FlightRecorder& recorder) {
   return recorder.open_group(group);
 }
 
+/// A recorder of rank 0 with one group, and a directory for its record.
+struct Scene {
+  explicit Scene(std::size_t entries) : recorder({.entries = entries}) {
+    set_rank(recorder);
+    group = open_group(recorder);
+  }
+  Directory directory;
+  FlightRecorder recorder;
+  RecordedGroup group;
+};
+
 FlightEntry entry_of(std::uint64_t sequence, std::int64_t size = 4) {
   FlightEntry entry;
   entry.collective_sequence = entry.operation = sequence;
@@ -98,10 +109,8 @@ std::size_t count(const std::vector<std::string>& lines, const std::string& part
 }  // namespace
 
 TEST(operations_are_in_the_file_with_their_calls_once) {
-  Directory directory;
-  FlightRecorder recorder({.entries = 64});
-  set_rank(recorder);
-  const auto group = open_group(recorder);
+  Scene scene(64);
+  auto& [directory, recorder, group] = scene;
   Spool spool(recorder, settings_of(directory.path));
   for (std::uint64_t i = 1; i <= 10; ++i) play(recorder, group, entry_of(i));
   play(recorder, group, entry_of(11, 5), false);
@@ -121,10 +130,8 @@ TEST(operations_are_in_the_file_with_their_calls_once) {
 }
 
 TEST(what_was_under_way_gets_its_end_later) {
-  Directory directory;
-  FlightRecorder recorder({.entries = 64});
-  set_rank(recorder);
-  const auto group = open_group(recorder);
+  Scene scene(64);
+  auto& [directory, recorder, group] = scene;
   SpoolFile file(recorder, settings_of(directory.path));
   const auto first = begin(recorder, group, entry_of(1));
   const auto second = begin(recorder, group, entry_of(2));
@@ -143,10 +150,8 @@ TEST(what_was_under_way_gets_its_end_later) {
 }
 
 TEST(an_overrun_is_counted) {
-  Directory directory;
-  FlightRecorder recorder({.entries = 8});
-  set_rank(recorder);
-  const auto group = open_group(recorder);
+  Scene scene(8);
+  auto& [directory, recorder, group] = scene;
   SpoolFile file(recorder, settings_of(directory.path));
   const auto under_way = begin(recorder, group, entry_of(1));
   file.turn(false);
@@ -162,10 +167,8 @@ TEST(an_overrun_is_counted) {
 }
 
 TEST(details_are_in_the_file) {
-  Directory directory;
-  FlightRecorder recorder({.entries = 8});
-  set_rank(recorder);
-  const auto group = open_group(recorder);
+  Scene scene(8);
+  auto& [directory, recorder, group] = scene;
   Spool spool(recorder, settings_of(directory.path));
   CHECK(recorder.wants_details());
   FlightEntry entry;
@@ -214,10 +217,8 @@ TEST(details_that_were_overwritten_are_not_read) {
 }
 
 TEST(hashes_are_in_the_file) {
-  Directory directory;
-  FlightRecorder recorder({.entries = 8});
-  set_rank(recorder);
-  const auto group = open_group(recorder);
+  Scene scene(8);
+  auto& [directory, recorder, group] = scene;
   auto settings = settings_of(directory.path);
   settings.hashes = true;
   Spool spool(recorder, settings);
@@ -244,10 +245,8 @@ TEST(a_directory_that_cannot_take_a_record_is_refused) {
 }
 
 TEST(a_record_that_is_there_stays_as_it_is) {
-  Directory directory;
-  FlightRecorder recorder({.entries = 8});
-  set_rank(recorder);
-  const auto group = open_group(recorder);
+  Scene scene(8);
+  auto& [directory, recorder, group] = scene;
   {
     Spool spool(recorder, settings_of(directory.path / "new" / "folder"));
     play(recorder, group, entry_of(1));
@@ -320,10 +319,8 @@ TEST(a_full_disk_ends_the_record_at_a_whole_line) {
 }
 
 TEST(threads_that_record_lose_nothing) {
-  Directory directory;
-  FlightRecorder recorder({.entries = 100'000});
-  set_rank(recorder);
-  const auto group = open_group(recorder);
+  Scene scene(100'000);
+  auto& [directory, recorder, group] = scene;
   Spool spool(recorder, settings_of(directory.path));
   constexpr int kThreads = 4, kEach = 2000;
   std::vector<std::thread> threads;
@@ -348,10 +345,8 @@ TEST(threads_that_record_lose_nothing) {
 }
 
 TEST(a_forked_child_leaves_the_record_alone) {
-  Directory directory;
-  FlightRecorder recorder({.entries = 8});
-  set_rank(recorder);
-  const auto group = open_group(recorder);
+  Scene scene(8);
+  auto& [directory, recorder, group] = scene;
   Spool spool(recorder, settings_of(directory.path));
   play(recorder, group, entry_of(1));
   const pid_t child = fork();

@@ -105,10 +105,11 @@ MESSAGE_THREAD = Protocol(
             "line.wakeups.fetch_add(1);",
             "const std::uint64_t there = channel_.counters->written.load() - read_;",
         ),
-        "transport/messages/message_engine.cpp": (
+        "transport/messages/message_engine_thread.cpp": (
             "const std::uint32_t seen = line_.wakeups.load();",
             "line_.sleep.store(under_way() ? MessageLine::waiting",
-            "if (!news && time.count() > 0) sleep_for_messages(line_, seen, time);",
+            "if (!news && time.count() > 0) {",
+            "sleep_for_messages(line_, seen, time);",
         ),
     },
     {

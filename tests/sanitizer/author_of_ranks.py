@@ -33,6 +33,10 @@ class View:
     text: str
     index: np.ndarray
 
+    @property
+    def is_contiguous(self) -> bool:
+        return bool((np.diff(self.index) == 1).all())
+
     def touch(self, writes: bool) -> Touch:
         return Touch(self.name, sum(3 << 2 * int(element) for element in self.index), writes)
 
@@ -208,7 +212,7 @@ class Author:
         blocks = self.random.random() < 0.3
         text = f"{to.text}.copy_({of.text}{'' if blocks else ', non_blocking=True'})"
         launch = self.launch(text, to.touch(True), of.touch(False), host_waits=blocks)
-        if name in PAGEABLE:  # is read within the call
+        if name in PAGEABLE or not of.is_contiguous:  # is read within the call
             launch.parts = [Part(HOST, [of.touch(False)]), Part(launch.parts[0].lane, [to.touch(True)])]
         return launch
 

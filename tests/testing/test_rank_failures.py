@@ -18,7 +18,7 @@ def test_first_on_top(ranks):
     store = dist.distributed_c10d._get_default_store()
     if on_rank(2):
         ctypes.CDLL(None).puts(b"of C, without a flush")
-        store.wait(["0 came", "1 came", "3 came"])  # half a second after the failure the others are aborted
+        store.wait(["0 came", "1 came", "3 came"])
         raise ValueError("the cause")
     store.set(f"{ranks.rank} came", "")
     dist.all_reduce(torch.ones(2))

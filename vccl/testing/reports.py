@@ -117,7 +117,7 @@ class _Reports:
         expected = report is not None and report.skipped
         after = " after another rank's failure had ended its collectives" if outcome.was_aborted else ""
         headline = f"failed at {phase}" if phase != "call" else "failed"
-        if outcome.was_aborted:
+        if outcome.was_aborted and report is None:
             text = message
         self.failures.append(
             RankFailure([outcome.rank], at, headline + after, message, text, phase, expected, report)

@@ -30,7 +30,7 @@ def inner_pytest(run: Callable[..., str], tmp_path: Path) -> Callable[..., Run]:
     """inner_pytest(source, *options) runs pytest on a file with that text, which may leave nothing behind."""
 
     def inner_pytest(
-        source: str, *options: str, status: int = 0, env: dict | None = None, other: str | None = None
+        source: str, *options: str, status: int | None = 0, env: dict | None = None, other: str | None = None
     ) -> Run:
         files = [tmp_path / "test_inner.py"]
         files[0].write_text(source)

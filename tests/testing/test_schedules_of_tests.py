@@ -9,9 +9,9 @@ import pytest, torch
 import torch.distributed as dist
 from vccl import _C
 
-def note(name):
+def note(name, what=""):
     with open(os.environ["NOTES"], "a") as file:
-        file.write(f"{name} {os.environ['VDEV_SCHEDULE']}\\n")
+        file.write(f"{name} {what or os.environ['VDEV_SCHEDULE']}\\n")
 
 @pytest.fixture
 def fresh():
@@ -30,6 +30,7 @@ def test_of_one_process(fresh):
     with torch.vdev.stream(reader):
         read = memory.clone()
     torch.accelerator.synchronize()
+    note("taken", f"{_C._schedule_report()[2]}")
     assert read.tolist()[0] == 1
 
 def test_that_is_right():
@@ -72,8 +73,10 @@ def test_the_first_schedule_that_fails_is_told(inner_pytest, run, tmp_path):
     again = re.search(r"VDEV_SCHEDULE=(\S+) python -m pytest (\S+)", told)
     assert again[1] == played[-1] and again[2].endswith("::test_of_one_process")
 
-    again = inner_pytest(SOURCE, "-k", "one_process", status=1, env={**env, "VDEV_SCHEDULE": played[-1]})
-    assert again.outcomes == {"test_of_one_process": "failed"}
+    again = inner_pytest(SOURCE, "-k", "one_process", status=None, env={**env, "VDEV_SCHEDULE": played[-1]})
+    # On a busy machine time decides, too: the failure says so, and each run of the test notes it.
+    steady = "turns taken" not in told and notes_in(tmp_path, "taken")[-1] == "0"
+    assert again.outcomes == {"test_of_one_process": "failed"} or not steady
 
 
 def test_ranks_take_turns(inner_pytest, tmp_path):

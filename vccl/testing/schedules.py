@@ -78,7 +78,9 @@ def protocol(item: pytest.Item, nextitem: pytest.Item | None, texts: Sequence[st
         os.environ[VARIABLE] = text
         try:
             with playing():
-                return runtestprotocol(item, nextitem=nextitem, log=False)
+                made = runtestprotocol(item, nextitem=nextitem, log=False)
+            _tell_of_taken_turns(made)
+            return made
         finally:
             if before is None:
                 os.environ.pop(VARIABLE, None)
@@ -89,6 +91,17 @@ def protocol(item: pytest.Item, nextitem: pytest.Item | None, texts: Sequence[st
     for report in first_failure(item, texts, play):
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+
+def _tell_of_taken_turns(made: list[pytest.TestReport]) -> None:
+    """Adds to failures of this process that time has decided about the order, too."""
+    from vccl import _C
+
+    taken = _C._schedule_report()[2]
+    for report in made:
+        if report.failed and taken:
+            what = f"turns taken from threads that did not run: {taken}. Another run may have another order."
+            report.sections.append(("Turns of the schedule", what))
 
 
 def _told(item: pytest.Item, text: str, number: int, count: int) -> str:

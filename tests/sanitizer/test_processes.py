@@ -67,6 +67,32 @@ def test_the_second_access_raises(run):
     assert "line 7, in <module>" in ended.stderr and "vccl.sanitizer.reports.RaceError" in ended.stderr
 
 
+CHILDREN = """\
+import multiprocessing, sys
+if __name__ == "__main__":
+    fork = multiprocessing.get_context("fork")
+    children = [fork.Process(target=work, args=(races,)) for races in (True, False)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    print([child.exitcode for child in children])
+"""
+
+
+def test_a_forked_child_that_raced_ends_with_the_status(run):
+    body = RACE.replace("{end}", "").replace("\n", "\n    ")
+    work = f"import torch\ndef work(races):\n    if not races:\n        return\n    {body}\n{CHILDREN}"
+    ended = run(work, VDEV_SANITIZER="1")
+    assert ended.returncode == 0 and ended.stdout == "[86, 0]\n", ended.stderr
+
+
+def test_a_forked_child_does_not_end_with_its_parents_status(run):
+    work = f"{RACE}\ndef work(races):\n    pass\n{CHILDREN}"
+    ended = run(work, VDEV_SANITIZER="1")
+    assert ended.returncode == 86 and ended.stdout == "[0, 0]\n", ended.stderr
+
+
 def test_reports_are_written_as_json(run, tmp_path):
     run(RACE, VDEV_SANITIZER="1", VDEV_SANITIZER_LOG=str(tmp_path / "races"), RANK="3")
     (line,) = (tmp_path / "races.3").read_text().splitlines()
@@ -80,7 +106,14 @@ def test_reports_are_written_as_json(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rule", "status"), [("file:*script.py", 0), ("op:aten::add", 0), ("op:aten::mm", 86)]
+    ("rule", "status"),
+    [
+        ("file:*script.py", 0),
+        ("file:script.py", 0),
+        ("file:cript.py", 86),
+        ("op:aten::add", 0),
+        ("op:aten::mm", 86),
+    ],
 )
 def test_finds_can_be_suppressed(run, tmp_path, rule, status):
     rules = tmp_path / "rules"
@@ -96,6 +129,7 @@ def test_finds_can_be_suppressed(run, tmp_path, rule, status):
     [
         ({"VDEV_SANITIZER": "yes"}, "'yes' is none of 0, 1, raise, uninit and useless"),
         ({"VDEV_SANITIZER": "1,loud"}, "'loud' is none of"),
+        ({"VDEV_SANITIZER": "1", "VDEV_SANITIZER_LOG": "/nowhere/races"}, "there is no folder '/nowhere'"),
     ],
 )
 def test_a_wrong_value_says_what_is_allowed(run, variables, text):

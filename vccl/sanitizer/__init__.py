@@ -7,6 +7,7 @@ docs/sanitizer.md says what is found, and what the reports mean.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 from . import endings, events, pointers, processes, settings, threads
@@ -15,6 +16,7 @@ from .reports import Found, RaceError, Report
 __all__ = ["Found", "RaceError", "Report", "enabled", "follow_environment", "found"]
 
 _found: Found | None = None
+_inherited = 0  # errors that the parent of this forked process has found, and ends for
 
 
 def found() -> Found | None:
@@ -27,7 +29,8 @@ def follow_environment() -> None:
 
     Raises:
         ValueError: a variable has a value that is not allowed.
-        OSError: the file of VDEV_SANITIZER_SUPPRESSIONS cannot be read.
+        OSError: the file of VDEV_SANITIZER_SUPPRESSIONS cannot be read, or that of VDEV_SANITIZER_LOG cannot
+            be written.
     """
     asked = settings.of_environment()
     if asked is None:
@@ -78,7 +81,17 @@ def _has_found() -> bool:
     if _found is None:
         return False
     _found.end()
-    return _found.count > 0
+    return _found.count > _inherited
+
+
+def _begin_forked_child() -> None:
+    global _inherited
+    if _found is not None:
+        _found.begin_forked_child()
+        _inherited = _found.count
+
+
+os.register_at_fork(after_in_child=_begin_forked_child)
 
 
 def _start(asked: settings.Settings, into: Found | None = None) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 
 from vccl import _C
 
+from . import endings
+
 Channels = Callable[..., Iterable[str]]
 """Returns the names of the channels that a call of a method uses, from the call's arguments."""
 
@@ -94,11 +96,13 @@ def _order_processes() -> None:
     @functools.wraps(bootstrap)
     def run(self: Any, *arguments: Any, **named: Any) -> Any:
         try:
-            return bootstrap(self, *arguments, **named)
+            status = bootstrap(self, *arguments, **named)
         finally:
             if _C._races_shares_memory():
                 _C._races_judge_shared()
                 _C._races_publish_host(f"end of process {os.getpid()}", True)
+        # A forked child ends without Python's end, which would give it this status.
+        return endings.status_at_end(status)
 
     @functools.wraps(join)
     def joined(self: Any, timeout: float | None = None) -> None:

@@ -42,6 +42,10 @@ class Found:
         # Not one of threading, which would order the threads that report (threads.py).
         self._lock = _thread.allocate_lock()
 
+    def begin_forked_child(self) -> None:
+        """Call this in a forked child: another thread of the parent may have held the lock."""
+        self._lock = _thread.allocate_lock()
+
     @property
     def count(self) -> int:
         """How many pairs of lines are reported that are errors. A wait that can go is none."""

@@ -27,6 +27,7 @@ def of_environment() -> Settings | None:
 
     Raises:
         ValueError: VDEV_SANITIZER has a value that is not allowed.
+        OSError: no file can be written where VDEV_SANITIZER_LOG is.
     """
     value = os.environ.get("VDEV_SANITIZER", "").strip()
     if value in ("", "0"):
@@ -37,10 +38,21 @@ def of_environment() -> Settings | None:
             f"VDEV_SANITIZER='{value}' is not valid: {sorted(unknown)[0]!r} is none of 0, 1, raise, uninit "
             "and useless, which commas may join"
         )
+    log = os.environ.get("VDEV_SANITIZER_LOG") or None
+    if log is not None:
+        _check_folder(os.path.dirname(os.path.abspath(log)), log)
     return Settings(
         raises="raise" in words,
         uninit="uninit" in words,
         useless="useless" in words,
-        log=os.environ.get("VDEV_SANITIZER_LOG") or None,
+        log=log,
         suppressions=os.environ.get("VDEV_SANITIZER_SUPPRESSIONS") or None,
     )
+
+
+def _check_folder(folder: str, log: str) -> None:
+    """Raises OSError if no report could be written to the folder. The first report would come too late."""
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"VDEV_SANITIZER_LOG={log!r}: there is no folder {folder!r}; make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(f"VDEV_SANITIZER_LOG={log!r}: this process may not write to {folder!r}")

@@ -1,12 +1,14 @@
 """Reads which finds are not to be reported.
 
 Each line of the file is ``file:PATTERN``, ``function:PATTERN`` or ``op:PATTERN``, with the wildcards of
-fnmatch. It suppresses a find if either access matches. Empty lines and lines that begin with # are skipped.
+fnmatch. It suppresses a find if either access matches. A pattern of a file without "/" is compared with the
+last part of the path, too. Empty lines and lines that begin with # are skipped.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import os.path
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,7 +51,14 @@ class Suppressions:
         for line, key, pattern in self._rules:
             for side in ("first", "second"):
                 access = raw[side]
-                if access and fnmatch.fnmatch(access[key], pattern):
+                if access and any(fnmatch.fnmatch(text, pattern) for text in _texts(access, key)):
                     self.counts[line] += 1
                     return True
         return False
+
+
+def _texts(access: dict[str, Any], key: str) -> tuple[str, ...]:
+    """Returns what a pattern may match."""
+    if key == "file":
+        return access["file"], os.path.basename(access["file"])
+    return (access[key],)

@@ -155,9 +155,10 @@ bool is_one_of(const std::string& value, std::initializer_list<const char*> text
   return std::ranges::any_of(texts, [&](const char* text) { return strcasecmp(value.c_str(), text) == 0; });
 }
 
-// Returns what a switch of NCCL says, in the texts that torch takes, and nothing if it is unset or not read.
-std::optional<bool> nccl_switch(const char* name) {
-  const std::string value = reads_nccl.load(std::memory_order_relaxed) ? variable(name) : "";
+// Returns what a switch of torch says, and nothing if it is unset. The last name counts where NCCL's
+// variables are read.
+std::optional<bool> torch_switch(std::initializer_list<const char*> names, const char* nccls) {
+  const auto [name, value] = first_set(names, nccls);
   if (value.empty()) return std::nullopt;
   if (is_one_of(value, {"y", "yes", "1", "t", "true"})) return true;
   if (is_one_of(value, {"n", "no", "0", "f", "false"})) return false;
@@ -166,7 +167,7 @@ std::optional<bool> nccl_switch(const char* name) {
 }
 
 DumpsAfterFailure dumps_after_failure() {
-  const auto wanted = nccl_switch("TORCH_NCCL_DUMP_ON_TIMEOUT");
+  const auto wanted = torch_switch({}, "TORCH_NCCL_DUMP_ON_TIMEOUT");
   if (!wanted) return DumpsAfterFailure::where_named;
   return *wanted ? DumpsAfterFailure::always : DumpsAfterFailure::never;
 }
@@ -203,7 +204,7 @@ CheckVariables read_check_variables() {
     checks.leaks |= all || check == "leak";
     at = end + 1;
   }
-  checks.nan_inputs |= nccl_switch("TORCH_NCCL_NAN_CHECK").value_or(false);
+  checks.nan_inputs |= torch_switch({}, "TORCH_NCCL_NAN_CHECK").value_or(false);
   return checks;
 }
 
@@ -249,7 +250,9 @@ RecorderVariables read_recorder_variables() {
     }
     variables.entries = *entries;
   }
-  if (read_switch("VCCL_RECORD_STACKS"))
+  if (torch_switch({"TORCH_FR_CPP_STACK"}, "TORCH_NCCL_TRACE_CPP_STACK").value_or(false))
+    variables.stacks = StacksToRecord::with_cpp;
+  else if (read_switch("VCCL_RECORD_STACKS"))
     variables.stacks = StacksToRecord::whole;
   else if (read_check_variables().order)
     variables.stacks = StacksToRecord::line;

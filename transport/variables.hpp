@@ -83,11 +83,12 @@ enum class DumpsAfterFailure {
   never,
 };
 
-/// What the flight recorder notes of the Python stack of each call.
+/// What the flight recorder notes of the stack of each call.
 enum class StacksToRecord {
   none,
-  line,   // the program's line, with VCCL_CHECK=order
-  whole,  // with VCCL_RECORD_STACKS
+  line,      // the program's line, with VCCL_CHECK=order
+  whole,     // all frames of Python, with VCCL_RECORD_STACKS
+  with_cpp,  // those of C++, too, with TORCH_FR_CPP_STACK, or TORCH_NCCL_TRACE_CPP_STACK in pose
 };
 
 /// What the flight recorder is to do. Torch's variables count where the one with VCCL_ is unset.

@@ -2,20 +2,25 @@
 
 #include <torch/csrc/profiler/combined_traceback.h>
 
+#include <string_view>
+
 #include "base/text.hpp"
 #include "csrc_device/torch/program_line.hpp"
 
 namespace vccl {
 namespace {
 
-std::string line_text(const std::string& function, const std::string& file, std::uint64_t line) {
-  return base::text(function, '\t', file, '\t', line, '\n');
+// C++ names of templates may be longer than all of the room that the recorder has for a stack.
+constexpr std::size_t kMostOfName = 100;
+
+std::string line_text(std::string_view function, const std::string& file, std::uint64_t line) {
+  return base::text(function.substr(0, kMostOfName), '\t', file, '\t', line, '\n');
 }
 
 }  // namespace
 
-std::string call_stack() {
-  const auto captured = torch::CapturedTraceback::gather(true, false, false);
+std::string call_stack(bool cpp) {
+  const auto captured = torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false, cpp);
   const auto found = torch::symbolize({captured.get()});
   std::string text;
   for (const auto index : found.tracebacks.at(0)) {

@@ -7,8 +7,10 @@ namespace vccl {
 
 /// Returns the Python frames of the calling thread, the innermost first, each as a line
 /// "function\tfile\tline". Takes the GIL for a moment if there is an interpreter. Call this only if stacks
-/// were asked for: it takes some microseconds.
-std::string call_stack();
+/// were asked for: it takes some microseconds. With `cpp`, the frames of C++ are in their places between
+/// them, with their source where a library has debug symbols. Then it takes about 0.1 ms, and more at the
+/// first call.
+std::string call_stack(bool cpp);
 
 /// Returns only the innermost of these lines that belongs to the program, and "" if there is none. Takes less
 /// than a microsecond.

@@ -162,7 +162,8 @@ void Recording::close() noexcept {
 
 std::string Recording::stack_now() const {
   if (!recorder_.has_stacks()) return {};
-  return own_recorder_variables().stacks == StacksToRecord::whole ? call_stack() : call_line();
+  const auto stacks = own_recorder_variables().stacks;
+  return stacks == StacksToRecord::line ? call_line() : call_stack(stacks == StacksToRecord::with_cpp);
 }
 
 RecordedOperation Recording::begin(std::span<const Request> requests, bool batch, bool message,

@@ -26,7 +26,7 @@ inline constexpr std::size_t kDetails =
 struct StackText {
   std::uint64_t number = 0;  // of the entry
   std::uint64_t length = 0;
-  std::array<char, 2016> text{};
+  std::array<char, 4064> text{};
 };
 
 /// How far a group has come with its collectives ([0]) and its messages ([1]).

@@ -399,6 +399,23 @@ time.sleep(1)
     assert any(frame["filename"].endswith("ranks.py") and frame["line"] > 5 for frame in frames)
 
 
+def test_frames_of_cpp_stand_between_those_of_python(start, tmp_path):
+    body = """
+def training_step():
+    dist.all_reduce(torch.ones(2))
+training_step()
+os.kill(os.getpid(), 10)
+time.sleep(1)
+"""
+    process, folder = in_ranks(start, tmp_path, body, size=1, TORCH_FR_CPP_STACK="1")
+    process.output(SECONDS)
+    (found,) = wait_for_files(folder, 1)
+    names = [frame["name"] for frame in found["entries"][-1]["frames"]]
+    of_group = next(place for place, name in enumerate(names) if "ProcessGroupVccl::allreduce" in name)
+    assert any("c10d" in name for name in names[of_group + 1 : names.index("all_reduce")])
+    assert of_group < names.index("all_reduce") < names.index("training_step")
+
+
 def test_nothing_is_recorded_on_request(start, tmp_path):
     body = """
 from vccl import _C

@@ -353,6 +353,15 @@ TEST(variables_of_the_flight_recorder_are_checked_when_read) {
   check_contains(error_of([] { read_recorder_variables(); }).what(),
                  "VCCL_RECORD_STACKS is \"yes\"; allowed are 0 and 1");
   unsetenv("VCCL_RECORD_STACKS");
+  setenv("TORCH_FR_CPP_STACK", "yes", 1);
+  CHECK(read_recorder_variables().stacks == StacksToRecord::with_cpp);
+  setenv("TORCH_FR_CPP_STACK", "often", 1);
+  check_contains(error_of([] { read_recorder_variables(); }).what(),
+                 "TORCH_FR_CPP_STACK is \"often\"; allowed are y, yes,");
+  unsetenv("TORCH_FR_CPP_STACK");
+  setenv("TORCH_NCCL_TRACE_CPP_STACK", "1", 1);  // counts in pose only
+  CHECK(read_recorder_variables().stacks == StacksToRecord::none);
+  unsetenv("TORCH_NCCL_TRACE_CPP_STACK");
   setenv("TORCH_FR_DUMP_TEMP_FILE", "/tmp/of_torch_", 1);
   CHECK_EQ(read_recorder_variables().file, std::string("/tmp/of_torch_"));
   setenv("VCCL_RECORDER_FILE", "/tmp/own_", 1);

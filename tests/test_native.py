@@ -95,6 +95,7 @@ def test_every_room_has_native_tests():
     assert {name(source) for source in SOURCES} >= LONG | SHORTENED
 
 
+@pytest.mark.daily
 @pytest.mark.skipif(native_build.SANITIZE != "", reason="built once")
 def test_the_native_benchmarks_build():
     native_build.build(["bench_collectives", "bench_kernels", "bench_messages"])

@@ -52,11 +52,15 @@ def gate():
     class Gate:
         def __init__(self) -> None:
             self.opened = threading.Event()
+            self.was_late = False
 
         def close(self, stream: torch.Stream) -> None:
             with torch.vdev.stream(stream):
-                # Bounded, so that a test that fails before it opens the gate still ends.
-                torch.vdev._launch_host_func(lambda: self.opened.wait(60))
+                torch.vdev._launch_host_func(self.wait)
+
+        def wait(self) -> None:
+            # Bounded, so that a test that waits for the stream before it opens the gate still ends.
+            self.was_late |= not self.opened.wait(60)
 
         def open(self) -> None:
             self.opened.set()
@@ -64,6 +68,7 @@ def gate():
     gate = Gate()
     yield gate
     gate.open()
+    assert not gate.was_late, "the test has waited for a stream behind its closed gate"
 
 
 @pytest.fixture

@@ -359,6 +359,7 @@ extern "C" void register_writer(const char* name) {
 """
 
 
+@pytest.mark.daily
 @pytest.mark.skipif(not shutil.which("c++"), reason="needs a compiler")
 def test_a_registered_writer_gets_the_dump(start, run, tmp_path):
     library, source = tmp_path / "writer.so", tmp_path / "writer.cpp"

@@ -56,6 +56,7 @@ def check_slurm(output: str, template: str) -> None:
     assert attempts(output) == (1 if template == "slurm.sbatch" else 0)
 
 
+@pytest.mark.daily
 @pytest.mark.parametrize("template", SLURM)
 def test_slurm_templates_with_the_environment_of_slurm(run, tmp_path, template, job_with_port):
     script = write_script(tmp_path)
@@ -161,6 +162,7 @@ def environment_of_operator(job: dict) -> dict[str, str]:
     }
 
 
+@pytest.mark.daily
 def test_the_pods_of_the_manifest_train(start, job, port, tmp_path):
     """Runs the containers' command in the operator's environment. A rank is killed, and all begin anew."""
     write_script(tmp_path)

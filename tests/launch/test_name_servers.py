@@ -85,6 +85,7 @@ def test_torch_alone_asks_for_the_name_of_this_machine(asked):
     assert set(names) == {"1.0.0.127.in-addr.arpa"}
 
 
+@pytest.mark.daily
 @needs_namespaces
 @pytest.mark.parametrize(
     ("hostname", "launcher", "backend"),

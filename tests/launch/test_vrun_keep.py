@@ -266,6 +266,7 @@ def test_runs_at_once_share_a_server_that_either_starts(start, script, tmp_path)
     assert os.listdir(runtime / "vccl-vrun") == ["lock"]
 
 
+@pytest.mark.daily
 def test_a_module_that_is_edited_is_imported_anew(keep, script, tmp_path):
     module = tmp_path / "preloaded.py"
     module.write_text("value = 'old'")

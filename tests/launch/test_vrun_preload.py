@@ -36,6 +36,7 @@ def looked(output: str) -> list[dict]:
     return sorted(seen, key=lambda rank: rank["rank"])
 
 
+@pytest.mark.daily
 @pytest.mark.parametrize(("module", "threads"), [(False, "1"), (True, "2")], ids=["script", "module"])
 def test_a_forked_rank_is_as_a_new_one(vrun, tmp_path, module, threads):
     folder = tmp_path / "folder"

@@ -51,6 +51,7 @@ def run(posed_environment):
     return call
 
 
+@pytest.mark.daily
 def test_a_setup_py_with_cuda_extension(run, tmp_path):
     (tmp_path / "setup.py").write_text(SETUP)
     (tmp_path / "mine.cu").write_text(MINE)

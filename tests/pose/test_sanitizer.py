@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.daily
+
 RIGHT = {
     "a stream waits for another": """
         stream = torch.cuda.Stream()

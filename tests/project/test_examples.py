@@ -30,6 +30,7 @@ def test_train_gpt(vrun, tmp_path, backend, device):
     assert written.startswith("class ") and len(written.rstrip("\n")) > len("class "), output
 
 
+@pytest.mark.daily
 def test_train_gpt_for_some_seconds(vrun):
     """All ranks end at the same step, else one would wait for the others. The bar counts seconds."""
     output = vrun(
@@ -59,6 +60,7 @@ def test_train_gpt_ends_in_time(seconds_a_step):
     assert looks <= step / 20 + 20
 
 
+@pytest.mark.daily
 def test_both_backends_train_alike(vrun):
     """Same seed, same batches: what moves the gradients makes no difference to speak of."""
 

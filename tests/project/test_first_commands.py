@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.daily
+
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = Path(sys.executable).parent
 # Nothing is said about devices but what the command line says. numpy may be missing, which torch says.

@@ -156,6 +156,7 @@ def test_vrun_refuses_the_pose_in_one_line(run, tmp_path, built_with_cuda, optio
 USABLE = "assert torch.ones(2).add(1).sum() == 4; print(torch.accelerator.is_available())"
 
 
+@pytest.mark.daily
 def test_a_bad_variable_costs_the_cards_alone(python):
     """It is found after torch has learnt the name of the device, which torch cannot forget."""
     code = f"import torch; {USABLE}"
@@ -268,6 +269,7 @@ def library(tmp_path: Path) -> Callable[[str], Path]:
     return library
 
 
+@pytest.mark.daily
 @pytest.mark.parametrize("what", CLASHES)
 def test_what_another_library_has_registered_costs_the_cards_alone(python, library, what):
     source, told = CLASHES[what]
@@ -304,6 +306,7 @@ static const c10::CachingAllocator::DeviceConfigParserHookRegistry registered(
 """
 
 
+@pytest.mark.daily
 @without_cuda
 def test_settings_of_allocators_that_another_device_has_registered(python, library):
     """As a torch that was built with CUDA has them. Both devices get what the program sets."""

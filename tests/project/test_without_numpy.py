@@ -19,6 +19,7 @@ def without_numpy(tmp_path):
     return {"PYTHONPATH": os.pathsep.join(paths)}
 
 
+@pytest.mark.daily
 def test_bench_and_compare(run, vrun, without_numpy, tmp_path):
     assert "all_reduce" in vrun(
         "--cards", 2, "-m", "vccl.bench", "all_reduce", "--max", "4K", env=without_numpy

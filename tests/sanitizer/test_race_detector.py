@@ -157,6 +157,7 @@ def test_the_verdict_does_not_depend_on_who_runs_first():
     assert len(found.reports) == 1
 
 
+@pytest.mark.daily
 def test_a_compiled_function():
     @torch.compile
     def double(x):

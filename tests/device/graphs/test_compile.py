@@ -91,6 +91,7 @@ def equal(function, *inputs, **options):
     torch.testing.assert_close([found, theirs], [expected, [*inputs]], check_stride=True)
 
 
+@pytest.mark.daily
 def test_softmax_over_long_rows():
     """Inductor has a reduction for these that it can write for GPUs only."""
 

@@ -106,7 +106,7 @@ def test_numbers_from_the_host_are_taken_at_the_call(held):
     x.fill_(1)
     y = x * number
     values = torch.tensor([5.0, 6, 7])
-    z = torch.empty(3, device="vdev").copy_(values)
+    z = torch.empty(3, device="vdev").copy_(values, non_blocking=True)
     number.fill_(9)
     values.fill_(0)
     held.open()
@@ -290,7 +290,7 @@ def test_strict(run_python):
 def test_no_value_is_another_value_than_minus_one(held):
     _C._forget_calls()
     x = torch.arange(6.0).view(2, 3)
-    y = x.to("vdev")
+    y = x.to("vdev", non_blocking=True)
     for _ in range(2):
         results = [y.argmax(), y.argmax(-1), y.argmax(0), y.sum((0, 1)), y.sum((0,))]
     held.open()

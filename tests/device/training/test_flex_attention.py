@@ -58,6 +58,7 @@ def test_compiled(device):
     torch.testing.assert_close(compiled, attention("cpu"), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.daily
 def test_what_one_thread_has_compiled_is_not_run_by_four(run, script, tmp_path):
     """The kernel has a buffer for each thread. Inductor keeps it on disk for other processes."""
     program = script(COMPILES)
@@ -69,6 +70,7 @@ def test_what_one_thread_has_compiled_is_not_run_by_four(run, script, tmp_path):
         )
 
 
+@pytest.mark.daily
 @pytest.mark.filterwarnings("error:torch.compile. Inductor cannot compile")
 def test_compiled_between_other_operators():
     def block(query, key, value):

@@ -213,6 +213,7 @@ def test_activation_checkpointing_repeats_dropout():
         assert torch.equal(left.cpu(), right.cpu())
 
 
+@pytest.mark.daily
 @pytest.mark.parametrize("end", ["pass", "raise SystemExit(0)", "import gc; gc.disable()"])
 def test_a_process_may_end_right_after_backward(run_python, end):
     """The device threads' last references to Python objects go before the interpreter does."""

@@ -166,6 +166,7 @@ print(f"rank {dist.get_debug_level().name} ended well")
 """
 
 
+@pytest.mark.daily
 def test_through_the_environment(tmp_path):
     script = pathlib.Path(tmp_path, "script.py")
     script.write_text(SCRIPT)

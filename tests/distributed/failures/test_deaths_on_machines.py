@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.daily
+
 IN_A_NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child"]
 
 # The groups' timeout is far longer than the test may take. os._exit() ends the rank without a goodbye.

@@ -2,12 +2,14 @@
 
 import collections
 
+import pytest
 import random_cases
 import random_deaths
 
 CASES = (0, 2, 4, 6, 12, 24, 72, 93)
 
 
+@pytest.mark.daily
 def test_survivors_of_random_deaths(run):
     random_cases.run_in_a_test(run, random_deaths.__file__, CASES)
 

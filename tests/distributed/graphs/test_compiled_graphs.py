@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 RANKS = 2
 
 
+@pytest.mark.daily
 @pytest.mark.ranks(RANKS)
 def test_collectives_inside_of_a_graph(ranks):
     def function(x):

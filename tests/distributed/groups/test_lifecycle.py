@@ -222,6 +222,7 @@ for how in sys.argv[2:]:
 """
 
 
+@pytest.mark.daily
 def test_exit_without_destroy(tmp_path, run):
     script = tmp_path / "script.py"
     script.write_text(ENDINGS_SCRIPT)

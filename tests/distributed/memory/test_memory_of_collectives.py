@@ -18,7 +18,11 @@ class Gate:
 
     def __init__(self) -> None:
         self.opened = threading.Event()
-        torch.vdev._launch_host_func(lambda: self.opened.wait(60))
+        self.was_late = False
+        torch.vdev._launch_host_func(self.wait)
+
+    def wait(self) -> None:
+        self.was_late |= not self.opened.wait(60)
 
     def open(self) -> None:
         self.opened.set()
@@ -28,6 +32,7 @@ class Gate:
 
     def __exit__(self, *_) -> None:
         self.open()
+        assert not self.was_late, "the test has waited for a stream behind its closed gate"
 
 
 def fresh_pool():

@@ -89,6 +89,9 @@ inline bool is_on() noexcept {
   return detail::on.load(std::memory_order_relaxed);
 }
 
+/// Returns whether the calling thread takes part in the schedule that is on.
+bool takes_part() noexcept;
+
 /// Lets another thread go first if the schedule says so. The caller holds no lock that such a thread could
 /// need.
 inline void point(Point where) noexcept {

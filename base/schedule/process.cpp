@@ -128,11 +128,13 @@ void begin_schedule(const Plan& plan) {
 }  // namespace
 
 void start(const Plan& plan) {
+  let_others_come_to_rest();
   begin_schedule(plan);
   NewThread().begin();
 }
 
 void stop() noexcept {
+  let_others_come_to_rest();
   const std::lock_guard lock(process().mutex);
   end_running(process());
 }

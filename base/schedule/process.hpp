@@ -31,4 +31,9 @@ struct InterpreterLock {
 };
 InterpreterLock interpreter_lock() noexcept;
 
+/// Lets the other threads of this process go on until each sleeps or is outside, if the calling thread takes
+/// part in the schedule that is on. Otherwise time would decide how far they are when the next schedule
+/// begins.
+void let_others_come_to_rest() noexcept;
+
 }  // namespace base::schedule

@@ -188,7 +188,31 @@ void hold_up() noexcept {
   std::this_thread::sleep_for(std::chrono::nanoseconds(delay));
 }
 
+/// Whether another thread of this process could go on, or runs. The caller holds the lock.
+bool others_go_on(const Table& table, int own) noexcept {
+  const pid_t pid = getpid();
+  for (int i = 0; i < kMostThreads; ++i) {
+    const Slot& slot = table.slots[static_cast<std::size_t>(i)];
+    const bool goes_on =
+        slot.state == State::ready || slot.state == State::coming || slot.state == State::running;
+    if (i != own && goes_on && slot.pid == pid) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+void let_others_come_to_rest() noexcept {
+  constexpr int kMostTurns = 1000;  // a thread may go on for ever
+  ThisThread& me = this_thread();
+  for (int i = 0; i < kMostTurns && me.outside == 0 && takes_part(); ++i) {
+    {
+      const TableLock lock(*me.table);
+      if (me.is_over() || !others_go_on(*me.table, me.slot)) return;
+    }
+    ask_for_turn(me, true);
+  }
+}
 
 namespace detail {
 
@@ -243,6 +267,11 @@ void come_back() noexcept {
 }
 
 }  // namespace detail
+
+bool takes_part() noexcept {
+  const ThisThread& me = this_thread();
+  return me.table != nullptr && me.slot >= 0 && !me.is_over();
+}
 
 std::cv_status sleep(const void* channel, std::unique_lock<std::mutex>& lock, Time end) noexcept {
   ThisThread& me = this_thread();
@@ -308,8 +337,7 @@ void NewThread::begin() const noexcept {
 void come(const void* channel) noexcept {
   ThisThread& me = this_thread();
   const Running running = running_schedule();
-  const bool takes_part = me.table != nullptr && me.slot >= 0 && !me.is_over();
-  if (running.table == nullptr || me.ended || takes_part) return;
+  if (running.table == nullptr || me.ended || takes_part()) return;
   take_announced(me, running, [channel](int, const Slot& slot) {
     return slot.channel == reinterpret_cast<std::uintptr_t>(channel);
   });

@@ -72,7 +72,9 @@ void QueueWorker::work() {
 
 /// Sleeps until wake(), or for a shorter time.
 void QueueWorker::sleep(Lock& lock) {
-  if (base::schedule::is_on())
+  // A worker that is left from before the schedule joins it only when it is woken, by wake_one(). If it
+  // joined by itself, time would decide when, and so which number it gets.
+  if (base::schedule::is_on() && base::schedule::takes_part())
     base::schedule::sleep(this, lock, std::chrono::steady_clock::time_point::max());
   else
     work_.wait(lock);
@@ -84,8 +86,9 @@ void QueueWorker::sleep(Lock& lock) {
 }
 
 void QueueWorker::wake() noexcept {
-  work_.notify_one();
+  // The schedule knows of the worker before it can run: a worker that nobody expects gets another number.
   base::schedule::wake_one(this);
+  work_.notify_one();
 }
 
 void QueueWorker::wake_if_tasks_pile_up(std::uint64_t sequence) {

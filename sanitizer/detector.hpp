@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "sanitizer/memory/access.hpp"
+#include "sanitizer/memory/addresses.hpp"
 #include "sanitizer/memory/block.hpp"
 #include "sanitizer/memory/clock.hpp"
 
@@ -60,13 +61,18 @@ class Detector {
   /// Tells that an operation holds the memory, which is not freed before `end` unless let_go() comes first.
   void hold(const void* block, const Point& end);
   void let_go(const void* block, const Point& end);
-  /// Returns whether accesses are left that are not ordered before the memory's next life. Then freed_at()
-  /// can name the place, which is known only at some cost.
+  /// Returns whether the place of the release may have to be told: accesses are left that are not ordered
+  /// before the memory's next life, or owner_of() was called for it. Then freed_at() can name the place,
+  /// which is known only at some cost.
   bool freed(const void* block);
   void freed_at(const void* block, Site site);
   /// Tells that the allocator has given back what it kept of freed memory, for which it waits for the
   /// streams.
   void released();
+  /// Serves memory that a program uses through a pointer which it has taken (Addresses).
+  std::optional<Owner> owner_of(const void* byte);
+  std::optional<Gone> end_of(const Owner& owner);
+  std::optional<Gone> gone_at(const void* byte);
   /// Forgets memory without a later life, such as the host's.
   void forget(const void* block);
 
@@ -103,6 +109,7 @@ class Detector {
   std::unordered_map<const void*, Block> blocks_;
   std::multimap<std::uintptr_t, Block> freed_;  // by address; only blocks that still have a past
   std::size_t longest_freed_ = 0;               // bytes
+  Addresses addresses_;
 };
 
 }  // namespace sanitizer

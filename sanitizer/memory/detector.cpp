@@ -109,6 +109,7 @@ void Detector::allocated(const void* block, std::size_t bytes, Lane stream, Site
   fresh.bytes = bytes;
   fresh.stream = stream;
   fresh.allocated = site;
+  addresses_.allocated(block, bytes, site);
   const Footprint all(block, bytes);
   const Time time = state(stream).clock[stream];
   if (time != 0 && bytes != 0) fresh.inherit({all, {stream, time, site, true}, 0, true});
@@ -164,6 +165,7 @@ bool Detector::freed(const void* block) {
   Block old = std::move(found->second);
   blocks_.erase(found);
   if (old.allocated == 0) return false;
+  const bool has_pointers = addresses_.freed(block);
   for (const Lane lane : old.kept_for) old.reusable.join(state(lane).clock);
   for (const Point& end : old.held) old.reusable.join(*end);
   // Whoever gets the memory next works on the same stream, behind what that has done by now.
@@ -172,7 +174,7 @@ bool Detector::freed(const void* block) {
     const auto [lane, time] = std::pair(past.action.lane, past.action.time);
     return lane == old.stream || own.includes(lane, time) || old.reusable.includes(lane, time);
   });
-  if (old.past().empty()) return false;
+  if (old.past().empty()) return has_pointers;
   longest_freed_ = std::max(longest_freed_, old.bytes);
   if (freed_.size() == kMostFreed) freed_.erase(freed_.begin());
   freed_.emplace(reinterpret_cast<std::uintptr_t>(block), std::move(old));
@@ -181,6 +183,7 @@ bool Detector::freed(const void* block) {
 
 void Detector::freed_at(const void* block, Site site) {
   const std::lock_guard lock(mutex_);
+  addresses_.freed_at(block, site);
   const auto [first, last] = freed_.equal_range(reinterpret_cast<std::uintptr_t>(block));
   for (auto it = first; it != last; ++it) {
     for (PastAccess& past : it->second.past())
@@ -191,6 +194,22 @@ void Detector::freed_at(const void* block, Site site) {
 void Detector::released() {
   const std::lock_guard lock(mutex_);
   freed_.clear();
+  addresses_.forget_gone();
+}
+
+std::optional<Owner> Detector::owner_of(const void* byte) {
+  const std::lock_guard lock(mutex_);
+  return addresses_.owner_of(byte);
+}
+
+std::optional<Gone> Detector::end_of(const Owner& owner) {
+  const std::lock_guard lock(mutex_);
+  return addresses_.end_of(owner);
+}
+
+std::optional<Gone> Detector::gone_at(const void* byte) {
+  const std::lock_guard lock(mutex_);
+  return addresses_.gone_at(byte);
 }
 
 void Detector::forget(const void* block) {

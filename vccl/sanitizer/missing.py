@@ -19,6 +19,8 @@ def text_of(raw: dict[str, Any]) -> str:
             f"`event.record()` after the work that line {second['line']} waits for, on the stream of that "
             f"work and before line {second['line']}"
         )
+    if raw["what"] == "gone":
+        return _of_gone(raw)
     if raw["was_freed"]:
         return _of_freed(raw)
     if raw.get("first_process"):
@@ -49,6 +51,16 @@ def text_of(raw: dict[str, Any]) -> str:
     return (
         f"{second['stream']} must wait for {first['stream']} after line {first['line']}: "
         f"`{_code(second)}.wait_stream({_code(first)})`"
+    )
+
+
+def _of_gone(raw: dict[str, Any]) -> str:
+    freed, allocated = raw["freed"], raw["allocated"]
+    where = f" at {freed['file']}:{freed['line']}" if freed and freed["file"] else ""
+    owner = f" of {allocated['file']}:{allocated['line']}" if allocated and allocated["file"] else ""
+    return (
+        f"a reference to the tensor{owner}, which was freed{where}: keep it for as long as its memory is used "
+        f"through a pointer (from_blob(), data_ptr())"
     )
 
 

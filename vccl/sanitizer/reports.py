@@ -16,7 +16,8 @@ from .suppressions import Suppressions
 
 Report = dict[str, Any]
 """A report. ``kind`` is "read after write", "write after read", "write after write", "use after free", "read
-of unwritten memory", "wait for an event that was never recorded" or "useless wait". ``tensor`` has ``shape``,
+of unwritten memory", "read of freed memory", "write to freed memory", "wait for an event that was never
+recorded" or "useless wait". ``tensor`` has ``shape``,
 ``dtype``, ``name`` (of a variable, or None) and ``allocated`` ("file:line", or None). ``first`` and
 ``second`` are the two accesses, in the order of the program's calls, each with ``op``, ``stream``, ``rank``,
 ``file`` and ``line``; ``first`` is None where there is only one. ``missing`` says which wait is missing, and
@@ -150,6 +151,8 @@ def _kind(raw: dict[str, Any]) -> str:
         return "read of unwritten memory"
     if raw["what"] == "unrecorded":
         return _UNRECORDED
+    if raw["what"] == "gone":
+        return "write to freed memory" if raw["second_writes"] else "read of freed memory"
     if raw["was_freed"]:
         return "use after free"
     return " after ".join("write" if raw[side] else "read" for side in ("second_writes", "first_writes"))

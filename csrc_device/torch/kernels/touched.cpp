@@ -15,7 +15,7 @@ void add_to(std::vector<Touched>& list, Touched touched) {
   constexpr std::size_t long_list = 16;  // of an optimizer, which has each tensor once
   const bool writes = touched.access.writes;
   for (Touched& other : list) {
-    if (list.size() > long_list || other.access.writes == writes) continue;
+    if (list.size() > long_list || other.access.writes == writes || other.raw != touched.raw) continue;
     if (!other.access.memory.covers(touched.access.memory) ||
         !touched.access.memory.covers(other.access.memory))
       continue;

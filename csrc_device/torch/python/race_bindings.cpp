@@ -88,6 +88,7 @@ py::dict dict_of(const races::Report& report) {
   py::dict dict;
   dict["what"] = report.kind == Kind::race        ? "race"
                  : report.kind == Kind::unwritten ? "unwritten"
+                 : report.kind == Kind::gone      ? "gone"
                                                   : "useless";
   dict["first"] = dict_of(report.first, &report.first_lane);
   dict["second"] = dict_of(report.second, &report.second_lane);
@@ -95,7 +96,7 @@ py::dict dict_of(const races::Report& report) {
   dict["second_writes"] = report.race.second.writes;
   dict["allocated"] = dict_of(report.allocated, nullptr);
   dict["freed"] = dict_of(report.freed, nullptr);
-  dict["was_freed"] = report.race.freed != 0;
+  dict["was_freed"] = report.kind == Kind::race && report.race.freed != 0;
   dict["address"] = report.address;
   dict["shape"] = report.shape;
   dict["dtype"] = report.dtype;

@@ -2,6 +2,7 @@
 
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/torch/races/processes.hpp"
+#include "csrc_device/torch/races/raw_views.hpp"
 #include "csrc_device/torch/races/state.hpp"
 
 namespace vdev::races {
@@ -52,6 +53,8 @@ std::vector<Access> accesses_of(const std::vector<Touched>& touched) {
   for (std::size_t i = 0; i < touched.size(); ++i) {
     accesses.push_back(touched[i].access);
     accesses.back().number = static_cast<std::uint32_t>(i);
+    if (touched[i].raw != nullptr) [[unlikely]]
+      accesses.back().block = block_of_raw(touched[i]);
   }
   return accesses;
 }
@@ -65,6 +68,7 @@ void note_order(Watch& watch, sanitizer::Detector& detector, Lane lane, Site sit
 
 void note(Watch& watch, sanitizer::Detector& detector, Lane lane, Site site,
           const std::vector<Touched>& touched) {
+  report_races(watch, uses_of_freed_memory(watch, lane, site, touched), touched, Report::Kind::gone);
   if (watch.options.unwritten)
     report_races(watch, detector.unwritten(lane, site, accesses_of(touched)), touched,
                  Report::Kind::unwritten);
@@ -87,7 +91,8 @@ Touched::Touched(const at::Tensor& dense, bool writes)
               {dense.strides().data(), dense.strides().size()}},
              writes},
       shape(dense.sizes().vec()),
-      dtype(c10::toString(dense.scalar_type())) {}
+      dtype(c10::toString(dense.scalar_type())),
+      raw(raw_view_of(dense.storage())) {}
 
 Watch& Watch::get() {
   return *current().watch.load(std::memory_order_acquire);
@@ -227,7 +232,8 @@ void keep_for(const void* block, const Stream& stream) {
 }
 
 void hold(const Point& end, const std::vector<Touched>& touched) {
-  for (const Touched& each : touched) Watch::get().detector.hold(each.access.block, end);
+  for (const Touched& each : touched)
+    if (each.raw == nullptr) Watch::get().detector.hold(each.access.block, end);
 }
 
 void let_go(const Point& end, const void* block) {

@@ -52,7 +52,7 @@ struct SiteText {
 };
 
 struct Report {
-  enum class Kind : std::uint8_t { race, unwritten, useless } kind = Kind::race;
+  enum class Kind : std::uint8_t { race, unwritten, gone, useless } kind = Kind::race;
   sanitizer::Race race;
   SiteText first, second, allocated, freed;
   LaneText first_lane, second_lane;
@@ -130,11 +130,15 @@ class WaitClock {
   const std::int64_t begin_ = is_on() ? base::monotonic_ns() : 0;
 };
 
+/// A storage over a pointer to a card's memory, as from_blob() makes it. It does not keep that memory.
+struct RawView;
+
 /// What an access reads or writes, and how a report shows it.
 struct Touched {
   Access access;
   std::vector<std::int64_t> shape;
   const char* dtype = "";
+  std::shared_ptr<RawView> raw;  // null unless the tensor is over a pointer that the program has taken
 
   /// Describes a dense tensor.
   Touched(const at::Tensor& dense, bool writes);

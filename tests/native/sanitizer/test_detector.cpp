@@ -192,6 +192,30 @@ TEST(what_nobody_has_written_is_known) {
   CHECK_EQ(detector.unwritten(stream, 5, {&elsewhere, 1}).size(), 1U);
 }
 
+TEST(a_pointer_belongs_to_one_life_of_its_memory) {
+  Detector detector;
+  const auto at = [](std::uintptr_t offset) { return address(kBlock + offset); };
+  CHECK(!detector.owner_of(at(0)) && !detector.gone_at(at(0)));
+  detector.allocated(at(0), 64, 0, 1);
+  const auto owner = detector.owner_of(at(63));
+  CHECK(owner && owner->block == at(0) && owner->allocated == 1);
+  CHECK(!detector.owner_of(at(64)) && !detector.end_of(*owner));
+
+  CHECK(detector.freed(at(0)));  // somebody has asked for the owner
+  detector.freed_at(at(0), 2);
+  CHECK(detector.end_of(*owner) && detector.end_of(*owner)->freed == 2);
+  CHECK(detector.gone_at(at(8)) && detector.gone_at(at(8))->allocated == 1 && !detector.gone_at(at(64)));
+
+  detector.allocated(at(32), 64, 0, 3);  // overlaps the end of the memory that is gone
+  CHECK(!detector.gone_at(at(0)) && !detector.gone_at(at(40)));
+  CHECK(detector.owner_of(at(40))->allocated == 3 && !detector.owner_of(at(8)));
+  CHECK(detector.end_of(*owner) && !detector.end_of(*detector.owner_of(at(40))));
+  detector.allocated(at(128), 64, 0, 4);
+  CHECK(!detector.freed(at(128)));  // nobody has asked
+  detector.released();
+  CHECK(!detector.gone_at(at(128)) && detector.end_of(*owner));
+}
+
 TEST(many_rows_keep_within_the_bound) {
   Detector detector;
   const Lane stream = 0;

@@ -22,6 +22,10 @@ struct Handlers {
   void (*fail_allocation)() = nullptr;
   /// Returns the other processes of this rank's host that are ranks of the same job.
   std::vector<int> (*ranks_of_host)() = nullptr;
+  /// Strikes this process's links to other hosts. Returns why there is nothing to strike, or an empty text.
+  std::string (*strike_links)(const Fault& fault) = nullptr;
+  /// Ends what lasts of that.
+  void (*heal_links)() noexcept = nullptr;
 };
 
 namespace detail {
@@ -40,7 +44,8 @@ inline bool ever_on() noexcept {
   return detail::was_on.load(std::memory_order_relaxed);
 }
 
-/// Switches a plan on in place of the last one, or every plan off if it is null. Returns the last one.
+/// Switches a plan on in place of the last one, or every plan off if it is null. Returns the last one, whose
+/// lasting faults are over.
 std::shared_ptr<Plan> switch_on(std::shared_ptr<Plan> plan);
 void set_handlers(const Handlers& handlers);
 /// Names the file to which each fault that strikes is appended as a line of JSON. An empty path stands for
@@ -60,7 +65,7 @@ std::shared_ptr<Strikes> decide(const Site& site);
 std::shared_ptr<Strikes> begin_phase(std::string_view phase, std::string_view group,
                                      std::string_view description = {});
 
-/// A fault that has struck.
+/// A fault that has struck, or that was due and could do nothing.
 struct Struck {
   std::int64_t rank = -1, step = 0;
   std::string place, group;  // "all_reduce", "init"
@@ -68,6 +73,7 @@ struct Struck {
   std::string kind, moment;
   double time = 0;  // seconds since 1970
   std::size_t rule = 0;
+  std::string why_not;  // empty if it has struck
 };
 /// Returns what has struck in this process: the first kMostStruck. `count` gets the number of all.
 std::vector<Struck> struck(std::uint64_t& count);

@@ -24,6 +24,13 @@ enum class Kind : std::uint8_t {
   oom,
   sdc,
   lose_host,
+  reset_link,
+  cut_link,
+  drop_link,
+  delay_link,
+  loss_link,
+  full_disk,
+  no_descriptors,
 };
 
 /// When a fault strikes: before the operation, when a part of its blocks has moved, or after it.
@@ -38,6 +45,9 @@ Moment moment_of(std::string_view word);
 
 /// Returns whether a fault of this kind ends or stops the process, so that it has to be told beforehand.
 bool ends_process(Kind kind) noexcept;
+
+/// Returns whether a fault of this kind strikes the links to other hosts.
+bool is_of_links(Kind kind) noexcept;
 
 /// Numbers from `first` to `last`, both included.
 struct Range {
@@ -54,7 +64,7 @@ struct Rule {
   double probability = 1;
   Moment at = Moment::before;
   Kind kind = Kind::kill;
-  double amount = 0;  // seconds, bits, a factor or an exit status
+  double amount = 0;  // seconds, milliseconds, bits, a factor, a probability or an exit status
   std::string type;   // of the exception
 };
 

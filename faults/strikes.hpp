@@ -85,8 +85,8 @@ class Running {
 /// of it.
 void moved() noexcept;
 
-/// Notes that a fault strikes, in this process and in the log. Says so on stderr if the process may not live
-/// to.
-void note(const Fault& fault, const Place& place);
+/// Notes that a fault strikes, or why it can do nothing here, in this process and in the log. Says so on
+/// stderr if the process may not live to.
+void note(const Fault& fault, const Place& place, const std::string& why_not = "");
 
 }  // namespace vccl::faults

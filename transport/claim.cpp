@@ -92,15 +92,28 @@ bool still_meets(Store& store, const std::string& prefix, int rank) {
   return has(store, prefix + joined_key(rank)) && !Meeting::has_failed(store, prefix);
 }
 
+/// Returns a page that /proc shows with this name. Its descriptor is closed, and the page stays.
+void* make_mark(const std::string& name) {
+  const FileDescriptor file = make_shared_memory(name.c_str(), kMarkBytes);
+  void* const page = mmap(nullptr, kMarkBytes, PROT_READ, MAP_SHARED, file.get(), 0);
+  if (page == MAP_FAILED) throw_system("mapping the mark of a claim");
+  return page;
+}
+
 }  // namespace
 
 Claim::Claim(Store& store, const std::string& kind, const CommunicatorConfig& config) {
   const std::uint64_t rank = config.names().in_job(config.rank);
   const std::string mark = base::text("vccl-rank-", random_hex(8));
-  // The mark is there before anybody can read of it. The descriptor is closed here, and the page stays.
-  const FileDescriptor file = make_shared_memory(mark.c_str(), kMarkBytes);
-  mark_ = mmap(nullptr, kMarkBytes, PROT_READ, MAP_SHARED, file.get(), 0);
-  if (mark_ == MAP_FAILED) throw_system("mapping the mark of a claim");
+  // The mark is there before anybody can read of it. A rank that can have none claims its place all the same,
+  // to tell the others there why it does not come.
+  std::optional<Error> failure;
+  try {
+    mark_ = make_mark(mark);
+  } catch (const Error& error) {
+    failure.emplace(error.code(),
+                    base::text("rank ", rank, " could not join group ", config.name, ": ", error.what()));
+  }
   try {
     const std::string key = base::text(kind, "/rank_", rank);
     Claimant own = Claimant::own(1, mark);
@@ -128,8 +141,12 @@ Claim::Claim(Store& store, const std::string& kind, const CommunicatorConfig& co
       before = std::move(found);
     }
     prefix_ = prefix_of(kind, own.number);
+    if (failure) {
+      Meeting::announce_to(store, prefix_, *failure);
+      throw *failure;
+    }
   } catch (...) {
-    munmap(mark_, kMarkBytes);
+    if (mark_) munmap(mark_, kMarkBytes);
     throw;
   }
 }

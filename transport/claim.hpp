@@ -21,7 +21,8 @@ class Claim {
  public:
   /// Claims the place of config.rank in the next meeting of `kind`. Costs one use of the store, and one more
   /// if the rank has claimed a place before. Throws Error(mismatch) if another process claims to be the rank
-  /// and still takes part; that process's meeting fails with the same error.
+  /// and still takes part; that process's meeting fails with the same error. If the system lacks what a claim
+  /// needs, this rank's meeting fails on all ranks with the Error(system) that is thrown.
   Claim(Store& store, const std::string& kind, const CommunicatorConfig& config);
   ~Claim();
   Claim(const Claim&) = delete;

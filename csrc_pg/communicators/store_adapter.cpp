@@ -29,7 +29,9 @@ std::string text_of(const std::exception& error) {
 StoreAdapter::StoreAdapter(const c10::intrusive_ptr<c10d::Store>& store, const std::string& prefix,
                            std::string who, std::shared_ptr<const std::atomic<bool>> cancelled)
     : who_(std::move(who)),
-      store_(c10::make_intrusive<c10d::PrefixStore>(prefix, store)),
+      // A PrefixStore puts a slash between the two. So "cpu/1/" and "failure" are the same key below "vccl/"
+      // as "failure" is below "vccl/cpu/1/".
+      store_(c10::make_intrusive<c10d::PrefixStore>(prefix.substr(0, prefix.size() - 1), store)),
       cancelled_(std::move(cancelled)) {}
 
 void StoreAdapter::throw_failed(const char* verb, const std::exception& error) const {

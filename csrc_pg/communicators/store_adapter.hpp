@@ -15,7 +15,8 @@ namespace vccl {
 class StoreAdapter final : public Store {
  public:
   /// `who` begins the text of errors: "rank 1, joining group default_pg". When `cancelled` becomes true,
-  /// waits end early with Error(aborted). Every member throws Error(bootstrap) if the store does not answer.
+  /// waits end early with Error(aborted). `prefix` ends with a slash. Every member throws Error(bootstrap) if
+  /// the store does not answer.
   StoreAdapter(const c10::intrusive_ptr<c10d::Store>& store, const std::string& prefix, std::string who,
                std::shared_ptr<const std::atomic<bool>> cancelled);
 

@@ -1,5 +1,6 @@
 #include "csrc_pg/dumps/dump_files.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +17,8 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/descriptor.hpp"
+#include "base/system_calls.hpp"
 #include "base/text.hpp"
 #include "csrc_pg/dumps/dumps.hpp"
 #include "csrc_pg/dumps/own_flight_recorder.hpp"
@@ -59,11 +62,15 @@ void write_file(const std::string& path, const std::string& content) {
     std::remove(draft.c_str());
     throw std::system_error(code, std::generic_category());
   };
-  std::FILE* file = std::fopen(draft.c_str(), "wbe");
+  base::FileDescriptor file(base::open_file(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666));
   if (!file) throw std::system_error(errno, std::generic_category());
-  const bool written = std::fwrite(content.data(), 1, content.size(), file) == content.size();
-  const int code = errno;
-  if (std::fclose(file) != 0 || !written) refuse(written ? errno : code);
+  for (std::size_t done = 0; done < content.size();) {
+    const auto count = base::write_file(file.get(), content.data() + done, content.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) refuse(errno);
+    done += static_cast<std::size_t>(count);
+  }
+  if (::close(file.release()) != 0) refuse(errno);
   if (std::rename(draft.c_str(), path.c_str()) != 0) refuse(errno);
 }
 

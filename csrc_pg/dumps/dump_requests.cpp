@@ -22,6 +22,7 @@
 #include "base/fork.hpp"
 #include "base/sealed_memory.hpp"
 #include "base/signals.hpp"
+#include "base/system_calls.hpp"
 #include "base/text.hpp"
 #include "csrc_pg/dumps/dump_files.hpp"
 #include "csrc_pg/dumps/own_flight_recorder.hpp"
@@ -133,7 +134,7 @@ class Requests {
     watched_ = trigger.empty() ? FileDescriptor() : watch(trigger);
     name_ = trigger.filename().string();
     // The descriptor is kept, because a signal handler may still be about to write to it.
-    if (!event_) event_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!event_) event_ = FileDescriptor(base::make_event_counter());
     std::uint64_t of_the_last_thread;
     (void)!::read(event_.get(), &of_the_last_thread, sizeof of_the_last_thread);
     if (!event_) return;  // the process has no descriptors left, and the group's errors say so

@@ -15,6 +15,7 @@
 #include <exception>
 #include <string>
 
+#include "base/system_calls.hpp"
 #include "base/text.hpp"
 #include "base/thread_waits.hpp"
 #include "csrc_pg/dumps/dump_requests.hpp"
@@ -81,7 +82,7 @@ int lockless_stack_signal() noexcept {
 int prepare_stack_answers(StackReader read) noexcept {
   remember_main_thread();
   if (stack_owner.load(std::memory_order_relaxed) == ::getpid()) return -1;
-  const int memory = ::memfd_create(kStackMemoryName, MFD_CLOEXEC);
+  const int memory = base::make_memory(kStackMemoryName, 0);
   if (memory < 0) return -1;
   // Answers are appended, so whoever asks can cut the last one off. A forked child has the handlers of its
   // parent.

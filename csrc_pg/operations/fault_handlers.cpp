@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "faults/faults.hpp"
 #include "recorder/flight_reader.hpp"
 #include "transport/block_hook.hpp"
+#include "transport/link_faults.hpp"
 
 namespace vccl {
 namespace {
@@ -40,10 +42,32 @@ std::vector<int> other_ranks_of_host() {
   return others;
 }
 
+std::string strike_links(const faults::Fault& fault) {
+  switch (fault.kind) {
+    case faults::Kind::reset_link:
+      return link_faults::reset();
+    case faults::Kind::cut_link:
+      return link_faults::cut(std::chrono::ceil<Milliseconds>(std::chrono::duration<double>(fault.amount)));
+    case faults::Kind::drop_link:
+      return link_faults::drop();
+    case faults::Kind::delay_link:
+      return link_faults::delay(
+          std::chrono::ceil<Milliseconds>(std::chrono::duration<double, std::milli>(fault.amount)));
+    case faults::Kind::loss_link:
+      return link_faults::lose(fault.amount, fault.draw);
+    default:
+      return "it is no fault of links";
+  }
+}
+
 }  // namespace
 
 void prepare_faults(RaiseFault raise) {
-  faults::set_handlers({raise, &vdev::fail_next_allocation, &other_ranks_of_host});
+  faults::set_handlers({.raise = raise,
+                        .fail_allocation = &vdev::fail_next_allocation,
+                        .ranks_of_host = &other_ranks_of_host,
+                        .strike_links = &strike_links,
+                        .heal_links = &link_faults::heal});
   block_hook.store(&faults::moved, std::memory_order_relaxed);
 }
 

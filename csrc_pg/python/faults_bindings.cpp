@@ -85,6 +85,7 @@ py::tuple struck() {
     dict["step"] = each.step;
     dict["rule"] = each.rule;
     dict["time"] = each.time;
+    dict["why_not"] = each.why_not;
     list.append(std::move(dict));
   }
   return py::make_tuple(std::move(list), count);

@@ -9,9 +9,10 @@ namespace vccl::faults {
 namespace {
 
 // In the order of the enumerators.
-constexpr std::array<std::string_view, 14> kKinds{"kill",  "segv", "abort", "exit",     "raise",
-                                                  "stall", "late", "stop",  "slow",     "corrupt",
-                                                  "nan",   "oom",  "sdc",   "lose-host"};
+constexpr std::array<std::string_view, 21> kKinds{
+    "kill",       "segv",     "abort",     "exit",       "raise",     "stall",     "late",
+    "stop",       "slow",     "corrupt",   "nan",        "oom",       "sdc",       "lose-host",
+    "reset-link", "cut-link", "drop-link", "delay-link", "loss-link", "full-disk", "no-descriptors"};
 constexpr std::array<std::string_view, 3> kMoments{"before", "during", "after"};
 
 template <class Enum, std::size_t count>
@@ -47,6 +48,19 @@ bool ends_process(Kind kind) noexcept {
     case Kind::exit:
     case Kind::stop:
     case Kind::lose_host:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_of_links(Kind kind) noexcept {
+  switch (kind) {
+    case Kind::reset_link:
+    case Kind::cut_link:
+    case Kind::drop_link:
+    case Kind::delay_link:
+    case Kind::loss_link:
       return true;
     default:
       return false;

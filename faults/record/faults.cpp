@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "base/lack.hpp"
 #include "base/text.hpp"
 #include "faults/record/handlers.hpp"
 
@@ -58,7 +59,8 @@ std::string json_of(const Struck& struck) {
                     ", \"at\": ", quoted(struck.moment), ", \"place\": ", quoted(struck.place),
                     ", \"group\": ", quoted(struck.group), ", \"sequence\": ", struck.sequence,
                     ", \"step\": ", struck.step, ", \"rule\": ", struck.rule,
-                    ", \"time\": ", std::string_view(time), ", \"pid\": ", ::getpid(), "}\n");
+                    ", \"why_not\": ", quoted(struck.why_not), ", \"time\": ", std::string_view(time),
+                    ", \"pid\": ", ::getpid(), "}\n");
 }
 
 void write_all(int fd, const std::string& line) {
@@ -78,6 +80,10 @@ void append(const std::string& path, const std::string& line) {
 std::shared_ptr<Plan> switch_on(std::shared_ptr<Plan> plan) {
   auto& all = state();
   std::lock_guard lock(all.mutex);
+  if (all.plan) {
+    base::end_lacks();
+    if (all.handlers.heal_links) all.handlers.heal_links();
+  }
   if (plan) detail::was_on.store(true, std::memory_order_relaxed);
   detail::is_on.store(plan != nullptr, std::memory_order_relaxed);
   all.slow.clear();
@@ -146,7 +152,7 @@ std::shared_ptr<Strikes> begin_phase(std::string_view phase, std::string_view gr
   return strikes;
 }
 
-void note(const Fault& fault, const Place& place) {
+void note(const Fault& fault, const Place& place, const std::string& why_not) {
   const Struck struck{place.rank,
                       place.step,
                       place.name,
@@ -155,7 +161,8 @@ void note(const Fault& fault, const Place& place) {
                       std::string(word_of(fault.kind)),
                       std::string(word_of(fault.at)),
                       now(),
-                      fault.rule};
+                      fault.rule,
+                      why_not};
   auto& all = state();
   std::string log;
   {

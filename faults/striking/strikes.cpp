@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/lack.hpp"
 #include "base/text.hpp"
 #include "faults/faults.hpp"
 #include "faults/process/ends.hpp"
@@ -20,13 +21,23 @@ bool is_at_call(const Fault& fault) noexcept {
   return fault.kind == Kind::raise || (fault.kind == Kind::oom && fault.at == Moment::before);
 }
 
+std::string strike_links(const Fault& fault) {
+  return handlers().strike_links ? handlers().strike_links(fault) : "nothing here knows links";
+}
+
 }  // namespace
 
 void Strikes::strike(Moment moment) {
   for (const Fault& fault : faults_) {
     if (fault.at != moment || is_damage(fault.kind) || is_at_call(fault) || fault.kind == Kind::slow)
       continue;
+    if (is_of_links(fault.kind)) {
+      note(fault, place_, strike_links(fault));
+      continue;
+    }
     note(fault, place_);
+    if (fault.kind == Kind::full_disk) base::make_lack(base::Lack::space);
+    if (fault.kind == Kind::no_descriptors) base::make_lack(base::Lack::descriptors);
     if (fault.kind == Kind::oom && handlers().fail_allocation) handlers().fail_allocation();
     if (fault.kind == Kind::lose_host) lose_host();
     strike_process(fault);

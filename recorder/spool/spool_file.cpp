@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/system_calls.hpp"
 #include "base/text.hpp"
 #include "recorder/spool/lines.hpp"
 
@@ -58,7 +59,7 @@ bool SpoolFile::open() {
   const auto process = recorder_.process();
   if (process.rank < 0 || get_text(process.job).empty()) return false;
   path_ = (files::path(settings_.directory) / base::text("rank-", process.rank, ".jsonl")).string();
-  file_ = base::FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  file_ = base::FileDescriptor(base::open_file(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0666));
   if (!file_) {
     fail(errno == EEXIST
              ? base::text(path_, " is there already, from this or another job. Name an empty directory")
@@ -80,7 +81,7 @@ void SpoolFile::fail(const std::string& why) noexcept {
 void SpoolFile::flush() {
   std::size_t done = 0;
   while (done < lines_.size()) {
-    const auto count = ::write(file_.get(), lines_.data() + done, lines_.size() - done);
+    const auto count = base::write_file(file_.get(), lines_.data() + done, lines_.size() - done);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
       const auto why =

@@ -10,11 +10,13 @@
 #include <string>
 #include <system_error>
 
+#include "base/system_calls.hpp"
+
 namespace sanitizer {
 namespace {
 
 using Length = std::uint32_t;  // stands before each record
-constexpr int kFlags = O_RDWR | O_APPEND | O_CLOEXEC;
+constexpr int kFlags = O_RDWR | O_APPEND;
 
 std::string path_of(std::uint64_t pid, std::uint64_t descriptor) {
   return "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(descriptor);
@@ -23,16 +25,16 @@ std::string path_of(std::uint64_t pid, std::uint64_t descriptor) {
 }  // namespace
 
 std::shared_ptr<Journal> Journal::make() {
-  const base::FileDescriptor memory(memfd_create("vccl-races", MFD_CLOEXEC));
+  const base::FileDescriptor memory(base::make_memory("vccl-races", 0));
   // Opened anew, because memfd_create() does not know O_APPEND.
   base::FileDescriptor file;
-  if (memory) file = base::FileDescriptor(::open(path_of(getpid(), memory.get()).c_str(), kFlags));
+  if (memory) file = base::FileDescriptor(base::open_file(path_of(getpid(), memory.get()).c_str(), kFlags));
   if (!file) throw std::system_error(errno, std::generic_category(), "a journal of shared memory");
   return std::shared_ptr<Journal>(new Journal(std::move(file)));
 }
 
 std::shared_ptr<Journal> Journal::open(const JournalName& name) {
-  base::FileDescriptor file(::open(path_of(name.pid, name.descriptor).c_str(), kFlags));
+  base::FileDescriptor file(base::open_file(path_of(name.pid, name.descriptor).c_str(), kFlags));
   struct stat status{};
   if (!file || fstat(file.get(), &status) != 0 || status.st_dev != name.device || status.st_ino != name.inode)
     return nullptr;

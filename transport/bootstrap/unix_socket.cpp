@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/periods.hpp"
+#include "base/system_calls.hpp"
 #include "base/text.hpp"
 #include "transport/interruption_check.hpp"
 #include "transport/system/machine.hpp"
@@ -86,7 +87,7 @@ void await_fewer_in_flight(const Deadline& deadline) {
 }
 
 FileDescriptor make_socket(int flags) {
-  FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
+  FileDescriptor socket(base::make_socket(AF_UNIX, SOCK_SEQPACKET | flags));
   if (!socket) throw_system("making a Unix socket");
   return socket;
 }
@@ -106,7 +107,7 @@ ucred credentials(int fd) {
 }  // namespace
 
 FileDescriptor open_pidfd(pid_t pid) {
-  return FileDescriptor(pid > 0 ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1);
+  return FileDescriptor(pid > 0 ? base::open_pidfd(pid) : -1);
 }
 
 Channel::Channel(FileDescriptor socket) : socket_(std::move(socket)) {

@@ -23,8 +23,10 @@
 #include <vector>
 
 #include "base/signals.hpp"
+#include "base/system_calls.hpp"
 #include "base/text.hpp"
 #include "transport/connections/zmq_api.hpp"
+#include "transport/link_faults.hpp"
 
 namespace vccl {
 namespace {
@@ -76,7 +78,7 @@ int descriptor_of(void* socket) {
 
 /// Returns a socket that listens there, or nothing, with errno.
 FileDescriptor listen_at_port(addrinfo& place, int port) {
-  FileDescriptor socket(::socket(place.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  FileDescriptor socket(base::make_socket(place.ai_family, SOCK_STREAM | SOCK_NONBLOCK));
   if (!socket) return socket;
   // Both structures have the port at the same place.
   reinterpret_cast<sockaddr_in*>(place.ai_addr)->sin_port = htons(static_cast<std::uint16_t>(port));
@@ -119,6 +121,12 @@ void ConnectionHandle::shutdown(int how) const noexcept {
   if (number_ >= 0) syscall(SYS_shutdown, number_, how);
 }
 
+void ConnectionHandle::reset() const noexcept {
+  sockaddr nowhere{};
+  nowhere.sa_family = AF_UNSPEC;
+  if (number_ >= 0) syscall(SYS_connect, number_, &nowhere, sizeof nowhere);
+}
+
 void tune_connection(int socket, int milliseconds) noexcept {
   constexpr int kLongestPause = 44;  // TCP_RTO_MAX_MS, which the C library's headers do not have yet
   const int pause = 1'000;
@@ -149,6 +157,7 @@ FileDescriptor listen_at(const std::string& address, const PortRange& ports) {
 
 bool is_refused_at(const std::string& endpoint) noexcept {
   constexpr int kMoment = 50;  // milliseconds; an answer takes one turn of the network
+  if (link_faults::is_cut()) return false;
   const std::size_t begin = endpoint.find("//") + 2, colon = endpoint.rfind(':');
   if (begin < 2 || colon == std::string::npos || colon < begin) return false;
   std::string host = endpoint.substr(begin, colon - begin);
@@ -158,7 +167,7 @@ bool is_refused_at(const std::string& endpoint) noexcept {
   hints.ai_socktype = SOCK_STREAM;
   AddressInfo info;
   if (getaddrinfo(host.c_str(), endpoint.c_str() + colon + 1, &hints, &info.first) != 0) return false;
-  const FileDescriptor socket(::socket(info.first->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const FileDescriptor socket(base::make_socket(info.first->ai_family, SOCK_STREAM | SOCK_NONBLOCK));
   if (!socket) return false;
   if (connect(socket.get(), info.first->ai_addr, info.first->ai_addrlen) == 0) return false;
   if (errno != EINPROGRESS) return errno == ECONNREFUSED;
@@ -169,7 +178,7 @@ bool is_refused_at(const std::string& endpoint) noexcept {
          wrong == ECONNREFUSED;
 }
 
-ConnectionGuard::ConnectionGuard() : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+ConnectionGuard::ConnectionGuard() : wake_(base::make_event_counter()) {
   if (!wake_) throw_system("eventfd");
   base::SignalsBlocked blocked;
   try {

@@ -50,6 +50,8 @@ class ConnectionHandle {
   /// Calls shutdown(). After SHUT_RD libzmq reads what has come and then finds the connection's end, and what
   /// it is about to write still goes out.
   void shutdown(int how) const noexcept;
+  /// Ends the connection as a reset does: what is under way is lost, and the other end is told.
+  void reset() const noexcept;
 
  private:
   const int number_;

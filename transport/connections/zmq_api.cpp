@@ -14,6 +14,7 @@
 #include "transport/connections/connection_guard.hpp"
 #include "transport/error.hpp"
 #include "transport/libraries.hpp"
+#include "transport/link_faults.hpp"
 #include "transport/system/descriptor_limit.hpp"
 #include "transport/variables.hpp"
 
@@ -151,6 +152,7 @@ ZmqContext::~ZmqContext() {
   // This waits for the sockets' lingers, which are short. A signal may interrupt it.
   while (zmq_api().ctx_term(context_) != 0 && zmq_api().error() == EINTR) {
   }
+  link_faults::let_kept_leave();
 }
 
 ZmqMessage::ZmqMessage() {

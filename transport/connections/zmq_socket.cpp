@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/system_calls.hpp"
 #include "base/text.hpp"
 #include "transport/communicator.hpp"
 #include "transport/messages.hpp"
@@ -187,7 +188,7 @@ std::string ZmqSocket::bind(const std::string& address, const PortRange& ports, 
     log.warn(base::text("the libzmq in use has no CURVE: what comes in at ", address, " is not encrypted"));
   }
   auto listener = std::make_shared<WatchedListener>();
-  listener->ends = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  listener->ends = FileDescriptor(base::make_event_counter());
   if (!listener->ends) throw_system("eventfd");
   listener->limit = listener->places = ranks + kStrangers;
   listener->reopens = kind_ == Kind::host;     // the rank that connects may come again
@@ -206,6 +207,7 @@ std::string ZmqSocket::bind(const std::string& address, const PortRange& ports, 
   std::size_t size = sizeof bound;
   if (api.getsockopt(socket_, kLastEndpoint, bound, &size) != 0) throw_zmq("zmq_getsockopt");
   listener->endpoint = bound;
+  end_ = LinkEnd(LinkEnd::Side::here, bound);
   context_->connection_guard().attend(listener);
   return bound;
 }
@@ -229,6 +231,7 @@ void ZmqSocket::connect(const std::string& endpoint, const std::string& server_k
   if (!server_key.empty()) set_keys(false, server_key);
   if (endpoint.find('[') != std::string::npos) set(kIpv6, 1);
   if (!monitor_) monitor_ = make_monitor(kConnectionEvents);
+  end_ = LinkEnd(LinkEnd::Side::there, endpoint);
   if (zmq_api().connect(socket_, endpoint.c_str()) != 0) throw_zmq(base::text("connecting to ", endpoint));
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "transport/connections/connection_guard.hpp"
+#include "transport/connections/link_ends.hpp"
 #include "transport/connections/link_settings.hpp"
 #include "transport/connections/zmq_api.hpp"
 #include "transport/deadline.hpp"
@@ -154,6 +155,7 @@ class ZmqSocket {
   void* socket_ = nullptr;
   void* monitor_ = nullptr;                    // set if this socket connects
   std::shared_ptr<WatchedListener> listener_;  // set if this socket listens
+  LinkEnd end_;
   bool disconnected_ = false;
   bool connected_ = false, refused_ = false;
   int connection_ = -1;  // libzmq's descriptor of the connection, if this socket connects and has one

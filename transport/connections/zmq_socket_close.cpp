@@ -64,6 +64,7 @@ void ZmqSocket::close(Milliseconds linger) noexcept {
     api.close(monitor);
   }
   socket_ = monitor_ = nullptr;
+  end_ = LinkEnd();
 }
 
 }  // namespace vccl

@@ -10,6 +10,7 @@
 #include "base/periods.hpp"
 #include "base/schedule.hpp"
 #include "base/spinning.hpp"
+#include "base/system_calls.hpp"
 #include "base/text.hpp"
 #include "transport/connections/control_messages.hpp"
 #include "transport/deadlock_watch.hpp"
@@ -37,10 +38,9 @@ Error breach(const std::string& what) {
 }  // namespace
 
 void RemoteLinks::connect(Meeting& meeting, int left, int right, const LinkSettings& settings) {
-  wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  wake_ = FileDescriptor(base::make_event_counter());
   if (!wake_) throw_system("eventfd");
-  // A link is kept once it has its socket. Until both neighbours have answered, no other thread uses the
-  // links.
+  // A link is kept once it has its socket. No other thread uses it until both neighbours have answered.
   if (left >= 0) {
     auto link = std::make_unique<RemoteLink>(group_, failures_, settings, RemoteLink::Side::left, left);
     link->socket = std::make_unique<ZmqSocket>(ZmqSocket::Kind::host, settings.silence);

@@ -11,6 +11,7 @@
 
 #include "base/periods.hpp"
 #include "base/signals.hpp"
+#include "base/system_calls.hpp"
 #include "transport/deadline.hpp"
 
 namespace vccl {
@@ -30,9 +31,9 @@ void add_to(const FileDescriptor& set, int descriptor, int owner, std::uint32_t 
 
 DescriptorWatch::DescriptorWatch(std::function<void()> notify)
     : notify_(std::move(notify)),
-      levels_(epoll_create1(EPOLL_CLOEXEC)),
-      edges_(epoll_create1(EPOLL_CLOEXEC)),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      levels_(base::make_epoll()),
+      edges_(base::make_epoll()),
+      wake_(base::make_event_counter()) {
   if (!levels_ || !edges_ || !wake_) throw_system("watching the links of messages");
   add_to(edges_, wake_.get(), kWake, EPOLLIN | EPOLLET);
   base::SignalsBlocked blocked;

@@ -5,7 +5,9 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
+#include "base/lack.hpp"
 #include "base/text.hpp"
 #include "transport/error.hpp"
 
@@ -33,6 +35,10 @@ std::size_t open_descriptors(std::size_t limit) {
 }  // namespace
 
 void require_descriptors(std::size_t needed, const std::string& what) {
+  if (base::lacks(base::Lack::descriptors))
+    throw Error(ErrorCode::system,
+                base::text(what, " need file descriptors, but this process can open no more (",
+                           std::strerror(errno), "). Raise the limit: ulimit -n"));
   rlimit allowed{};
   if (getrlimit(RLIMIT_NOFILE, &allowed) != 0 || allowed.rlim_cur == RLIM_INFINITY) return;
   const auto limit = static_cast<std::size_t>(allowed.rlim_cur);

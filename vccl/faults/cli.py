@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import draws, soak
+from .rules import LINK_KINDS
 from .runs import Program
 
 
@@ -31,7 +32,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--cards", type=_positive, default=2, help="ranks a host (2)")
     one.add_argument("--hosts", type=_positive, default=1, help="pretended hosts (1)")
     one.add_argument(
-        "--kinds", type=_kinds, default=tuple(draws.KINDS), help=f"of {','.join(draws.KINDS)} (all of them)"
+        "--kinds",
+        type=_kinds,
+        help=f"of {','.join(draws.KINDS)} (all of them; those of links with several hosts only)",
     )
     one.add_argument(
         "--result", type=Path, help="the file that has the script's result (else its output counts)"
@@ -61,9 +64,21 @@ def _kinds(text: str) -> tuple[str, ...]:
     return kinds
 
 
+def _kinds_of(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Sequence[str]:
+    """Returns the kinds that are drawn."""
+    if args.kinds is None:
+        return [kind for kind in draws.KINDS if args.hosts > 1 or kind not in LINK_KINDS]
+    if args.hosts == 1 and (links := [kind for kind in args.kinds if kind in LINK_KINDS]):
+        parser.error(f"--kinds {links[0]} strikes links between hosts, and --hosts is 1")
+    kinds: Sequence[str] = args.kinds
+    return kinds
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line (default: the process's own) and returns the exit status."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    kinds = _kinds_of(parser, args)
     arguments = args.arguments[1:] if args.arguments[:1] == ["--"] else args.arguments
     options = ["--cards", str(args.cards), *(["--hosts", str(args.hosts)] if args.hosts > 1 else [])]
     program = Program(options, args.script, arguments, args.result)
@@ -73,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             seed=args.seed,
             seconds=args.seconds,
             count=args.count,
-            kinds=args.kinds,
+            kinds=kinds,
             bound=args.bound,
             tell=_tell,
         )

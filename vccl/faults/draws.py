@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 from .plans import Struck
-from .rules import PHASES, Rule, Rules
+from .rules import LINK_KINDS, PHASES, Rule, Rules
 
 # What each kind is drawn with. A rank that is stopped or stalls goes on soon: what waits for it has to wait.
 KINDS = {
@@ -23,10 +23,17 @@ KINDS = {
     "nan": (),
     "oom": (),
     "sdc": (),
+    "reset-link": (),
+    "cut-link": (0.05, 0.2),
+    "drop-link": (),
+    "delay-link": (2.0, 20.0),
+    "loss-link": (0.01, 0.05),
 }
 # Wrong numbers are what these are for.
 DAMAGING = ("corrupt", "nan", "sdc")
-_FOR_PHASES = ("kill", "segv", "abort", "exit", "raise", "stall", "stop", "oom")
+# A program goes on after these, and need not know of them.
+SURVIVED = ("reset-link", "delay-link", "loss-link")
+_FOR_PHASES = ("kill", "segv", "abort", "exit", "raise", "stall", "stop", "oom", *LINK_KINDS)
 
 
 def probe() -> Rules:
@@ -57,7 +64,10 @@ def plan_of(seed: int, places: Sequence[Struck], kinds: Sequence[str]) -> Rules:
         return Rules(
             (Rule(kind, rank=((place.rank, place.rank),), n=random_.randint(1, 20), at="after"),), seed
         )
-    at = "before" if kind in ("raise", "slow") else random_.choice(_moments(kind, place.place))
+    if kind in LINK_KINDS and place.place == "init":
+        at = "after"  # before, there are no links
+    else:
+        at = "before" if kind in ("raise", "slow") else random_.choice(_moments(kind, place.place))
     earlier = collections.Counter(
         other.place for other in places if other.rank == place.rank and other.time <= place.time
     )

@@ -47,6 +47,5 @@ def _tell() -> None:
     """Prints what has struck this process. Where there is a log, whoever has started the ranks does that."""
     from . import plans, report
 
-    found = plans.struck()
-    if found:
+    if found := plans.due():
         print(report.table(found), file=sys.stderr, flush=True)

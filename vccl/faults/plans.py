@@ -30,6 +30,8 @@ class Struck:
     """The number of the rule in its plan, from 0."""
     time: float
     """Seconds since 1970."""
+    why_not: str = ""
+    """Why the fault could do nothing at this place. Empty for a fault that has struck."""
 
 
 def compiled(given: rules.Given, seed: int | None = None) -> _C._FaultPlan:
@@ -91,7 +93,12 @@ def phase(name: str) -> Iterator[None]:
         strikes.end()
 
 
-def struck() -> list[Struck]:
-    """Returns the faults that have struck this process, the oldest first and at most 10,000."""
+def due() -> list[Struck]:
+    """Returns the faults that were due in this process, whether or not they could do anything."""
     found, _ = _C._struck_faults()
     return [Struck(**each) for each in found]
+
+
+def struck() -> list[Struck]:
+    """Returns the faults that have struck this process, the oldest first and at most 10,000."""
+    return [each for each in due() if not each.why_not]

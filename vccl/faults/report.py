@@ -13,12 +13,19 @@ _MOST_LINES = 100
 
 
 def table(found: Sequence[Struck]) -> str:
-    """Returns a line for each fault, and one before them."""
-    lines = [f"[vccl] {len(found)} fault{'s' * (len(found) != 1)} of the plan struck:"]
+    """Returns a line for each fault, and one before them. Those that could do nothing come last."""
+    lines = _part([each for each in found if not each.why_not], "struck")
+    return "\n".join(lines + _part([each for each in found if each.why_not], "could do nothing"))
+
+
+def _part(found: Sequence[Struck], what: str) -> list[str]:
+    if not found:
+        return []
+    lines = [f"[vccl] {len(found)} fault{'s' * (len(found) != 1)} of the plan {what}:"]
     lines += [_line(each) for each in found[:_MOST_LINES]]
     if len(found) > _MOST_LINES:
         lines.append(f"  and {len(found) - _MOST_LINES} more")
-    return "\n".join(lines)
+    return lines
 
 
 def _line(struck: Struck) -> str:
@@ -27,7 +34,7 @@ def _line(struck: Struck) -> str:
     group = f" of group {struck.group}" if struck.group else ""
     return (
         f"  {time} rank {struck.rank}: {struck.kind} {struck.at} {struck.place}{number}{group}, "
-        f"step {struck.step} (rule {struck.rule + 1})"
+        f"step {struck.step} (rule {struck.rule + 1})" + (f": {struck.why_not}" if struck.why_not else "")
     )
 
 

@@ -41,6 +41,9 @@ KEYS = ("rank", "host", "group", "op", "step", "restart", "phase", "n", "every",
 MOST_SECONDS = 86_400.0
 MOST_BITS = 1_000_000
 MOST_TIMES = 1_000_000.0
+# transport/link_faults.hpp has the same.
+MOST_MILLISECONDS = 60_000.0
+LINK_KINDS = ("reset-link", "cut-link", "drop-link", "delay-link", "loss-link")
 
 Ranges = tuple[tuple[int, int], ...]
 """Pairs of first and last numbers. An empty one stands for every number."""
@@ -236,6 +239,16 @@ KINDS: dict[str, tuple[str, _Reader | None]] = {
     "oom": ("", None),
     "sdc": ("", None),
     "lose-host": ("", None),
+    "reset-link": ("", None),
+    "cut-link": (":SECONDS", _seconds),
+    "drop-link": ("", None),
+    "delay-link": (
+        ":MILLISECONDS",
+        lambda kind, text: _number(kind, text, 0.0, MOST_MILLISECONDS, above=True),
+    ),
+    "loss-link": (":P", lambda kind, text: _number(kind, text, 0.0, 1.0, above=True)),
+    "full-disk": ("", None),
+    "no-descriptors": ("", None),
 }
 
 
@@ -274,6 +287,8 @@ def _check_together(rule: Rule, at_is_given: bool) -> None:
             f"is for a meeting, at=before: phase={', phase='.join(MEETINGS)} or op=barrier. Elsewhere, a "
             "rank is made to wait by stall"
         )
+    if rule.kind in LINK_KINDS and (rule.phase, rule.at) == ("init", "before"):
+        refuse("strikes links, and before phase=init there are none: at=after is when they are there")
     if rule.kind == "raise" and rule.at != "before":
         refuse("is raised by the call, so it strikes at=before")
     if rule.kind in ("corrupt", "nan") and rule.at == "during":

@@ -45,6 +45,7 @@ class Run:
     result: object
     """What must be the same in every run: the lines of the output in any order, or the bytes of the file."""
     struck: list[Struck]
+    """What has struck, and what was due and could do nothing."""
     diagnosis: list[str]
     """For a run that had to be ended, who hung and why."""
 

@@ -26,11 +26,12 @@ class Verdict(enum.Enum):
     UNNAMED = "ended with an error that does not name the rank"
     DAMAGED = "ended with other numbers, as the fault is to make them"
     WRONG = "ended with other numbers than without faults"
+    BROKEN = "ended with an error, which its fault is no reason for"
     HUNG = "hung"
     MISSED = "came to no fault"
 
 
-BAD = (Verdict.WRONG, Verdict.HUNG)
+BAD = (Verdict.WRONG, Verdict.BROKEN, Verdict.HUNG)
 
 
 @dataclasses.dataclass
@@ -88,10 +89,13 @@ def judge(reference_: Reference, seed: int, plan: Rules, run: Run) -> Judged:
     elif run.status != 0:
         named = re.search(rf"\brank {rank}\b", run.errors, re.IGNORECASE) is not None
         verdict = Verdict.NAMED if named else Verdict.UNNAMED
+        if plan.rules[0].kind in draws.SURVIVED and any(not each.why_not for each in run.struck):
+            verdict = Verdict.BROKEN
         lines = [line for line in run.errors.splitlines() if line.strip()]
         detail = lines[-1] if lines else ""
     elif run.result == reference_.run.result:
-        verdict, detail = (Verdict.RIGHT if run.struck else Verdict.MISSED), ""
+        hit = any(not each.why_not for each in run.struck)
+        verdict, detail = (Verdict.RIGHT if hit else Verdict.MISSED), ""
     else:
         damaging = plan.rules[0].kind in draws.DAMAGING
         verdict, detail = (Verdict.DAMAGED if damaging else Verdict.WRONG), _difference(reference_.run, run)

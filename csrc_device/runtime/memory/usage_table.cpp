@@ -20,6 +20,7 @@
 #include "base/clock.hpp"
 #include "base/fork.hpp"
 #include "base/hash.hpp"
+#include "base/system_calls.hpp"
 #include "base/text.hpp"
 
 namespace vdev {
@@ -114,7 +115,7 @@ void UsageTable::close() noexcept {
 
 /// Opens and maps the file. Sets problem_ if that is not possible.
 void UsageTable::open() {
-  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0600);
+  fd_ = base::open_file(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0600);
   if (fd_ < 0) {
     problem_ = refused(path_, "open", errno);
     return;
@@ -126,9 +127,10 @@ void UsageTable::open() {
   }
   // All processes set the same length, so it does not matter who is first. The first page is for the header.
   int code = 0;
-  if (static_cast<std::size_t>(status.st_size) != sizeof(Content) && ::ftruncate(fd_, sizeof(Content)) != 0)
+  if (static_cast<std::size_t>(status.st_size) != sizeof(Content) &&
+      base::set_length(fd_, sizeof(Content)) != 0)
     code = errno;
-  if (code == 0) code = ::posix_fallocate(fd_, 0, offsetof(Content, entries));
+  if (code == 0) code = base::allocate(fd_, 0, offsetof(Content, entries));
   if (code != 0) {
     problem_ = refused(path_, "allocation", code);
     return close();
@@ -156,7 +158,7 @@ bool UsageTable::enter() {
     return false;
   }
   const auto offset = static_cast<off_t>(offsetof(Content, entries) + slot_ * sizeof(Entry));
-  if (const int code = ::posix_fallocate(fd_, offset, sizeof(Entry)); code != 0) {
+  if (const int code = base::allocate(fd_, offset, sizeof(Entry)); code != 0) {
     problem_ = refused(path_, "allocation", code);
     return false;
   }

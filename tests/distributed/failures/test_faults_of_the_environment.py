@@ -267,4 +267,4 @@ def test_verdicts():
     assert judged("kill", 0, "wrong") is verdict.WRONG
     assert judged("nan", 0, "wrong") is verdict.DAMAGED
     assert judged("kill", None, "") is verdict.HUNG
-    assert set(soak.BAD) == {verdict.WRONG, verdict.HUNG}
+    assert set(soak.BAD) == {verdict.WRONG, verdict.BROKEN, verdict.HUNG}

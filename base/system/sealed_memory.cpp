@@ -5,6 +5,8 @@
 
 #include <cerrno>
 
+#include "base/system_calls.hpp"
+
 namespace base {
 namespace {
 
@@ -15,9 +17,9 @@ void check(bool done, const char* call) {
 }  // namespace
 
 FileDescriptor make_sealed_memory(const char* name, std::size_t size) {
-  FileDescriptor file(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  FileDescriptor file(make_memory(name, MFD_ALLOW_SEALING));
   check(static_cast<bool>(file), "memfd_create");
-  check(ftruncate(file.get(), static_cast<off_t>(size)) == 0, "ftruncate of shared memory");
+  check(set_length(file.get(), static_cast<off_t>(size)) == 0, "ftruncate of shared memory");
   check(fcntl(file.get(), F_ADD_SEALS, kSeals) == 0, "sealing shared memory");
   return file;
 }

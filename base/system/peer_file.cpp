@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "base/system_calls.hpp"
 #include "base/text.hpp"
 
 namespace base {
@@ -24,8 +25,8 @@ std::string file_system_text(std::uint32_t type) {
   return text;
 }
 
-FileDescriptor open_file(const std::string& path, int flags, const std::string& shown) {
-  FileDescriptor file(::open(path.c_str(), flags | O_CLOEXEC));
+FileDescriptor open_shown(const std::string& path, int flags, const std::string& shown) {
+  FileDescriptor file(base::open_file(path.c_str(), flags));
   if (!file) throw SystemError(text("opening ", shown), errno);
   return file;
 }
@@ -61,12 +62,12 @@ void check_sealed_memory(int fd) {
 FileDescriptor open_announced_file(const std::string& path, const FileIdentity& announced) {
   // The file is examined through O_PATH first, because opening another kind of file for use may block or have
   // effects.
-  const FileDescriptor found = open_file(path, O_PATH, path);
+  const FileDescriptor found = open_shown(path, O_PATH, path);
   if (identify_file(found.get()) != announced)
     throw FileRefused(text(path, " is not the file that was announced"));
   check_memory_kind(found.get());
-  return open_file(text("/proc/self/fd/", found.get()), O_RDWR | O_NONBLOCK,
-                   text(path, " for reading and writing"));
+  return open_shown(text("/proc/self/fd/", found.get()), O_RDWR | O_NONBLOCK,
+                    text(path, " for reading and writing"));
 }
 
 }  // namespace base

@@ -50,9 +50,14 @@ def ranks(start, tmp_path):
     [
         ("rank=1,do=kil", "do=kil is no kind of a plan of faults. The kinds are kill, segv, abort, exit:N"),
         (
-            "rank=1,op=all_reduce,do=drop-link",
-            "do=drop-link is no kind of a plan of faults. The kinds are kill",
+            "rank=1,op=all_reduce,do=bend-link",
+            "do=bend-link is no kind of a plan of faults. The kinds are kill",
         ),
+        ("do=cut-link", "cut-link is given as cut-link:SECONDS"),
+        ("do=drop-link:1", "drop-link takes nothing behind a colon"),
+        ("do=delay-link:60001", "allowed is a number above 0 and up to 60000"),
+        ("do=loss-link:1.5", "allowed is a number above 0 and up to 1"),
+        ("phase=init,do=drop-link", "before phase=init there are none: at=after is when they are there"),
         ("rang=1,do=kill", "'rang' is no key of a plan of faults. The keys are rank, host, group, op"),
         ("rank=1", "says what it does: do="),
         ("", "has no rule"),
@@ -152,8 +157,8 @@ def test_a_wrong_plan_ends_init_on_every_rank(vrun, script):
     output = vrun("--cards", 2, script(REFUSED), env=wrong)
     assert "began" not in output
     assert output.count("ValueError: VCCL_FAULTS='rank=1,op=allreduce,do=kill' is not valid") == 2, output
-    output = vrun("--cards", 2, "--faults", "rank=1,do=drop-link", script(REFUSED), status=2)
-    assert "vrun: --faults 'rank=1,do=drop-link' is not valid: do=drop-link is no kind" in output, output
+    output = vrun("--cards", 2, "--faults", "rank=1,do=bend-link", script(REFUSED), status=2)
+    assert "vrun: --faults 'rank=1,do=bend-link' is not valid: do=bend-link is no kind" in output, output
 
 
 def test_vrun_tells_what_struck_a_rank_that_is_dead(ranks, tmp_path):
@@ -163,6 +168,15 @@ def test_vrun_tells_what_struck_a_rank_that_is_dead(ranks, tmp_path):
     assert "[vccl] 2 faults of the plan struck:" in output, output
     assert "rank 0: stall before all_reduce 1 of group default_pg, step 0 (rule 1)" in output, output
     assert "rank 1: kill during all_reduce 2 of group default_pg, step 0 (rule 2)" in output, output
+
+
+def test_vrun_tells_what_could_do_nothing(ranks):
+    output = ranks(SUMS, "--faults", "rank=1,op=all_reduce,n=1,do=reset-link;rank=0,n=1,do=stall:0.01")
+    assert "[vccl] 1 fault of the plan struck:" in output, output
+    assert "[vccl] 1 fault of the plan could do nothing:" in output, output
+    assert re.search(r"rank 1: reset-link .*\(rule 1\): this process has no link to another host", output), (
+        output
+    )
 
 
 def test_a_rank_without_vrun_says_it_itself(run, tmp_path):
@@ -266,5 +280,8 @@ def test_verdicts():
     assert judged("kill", 1, "", "rank 11 is dead") is verdict.UNNAMED
     assert judged("kill", 0, "wrong") is verdict.WRONG
     assert judged("nan", 0, "wrong") is verdict.DAMAGED
+    assert judged("reset-link", 0, "right") is verdict.RIGHT
+    assert judged("reset-link", 1, "", "rank 1 is dead") is verdict.BROKEN
+    assert judged("drop-link", 1, "", "rank 1 is dead") is verdict.NAMED
     assert judged("kill", None, "") is verdict.HUNG
     assert set(soak.BAD) == {verdict.WRONG, verdict.BROKEN, verdict.HUNG}

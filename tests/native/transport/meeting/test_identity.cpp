@@ -1,8 +1,10 @@
 // Ranks prove to each other what they meet for: who makes another group, or belongs to another job, is told.
 #include "transport/bootstrap/identity.hpp"
 
+#include "base/lack.hpp"
 #include "tests/native/forwarding_store.hpp"
 #include "tests/native/transport/harness.hpp"
+#include "transport/bootstrap/meeting.hpp"
 #include "transport/claim.hpp"
 #include "transport/common_call.hpp"
 #include "transport/rank_names.hpp"
@@ -154,6 +156,20 @@ TEST(claims_count_the_meetings_of_a_process) {
   CHECK_EQ(again.prefix(), "cpu/2/");
   CHECK_EQ(Claim(store, "vdev", config).prefix(), "vdev/1/");
   CHECK_EQ(Claim(store, "cpu", config_of({4, 7}, 0)).prefix(), "cpu/1/");
+}
+
+// A rank that can have no memory for its claim tells the others, and the next meeting has the next number.
+TEST(a_claim_that_the_system_has_no_room_for) {
+  MemoryStore store;
+  const CommunicatorConfig config = config_of({4, 7}, 1);
+  base::make_lack(base::Lack::space);
+  const Error error = error_of([&] { Claim(store, "cpu", config); });
+  CHECK(error.code() == ErrorCode::system);
+  check_contains(error.what(),
+                 "rank 7 could not join group test: ftruncate of shared memory failed: No space");
+  CHECK(Meeting::has_failed(store, "cpu/1/"));
+  CHECK_EQ(Claim(store, "cpu", config).prefix(), "cpu/2/");
+  CHECK(!Meeting::has_failed(store, "cpu/2/"));
 }
 
 // The processes of one job are not taken for those of another. A process that is gone, or whose group has

@@ -69,7 +69,6 @@ void fail_with_a_name(Communicator& c) {
     throw check::Failure("no rank has failed");
   } catch (const Error& error) {
     const std::string text = error.what();
-    std::printf("rank %d: %s\n", c.rank(), text.c_str());
     CHECK(text.find("rank " + std::to_string(1 - c.rank())) != std::string::npos);
     CHECK(text.find("connection") != std::string::npos || text.find("connect") != std::string::npos);
   }

@@ -174,25 +174,25 @@ constexpr char kNcclPut[] = "nccl_put";
 constexpr char kNcclGet[] = "nccl_get";
 
 VDEV_LIBRARY_IMPL(symm_mem, vdev::dense_key(), m) {
-  m.impl("multimem_all_gather_out", &multimem_all_gather_out);
-  m.impl("nvshmem_put", &put<kNvshmemPut>);
-  m.impl("nvshmem_get", &get<kNvshmemGet>);
-  m.impl("nvshmem_put_with_signal", &put_with_signal);
-  m.impl("nvshmem_wait_for_signal", &wait_for_signal);
-  m.impl("nvshmem_broadcast", &broadcast);
-  m.impl("nvshmem_all_to_all", &all_to_all);
-  m.impl("nccl_put", &put<kNcclPut>);
-  m.impl("nccl_get", &get<kNcclGet>);
-  m.impl("nccl_put_signal", &put_and_signal);
-  m.impl("nccl_put_with_signal", &put_with_number);
-  m.impl("nccl_wait_for_signal", &wait_for_number);
+  m.impl("multimem_all_gather_out", kernel<&multimem_all_gather_out>());
+  m.impl("nvshmem_put", kernel<&put<kNvshmemPut>>());
+  m.impl("nvshmem_get", kernel<&get<kNvshmemGet>>());
+  m.impl("nvshmem_put_with_signal", kernel<&put_with_signal>());
+  m.impl("nvshmem_wait_for_signal", kernel<&wait_for_signal>());
+  m.impl("nvshmem_broadcast", kernel<&broadcast>());
+  m.impl("nvshmem_all_to_all", kernel<&all_to_all>());
+  m.impl("nccl_put", kernel<&put<kNcclPut>>());
+  m.impl("nccl_get", kernel<&get<kNcclGet>>());
+  m.impl("nccl_put_signal", kernel<&put_and_signal>());
+  m.impl("nccl_put_with_signal", kernel<&put_with_number>());
+  m.impl("nccl_wait_for_signal", kernel<&wait_for_number>());
 }
 
 // This one has no tensor by which its device could be known. A torch that was built for GPUs has a kernel.
 VDEV_LIBRARY_IMPL(symm_mem, c10::DispatchKey::CompositeExplicitAutograd, m) {
   const auto op = c10::Dispatcher::singleton().findSchema({"symm_mem::nccl_wait_signal", ""});
   if (op && !op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd))
-    m.impl("nccl_wait_signal", &wait_and_take);
+    m.impl("nccl_wait_signal", kernel<&wait_and_take>());
 }
 
 }  // namespace

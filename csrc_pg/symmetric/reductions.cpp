@@ -204,20 +204,20 @@ at::Tensor& two_shot_out(at::Tensor& input, std::string reduce_op, std::string g
 }
 
 VDEV_LIBRARY_IMPL(symm_mem, vdev::dense_key(), m) {
-  m.impl("one_shot_all_reduce", &all_reduce_new<kOneShot>);
-  m.impl("one_shot_all_reduce_out", &all_reduce_out<kOneShot>);
-  m.impl("one_shot_all_reduce_copy", &copy_new);
-  m.impl("one_shot_all_reduce_copy_out", &copy_out);
-  m.impl("two_shot_all_reduce_", &all_reduce_in_place<kTwoShot>);
-  m.impl("two_shot_all_reduce_out", &two_shot_out);
-  m.impl("multimem_all_reduce_", &all_reduce_in_place<kMultimem>);
-  m.impl("multimem_one_shot_all_reduce", &all_reduce_new<kMultimemOneShot>);
-  m.impl("multimem_one_shot_all_reduce_out", &all_reduce_out<kMultimemOneShot>);
-  m.impl("multimem_one_shot_reduce_out", &multimem_reduce_out);
-  m.impl("reduce_scatter_out", &reduce_scatter_out);
-  m.impl("nccl_reduce_scatter_offset", &reduce_scatter_offset);
-  m.impl("tile_reduce", &tile_reduce);
-  m.impl("multi_root_tile_reduce", &multi_root_tile_reduce);
+  m.impl("one_shot_all_reduce", kernel<&all_reduce_new<kOneShot>>());
+  m.impl("one_shot_all_reduce_out", kernel<&all_reduce_out<kOneShot>>());
+  m.impl("one_shot_all_reduce_copy", kernel<&copy_new>());
+  m.impl("one_shot_all_reduce_copy_out", kernel<&copy_out>());
+  m.impl("two_shot_all_reduce_", kernel<&all_reduce_in_place<kTwoShot>>());
+  m.impl("two_shot_all_reduce_out", kernel<&two_shot_out>());
+  m.impl("multimem_all_reduce_", kernel<&all_reduce_in_place<kMultimem>>());
+  m.impl("multimem_one_shot_all_reduce", kernel<&all_reduce_new<kMultimemOneShot>>());
+  m.impl("multimem_one_shot_all_reduce_out", kernel<&all_reduce_out<kMultimemOneShot>>());
+  m.impl("multimem_one_shot_reduce_out", kernel<&multimem_reduce_out>());
+  m.impl("reduce_scatter_out", kernel<&reduce_scatter_out>());
+  m.impl("nccl_reduce_scatter_offset", kernel<&reduce_scatter_offset>());
+  m.impl("tile_reduce", kernel<&tile_reduce>());
+  m.impl("multi_root_tile_reduce", kernel<&multi_root_tile_reduce>());
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "csrc_pg/arguments/torch_types.hpp"
 #include "csrc_pg/collectives/run.hpp"
 #include "csrc_pg/symmetric/allocations.hpp"
+#include "csrc_pg/symmetric/operators.hpp"
 #include "csrc_pg/tasks/gather_numbers.hpp"
 
 namespace vccl::symmetric {
@@ -246,9 +247,9 @@ void all_to_all_2d_offset(const at::Tensor& input, at::Tensor& out, const at::Te
 }
 
 VDEV_LIBRARY_IMPL(symm_mem, vdev::dense_key(), m) {
-  m.impl("all_to_all_vdev", &all_to_all);
-  m.impl("all_to_all_vdev_2d", &all_to_all_2d);
-  m.impl("all_to_all_vdev_2d_offset", &all_to_all_2d_offset);
+  m.impl("all_to_all_vdev", kernel<&all_to_all>());
+  m.impl("all_to_all_vdev_2d", kernel<&all_to_all_2d>());
+  m.impl("all_to_all_vdev_2d_offset", kernel<&all_to_all_2d_offset>());
 }
 
 }  // namespace

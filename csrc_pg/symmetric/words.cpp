@@ -8,6 +8,7 @@
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/registration.hpp"
 #include "csrc_pg/symmetric/chunked_product.hpp"
+#include "csrc_pg/symmetric/operators.hpp"
 
 namespace vccl::symmetric {
 namespace {
@@ -42,9 +43,9 @@ at::Tensor write_value32(at::Tensor& input, std::int64_t offset, std::int64_t va
 }
 
 VDEV_LIBRARY_IMPL(symm_mem, vdev::dense_key(), m) {
-  m.impl("memset32_", &memset32);
-  m.impl("stream_write_value32_", &write_value32);
-  m.impl("_async_input_mm", &product_of_chunks);
+  m.impl("memset32_", kernel<&memset32>());
+  m.impl("stream_write_value32_", kernel<&write_value32>());
+  m.impl("_async_input_mm", kernel<&product_of_chunks>());
 }
 
 }  // namespace

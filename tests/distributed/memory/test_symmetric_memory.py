@@ -24,6 +24,15 @@ def test_what_is_symmetric(ranks):
     assert handle.device == tensor.device and handle.buffer_ptrs[ranks.rank] == tensor.data_ptr()
 
 
+def test_kernels_do_not_tell_torch_their_types_in_cpp():
+    """A torch that was built with CUDA has kernels of other types for these operators, and refuses ours."""
+    names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("symm_mem::")]
+    kernels = [line for name in names for line in torch._C._dispatch_dump(name).splitlines()]
+    ours = [line for line in kernels if "csrc_pg/symmetric/" in line]
+    assert len(ours) >= 30
+    assert [line for line in ours if not line.endswith(" :: (none) [ boxed ]")] == []
+
+
 @pytest.mark.ranks(3)
 @settled
 def test_peers_read_and_write_each_others_buffers(ranks):

@@ -43,7 +43,7 @@ class ProfiledLaunch final : public c10d::Work {
 void profile_launch(int rank, c10d::OpType type, const char* name, const std::vector<at::Tensor>& inputs,
                     const std::vector<at::Tensor>& outputs) {
   if (const auto shown = profiled(inputs, outputs))
-    c10::make_intrusive<ProfiledLaunch>(rank, type, title_of(name), *shown);
+    const auto launch = c10::make_intrusive<ProfiledLaunch>(rank, type, title_of(name), *shown);
 }
 
 namespace {

@@ -48,9 +48,10 @@ std::string clean(std::string text) {
 std::string name_of_run(const Launch& launch, const ITraceActivity* linked) {
   if (!launch.label.name.empty()) return clean(launch.label.name);
   if (linked == nullptr) return launch.label.kind == ActivityKind::kOperator ? "operator" : "task";
-  std::string name = linked->name();
-  if (const auto colons = name.find("::"); colons != std::string::npos) name.replace(colons, 2, ".");
-  return name;
+  const std::string name = linked->name();
+  const auto colons = name.find("::");
+  return colons == std::string::npos ? name
+                                     : base::text(name.substr(0, colons), ".", name.substr(colons + 2));
 }
 
 void add_gigabytes_per_second(GenericTraceActivity& run, const char* key, double bytes) {

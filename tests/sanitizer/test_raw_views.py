@@ -1,4 +1,4 @@
-"""Memory of a card that is used through a pointer: as its owner's while that lives, and as an error afterwards."""
+"""Memory of a card that is used through a pointer counts as its owner's, and is an error once that is gone."""
 
 import gc
 

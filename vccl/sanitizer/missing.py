@@ -59,8 +59,8 @@ def _of_gone(raw: dict[str, Any]) -> str:
     where = f" at {freed['file']}:{freed['line']}" if freed and freed["file"] else ""
     owner = f" of {allocated['file']}:{allocated['line']}" if allocated and allocated["file"] else ""
     return (
-        f"a reference to the tensor{owner}, which was freed{where}: keep it for as long as its memory is used "
-        f"through a pointer (from_blob(), data_ptr())"
+        f"a reference to the tensor{owner}, which was freed{where}: keep it for as long as its memory is "
+        f"used through a pointer (from_blob(), data_ptr())"
     )
 
 

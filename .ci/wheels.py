@@ -64,7 +64,8 @@ def compile_for(version: str, made: Path) -> None:
     print(f"compiling for torch {version}", flush=True)
     folder = BUILD / f"torch-{version}"
     try:
-        build = BUILD / version
+        # One folder for all versions, because only the rooms with torch differ between them.
+        build = BUILD / "compiled"
         options = (
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-DTORCH_DIR={fetch(version, folder)}",

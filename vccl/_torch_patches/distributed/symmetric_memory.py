@@ -3,7 +3,7 @@
 ``torch.distributed._symmetric_memory`` has the operators of async tensor parallelism, and collectives that
 leave the cores to others. They are registered for CUDA, and name ``torch.cuda``. In pose they work as they
 are. On vdev this patch registers them for the cards, and gives the module a ``torch`` in which CUDA's names
-are those of the cards. A torch that was built for GPUs keeps its module, which may serve real ones.
+are those of the cards. Where torch finds GPUs, it keeps its module, which serves them.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ PATCH = Patch(
     "and its like raise NotImplementedError",
     until="torch names its accelerator in this module, and not CUDA",
     versions=">=2.13",
-    needed=lambda: device_type() == "vdev" and torch.version.cuda is None and torch.version.hip is None,
+    needed=lambda: device_type() == "vdev",
     after_import_of=_MODULE,
 )
 
@@ -59,6 +59,8 @@ _kept: list[torch.library.Library] = []  # an object that goes takes its kernels
 def _register() -> None:
     import torch.distributed._symmetric_memory as module
 
+    if torch.cuda.device_count() > 0:
+        return
     vars(module)["torch"] = _TorchWithCards("torch")
     library = torch.library.Library("symm_mem", "IMPL")
     for operator, function in _KERNELS.items():
@@ -78,7 +80,8 @@ def _put_signal(original: Callable[..., None], src: torch.Tensor, hdl: Any, peer
 def _wait_signal(original: Callable[..., None], hdl: Any, peer: int) -> None:
     if hdl.device.type != device_type():
         return original(hdl, peer)
-    return torch.ops.symm_mem.nccl_wait_signal(hdl.boxed(), peer)
+    # Not by the operator: that of a torch that was built with CUDA is for NCCL, whatever the handle.
+    return hdl.wait_signal(peer)
 
 
 @PATCH.replaces(

@@ -81,9 +81,10 @@ build: install
 wheel: build
 	python -m build --no-isolation --sdist --wheel
 
-# The headers and libraries of the other versions of torch are fetched in turn (about 1 GB each) and removed.
+# The headers and libraries of the other versions of torch are fetched in turn (about 1 GB each) and removed. The
+# install stays editable: another kind would take its place.
 wheels: build
-	python -m pip install --quiet --no-build-isolation ".[release]"
+	python -m pip install --quiet --no-build-isolation --config-settings=build-dir=$(BUILD) --editable ".[release]"
 	python .ci/wheels.py
 
 # One file is one worker's: tests of a file share started ranks and built executables. tests/conftest.py orders the

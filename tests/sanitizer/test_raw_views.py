@@ -1,4 +1,4 @@
-"""Memory of a card that is used through a pointer counts as its owner's, and is an error once that is gone."""
+"""Memory of a card that is reached through a pointer counts as its owner's, or is an error once freed."""
 
 import gc
 

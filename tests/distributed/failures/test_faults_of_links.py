@@ -11,7 +11,8 @@ from vccl import faults
 
 HOSTS = ("a", "a", "b")  # of the three ranks
 PATIENT = {"VCCL_LINK_TIMEOUT": "60"}  # the machine may be slow
-QUICK = {"VCCL_LINK_TIMEOUT": "2"}
+# A link is lost after so many seconds. On a slow machine, ranks may be silent for a part of them.
+QUICK = {"VCCL_LINK_TIMEOUT": "6"}
 everywhere = pytest.mark.parametrize("device", ["vdev", "cpu"])
 
 
@@ -79,8 +80,7 @@ def fail(rank, size, plan, device):
     return str(caught.value)
 
 
-@everywhere
-@pytest.mark.parametrize("at", ["before", "during", "after"])
+@pytest.mark.parametrize(("at", "device"), [("before", "vdev"), ("during", "cpu"), ("after", "vdev")])
 @pytest.mark.parametrize("do", ["drop-link", "cut-link:1000"])
 def test_every_rank_names_who_is_cut_off(rank_pool, device, at, do):
     """Rank 2 is alone on its host. So the link that fails is one of rank 2."""

@@ -6,8 +6,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include <c10/util/intrusive_ptr.h>
-
 #include "base/fork.hpp"
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/allocator.hpp"

@@ -16,7 +16,6 @@ from vccl import _torch_patches
 from vccl._device_type import device_type
 from vccl._groups import cpu_memory
 from vccl._groups.backends import vccl_backends
-from vccl.faults import environment as faults
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import _DistributedBackendOptions
@@ -80,6 +79,7 @@ def make_group(
     """Makes the process group of one rank, whose options name the group, its ranks and its timeout."""
     from vccl import _C
     from vccl._torch_patches.distributed import group_descriptions
+    from vccl.faults import environment as faults
 
     options.group_desc = group_descriptions.description.get()
     # The list is empty for the default group, which holds every rank.

@@ -20,6 +20,7 @@
 #include <cstring>
 #include <optional>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "base/signals.hpp"
@@ -155,18 +156,24 @@ FileDescriptor listen_at(const std::string& address, const PortRange& ports) {
                          "what else listens there."));
 }
 
+std::optional<std::pair<std::string, std::string>> host_and_port(const std::string& endpoint) {
+  const std::size_t begin = endpoint.find("//") + 2, colon = endpoint.rfind(':');
+  if (begin < 2 || colon == std::string::npos || colon < begin) return std::nullopt;
+  std::string host = endpoint.substr(begin, colon - begin);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return std::pair(std::move(host), endpoint.substr(colon + 1));
+}
+
 bool is_refused_at(const std::string& endpoint) noexcept {
   constexpr int kMoment = 50;  // milliseconds; an answer takes one turn of the network
   if (link_faults::is_cut()) return false;
-  const std::size_t begin = endpoint.find("//") + 2, colon = endpoint.rfind(':');
-  if (begin < 2 || colon == std::string::npos || colon < begin) return false;
-  std::string host = endpoint.substr(begin, colon - begin);
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  const auto place = host_and_port(endpoint);
+  if (!place) return false;
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   hints.ai_socktype = SOCK_STREAM;
   AddressInfo info;
-  if (getaddrinfo(host.c_str(), endpoint.c_str() + colon + 1, &hints, &info.first) != 0) return false;
+  if (getaddrinfo(place->first.c_str(), place->second.c_str(), &hints, &info.first) != 0) return false;
   const FileDescriptor socket(base::make_socket(info.first->ai_family, SOCK_STREAM | SOCK_NONBLOCK));
   if (!socket) return false;
   if (connect(socket.get(), info.first->ai_addr, info.first->ai_addrlen) == 0) return false;

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "transport/support/function_ref.hpp"
 #include "transport/support/log.hpp"
@@ -25,6 +26,10 @@ namespace vccl {
 /// for ZMQ_USE_FD. Without ZMQ_USE_FD, libzmq lists the network interfaces, and calls abort() if it has no
 /// descriptor for that. Throws Error(system), also if no port of the range is free.
 FileDescriptor listen_at(const std::string& address, const PortRange& ports);
+
+/// Returns the host and the port of an endpoint: "2001:db8::7" and "40001" of "tcp://[2001:db8::7]:40001".
+/// Returns nothing for a text of another form.
+std::optional<std::pair<std::string, std::string>> host_and_port(const std::string& endpoint);
 
 /// Returns whether the system at `endpoint` ("tcp://10.0.0.7:40001") says that nobody listens there. Returns
 /// false if it does not say so within a moment, and blocks for that long at most.

@@ -9,6 +9,7 @@
 
 #include "base/fork.hpp"
 #include "base/text.hpp"
+#include "transport/connections/connection_guard.hpp"
 
 namespace vccl {
 namespace {
@@ -29,11 +30,8 @@ std::map<std::string, int>& side_of(LinkEnd::Side side) {
 
 /// Returns "10.0.0.7 40001", or an empty text.
 std::string place_of(const std::string& endpoint) {
-  const std::size_t begin = endpoint.find("//") + 2, colon = endpoint.rfind(':');
-  if (begin < 2 || colon == std::string::npos || colon < begin) return "";
-  std::string host = endpoint.substr(begin, colon - begin);
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  return base::text(host, " ", endpoint.substr(colon + 1));
+  const auto place = host_and_port(endpoint);
+  return place ? base::text(place->first, " ", place->second) : "";
 }
 
 std::string place_of(const sockaddr* address, socklen_t size) {

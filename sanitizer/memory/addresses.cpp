@@ -1,7 +1,5 @@
 #include "sanitizer/memory/addresses.hpp"
 
-#include <iterator>
-
 namespace sanitizer {
 namespace {
 

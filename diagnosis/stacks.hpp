@@ -48,10 +48,12 @@ struct Stacks {
   bool lock_held = false;            // whether Python's lock could not be had for a while
 };
 
-/// Asks a process of this user, and waits at most `patience` for its answer. Returns nothing if it serves no
-/// stacks, or does not answer. None of the program's threads is interrupted. A stopped process answers when
-/// it goes on. Requests of several processes take turns.
-std::optional<Stacks> ask_for_stacks(pid_t pid, std::chrono::milliseconds patience);
+/// Asks processes of this user, all at the same time, and waits at most `patience` for their answers. The
+/// result has an answer for each process; it is empty for one that serves no stacks, or does not answer. None
+/// of the programs' threads is interrupted. A stopped process answers when it goes on. Where several
+/// processes ask the same one, they take turns.
+std::vector<std::optional<Stacks>> ask_for_stacks(const std::vector<pid_t>& pids,
+                                                  std::chrono::milliseconds patience);
 
 /// Reads an answer. Returns nothing if its last line has not been written. Lines that cannot be understood
 /// are left out.

@@ -34,8 +34,13 @@ const char* python_name(std::uint8_t dtype) {
   }
 }
 
-// How long a rank that has waited for seconds or minutes waits for the stacks of the others.
-constexpr auto kStackPatience = std::chrono::milliseconds(500);
+/// Returns how long a rank that has waited this long waits for the stacks of the others. They answer within
+/// milliseconds, or never, unless the machine is busy.
+std::chrono::milliseconds stack_patience(std::chrono::nanoseconds waited) {
+  constexpr auto kLeast = std::chrono::milliseconds(500), kMost = std::chrono::milliseconds(2000);
+  return std::clamp(std::chrono::duration_cast<std::chrono::milliseconds>(waited), kLeast, kMost);
+}
+
 constexpr std::size_t kMostText = 1500;
 
 /// Returns why the waits on other hosts are not known, as a sentence, or an empty text.
@@ -51,7 +56,7 @@ std::string explain(std::chrono::nanoseconds waited) {
   const auto own = own_flight_recorder().process();
   auto options = diagnosis_options();
   options.only_job = get_text(own.job);
-  options.stack_patience = kStackPatience;
+  options.stack_patience = stack_patience(waited);
   options.lasting = std::min<std::chrono::nanoseconds>(options.lasting, waited / 2);
   std::string text;
   for (const Job& job : diagnose(options).jobs) {

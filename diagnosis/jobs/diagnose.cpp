@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/process.hpp"
@@ -62,28 +63,23 @@ std::int64_t last_event(const Job& job) {
   return last;
 }
 
-void ask(JobRank& rank, std::chrono::steady_clock::time_point until) {
-  if (rank.stacks || !may_run(rank.activity)) return;
-  // Even when time has run out: a process that answers does so at once.
-  constexpr auto kLeast = std::chrono::milliseconds(20);
-  const auto left =
-      std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
-  rank.stacks = ask_for_stacks(rank.pid, std::max(left, kLeast));
-}
-
 void ask_for_stacks_of(Job& job, const DiagnosisOptions& options, std::int64_t now) {
-  const auto until = std::chrono::steady_clock::now() + options.stack_patience;
   const auto lasting = options.lasting.count();
-  if (const auto last = last_event(job); now - last >= lasting) {
-    for (auto& [number, rank] : job.ranks) ask(rank, until);
-    find_waits_in_stacks(job, last);
-    return;
-  }
+  const auto last = last_event(job);
+  const bool rests = now - last >= lasting;
   std::set<int> awaited;
   for (const JobWait& wait : job.waits)
     if (now - wait.since_ns >= lasting) awaited.insert(wait.awaited.begin(), wait.awaited.end());
-  for (const int number : awaited)
-    if (const auto rank = job.ranks.find(number); rank != job.ranks.end()) ask(rank->second, until);
+  std::vector<JobRank*> asked;
+  std::vector<pid_t> pids;
+  for (auto& [number, rank] : job.ranks) {
+    if (!may_run(rank.activity) || !(rests || awaited.contains(number))) continue;
+    asked.push_back(&rank);
+    pids.push_back(rank.pid);
+  }
+  auto answers = ask_for_stacks(pids, options.stack_patience);
+  for (std::size_t i = 0; i < asked.size(); ++i) asked[i]->stacks = std::move(answers[i]);
+  if (rests) find_waits_in_stacks(job, last);
 }
 
 bool awaits_unknown_ranks(const Job& job, const DiagnosisOptions& options, std::int64_t now) {

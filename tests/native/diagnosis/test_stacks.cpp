@@ -10,7 +10,9 @@
 #include <chrono>
 #include <random>
 #include <string>
+#include <thread>
 
+#include "base/signals.hpp"
 #include "diagnosis/stacks.hpp"
 #include "tests/native/check.hpp"
 
@@ -61,13 +63,14 @@ TEST(damaged_answers_do_no_harm) {
 /// A process that answers with a fixed text, as a process with Python does.
 class Child {
  public:
-  /// The handler goes on for `lasting` after it has answered.
-  explicit Child(bool answers, std::chrono::milliseconds lasting = {}) {
+  /// The handler goes on for `lasting` after it has answered. `more_threads` have the name of the thread that
+  /// answers, and block the signal.
+  explicit Child(bool answers, std::chrono::milliseconds lasting = {}, int more_threads = 0) {
     lasting_ms_ = static_cast<int>(lasting.count());
     int ready[2];
     CHECK(::pipe2(ready, O_CLOEXEC) == 0);
     pid_ = ::fork();
-    if (pid_ == 0) serve(answers, ready[1]);
+    if (pid_ == 0) serve(answers, more_threads, ready[1]);
     char byte;
     CHECK(::read(ready[0], &byte, 1) == 1);
     ::close(ready[0]);
@@ -82,7 +85,7 @@ class Child {
  private:
   static inline int memory_ = -1, lasting_ms_ = 0;
 
-  [[noreturn]] static void serve(bool answers, int ready) {
+  [[noreturn]] static void serve(bool answers, int more_threads, int ready) {
     memory_ = ::memfd_create(kStackMemoryName, MFD_CLOEXEC);
     ::fcntl(memory_, F_SETFL, O_APPEND);
     struct sigaction action{};
@@ -92,6 +95,11 @@ class Child {
     };
     if (answers) ::sigaction(kStackSignal, &action, nullptr);
     ::prctl(PR_SET_NAME, kStackThread);
+    ::usleep(more_threads * 20'000);  // the clock that tells when a thread was started has ticks of 10 ms
+    for (int i = 0; i < more_threads; ++i) {
+      const base::SignalsBlocked blocked;
+      std::thread([] { ::pause(); }).detach();
+    }
     (void)!::write(ready, "r", 1);
     for (;;) ::pause();
   }
@@ -99,17 +107,21 @@ class Child {
   pid_t pid_;
 };
 
+std::optional<Stacks> ask(pid_t pid, std::chrono::milliseconds patience = std::chrono::seconds(60)) {
+  return ask_for_stacks({pid}, patience).front();
+}
+
 TEST(a_process_answers_each_time_anew) {
   const Child child(true);
   for (int i = 0; i < 5; ++i) {
-    const auto stacks = ask_for_stacks(child.pid(), std::chrono::seconds(60));
+    const auto stacks = ask(child.pid());
     CHECK(stacks && stacks->threads.size() == 2);
   }
 }
 
 TEST(a_process_without_a_handler_is_not_signalled) {
   const Child child(false);
-  CHECK(!ask_for_stacks(child.pid(), std::chrono::seconds(60)));
+  CHECK(!ask(child.pid()));
   CHECK(::kill(child.pid(), 0) == 0);
 }
 
@@ -117,20 +129,35 @@ TEST(a_process_that_still_handles_a_request_is_waited_for) {
   const Child child(true, std::chrono::milliseconds(300));
   for (int i = 0; i < 3; ++i) {
     // The answer is there at once, and the handler goes on.
-    CHECK(ask_for_stacks(child.pid(), std::chrono::seconds(60)));
+    CHECK(ask(child.pid()));
   }
 }
 
 TEST(a_stopped_process_does_not_answer) {
   const Child child(true);
   ::kill(child.pid(), SIGSTOP);
-  CHECK(!ask_for_stacks(child.pid(), std::chrono::milliseconds(100)));
+  CHECK(!ask(child.pid(), std::chrono::milliseconds(100)));
   ::kill(child.pid(), SIGCONT);
-  CHECK(ask_for_stacks(child.pid(), std::chrono::seconds(60)));
+  CHECK(ask(child.pid()));
+}
+
+TEST(a_process_that_does_not_answer_keeps_nobody_waiting) {
+  const Child stopped(true), child(true);
+  ::kill(stopped.pid(), SIGSTOP);
+  // Asked one after the other, the second would have no time left.
+  const auto stacks = ask_for_stacks({stopped.pid(), child.pid()}, std::chrono::seconds(2));
+  CHECK(!stacks[0]);
+  CHECK(stacks[1]);
+}
+
+TEST(a_thread_that_has_the_name_for_a_moment_is_not_asked) {
+  // Threads have the name of the one that starts them, and the last in the list would get the signal.
+  const Child child(true, {}, 3);
+  CHECK(ask(child.pid()));
 }
 
 TEST(a_process_that_is_not_there) {
-  CHECK(!ask_for_stacks(1 << 22, std::chrono::milliseconds(100)));
+  CHECK(!ask(1 << 22, std::chrono::milliseconds(100)));
 }
 
 }  // namespace

@@ -1,11 +1,12 @@
 // The Python stacks of other processes, which these write when they get a signal.
 //
-// A process that serves stacks (csrc_pg/dumps/stack_requests.hpp) has a memfd with a known name, to which it
-// appends the stacks of all Python threads when a thread of this project gets kStackSignal. No system call of
-// the program is interrupted. If Python's lock can be had at once, Python writes the stacks. Otherwise, where
-// a thread holds the lock in C code, faulthandler does, which walks the frames without the lock. Two lines
-// follow: "main <the main thread as pthread_self() names it, in hexadecimal; 0 if unknown> <waits | goes
-// on>", and "lock <held | free>", which says whether Python's lock could be had at once.
+// A process that serves stacks (csrc_pg/dumps/stack_requests.hpp) has a memfd with a known name, open with
+// O_APPEND, to which it appends the stacks of all Python threads when a thread of this project gets
+// kStackSignal. No system call of the program is interrupted. If Python's lock can be had at once, Python
+// writes the stacks. Otherwise, where a thread holds the lock in C code, faulthandler does, which walks the
+// frames without the lock. Two lines follow: "main <the main thread as pthread_self() names it, in
+// hexadecimal; 0 if unknown> <waits | goes on>", and "lock <held | free>", which says whether Python's lock
+// could be had at once.
 #pragma once
 
 #include <signal.h>

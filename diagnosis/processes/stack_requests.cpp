@@ -53,6 +53,17 @@ Handling handling_of(pid_t pid, pid_t thread) {
   return !caught ? Handling::none : blocked ? Handling::blocks : Handling::takes;
 }
 
+/// Returns whether the process appends to the file. Only the owner of stack memory does so: a process that
+/// asks others has their memory open, too.
+bool appends(pid_t pid, const char* descriptor) {
+  std::ifstream file(base::text("/proc/", pid, "/fdinfo/", descriptor));
+  for (std::string word; file >> word;) {
+    int flags = 0;
+    if (word == "flags:") return file >> std::oct >> flags && (flags & O_APPEND) != 0;
+  }
+  return false;
+}
+
 /// Opens the memory to which the process writes its stacks. The result is empty if it has none.
 FileDescriptor open_stack_memory(pid_t pid) {
   FileDescriptor found;
@@ -62,6 +73,7 @@ FileDescriptor open_stack_memory(pid_t pid) {
     const auto length = ::readlinkat(folder, name, target.data(), target.size());
     if (length < 0 || !std::string_view(target.data(), static_cast<std::size_t>(length)).starts_with(begin))
       return;
+    if (!appends(pid, name)) return;
     found = FileDescriptor(::openat(folder, name, O_RDWR | O_NONBLOCK | O_CLOEXEC));
   });
   return found;
@@ -75,7 +87,9 @@ pid_t stack_thread_of(pid_t pid) {
   base::for_each_entry(folder.c_str(), [&](int, const char* name) {
     const auto number = base::process_number(name);
     if (!number || base::first_line(base::text(folder, '/', *number, "/comm")) != kStackThread) return;
-    const std::pair found(base::status_of(*number).start, *number);
+    const base::ProcessStatus status = base::status_of(*number);
+    if (status.state == 'X') return;  // it has ended meanwhile
+    const std::pair found(status.start, *number);
     if (oldest.second == 0 || found < oldest) oldest = found;
   });
   return oldest.second;

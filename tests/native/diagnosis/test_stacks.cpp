@@ -64,13 +64,14 @@ TEST(damaged_answers_do_no_harm) {
 class Child {
  public:
   /// The handler goes on for `lasting` after it has answered. `more_threads` have the name of the thread that
-  /// answers, and block the signal.
-  explicit Child(bool answers, std::chrono::milliseconds lasting = {}, int more_threads = 0) {
+  /// answers, and block the signal. The child has the memory of the process `asked` open, as if it asked it.
+  explicit Child(bool answers, std::chrono::milliseconds lasting = {}, int more_threads = 0,
+                 pid_t asked = 0) {
     lasting_ms_ = static_cast<int>(lasting.count());
     int ready[2];
     CHECK(::pipe2(ready, O_CLOEXEC) == 0);
     pid_ = ::fork();
-    if (pid_ == 0) serve(answers, more_threads, ready[1]);
+    if (pid_ == 0) serve(answers, more_threads, asked, ready[1]);
     char byte;
     CHECK(::read(ready[0], &byte, 1) == 1);
     ::close(ready[0]);
@@ -85,9 +86,12 @@ class Child {
  private:
   static inline int memory_ = -1, lasting_ms_ = 0;
 
-  [[noreturn]] static void serve(bool answers, int more_threads, int ready) {
+  [[noreturn]] static void serve(bool answers, int more_threads, pid_t asked, int ready) {
     memory_ = ::memfd_create(kStackMemoryName, MFD_CLOEXEC);
     ::fcntl(memory_, F_SETFL, O_APPEND);
+    // A child's memory has the same number in each, because nothing else is opened before.
+    const std::string its = "/proc/" + std::to_string(asked) + "/fd/" + std::to_string(memory_);
+    if (asked && ::open(its.c_str(), O_RDWR) < 0) ::_exit(1);
     struct sigaction action{};
     action.sa_handler = [](int) {
       (void)!::write(memory_, kAnswer.data(), kAnswer.size());
@@ -154,6 +158,12 @@ TEST(a_thread_that_has_the_name_for_a_moment_is_not_asked) {
   // Threads have the name of the one that starts them, and the last in the list would get the signal.
   const Child child(true, {}, 3);
   CHECK(ask(child.pid()));
+}
+
+TEST(a_process_that_asks_others_is_asked_itself) {
+  const Child other(true), asker(true, {}, 0, other.pid());
+  // The asker has the memory of the other open as well. What is written there is no answer of the asker.
+  for (int i = 0; i < 3; ++i) CHECK(ask(asker.pid(), std::chrono::seconds(5)));
 }
 
 TEST(a_process_that_is_not_there) {

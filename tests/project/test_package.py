@@ -81,6 +81,16 @@ def test_programs_in_cpp_find_the_same_version():
     assert library._ZN4vccl7versionEv() == major * 10000 + minor * 100 + patch  # int vccl::version()
 
 
+def test_threads_variables_need_no_room_that_other_libraries_take():
+    # glibc keeps 1.6 KiB for libraries that are loaded late and have thread-local variables of the model
+    # initial-exec. Where torch's libraries for GPUs had taken it, loading libvccl.so failed: "cannot allocate
+    # memory in static TLS block".
+    for library in Path(_C.__file__).parent.glob("*.so"):
+        told = subprocess.run(["readelf", "--dynamic", library], capture_output=True, text=True, check=True)
+        assert "(NEEDED)" in told.stdout
+        assert "STATIC_TLS" not in told.stdout, library
+
+
 def test_top_level():
     listed = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True)
     if listed.returncode or not listed.stdout:

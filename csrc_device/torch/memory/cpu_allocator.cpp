@@ -12,9 +12,7 @@
 namespace vdev {
 namespace {
 
-// The initial-exec model reads the variable in one instruction, because every CPU allocation of the process
-// reads it.
-__attribute__((tls_model("initial-exec"))) thread_local KernelMemory* kernel_memory = nullptr;
+constinit thread_local KernelMemory* kernel_memory = nullptr;
 
 // Frees a block; it is the deleter of every DataPtr of shared memory. Context and data are the same pointer.
 void delete_shared(void* block) {

@@ -22,7 +22,6 @@ PATCH = Patch(
     without="async tensor parallelism on vdev has no kernels: `torch.ops.symm_mem.fused_all_gather_matmul` "
     "and its like raise NotImplementedError",
     until="torch names its accelerator in this module, and not CUDA",
-    versions=">=2.13",
     needed=lambda: device_type() == "vdev",
     after_import_of=_MODULE,
 )

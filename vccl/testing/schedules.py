@@ -4,6 +4,7 @@ docs/inside/schedules.md has what a schedule is.
 """
 
 import contextlib
+import gc
 import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -34,18 +35,35 @@ def variables(text: str | None, ranks: int) -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def playing() -> Iterator[None]:
-    """Plays the schedule that the environment of this process asks for from its start, inside of a block."""
+    """Plays the schedule that the environment of this process asks for from its start, inside of a block.
+
+    Python looks for cycles of objects before, and not meanwhile: when it does so depends on all that the
+    process has done, and tensors that go put tasks on their streams.
+    """
     text = os.environ.get(VARIABLE, "")
     if not text:
         yield
         return
     from vccl import _C
 
-    _C._start_schedule(text, os.environ.get("VDEV_SCHEDULE_TURNS", ""))
+    with _no_collection_of_cycles():
+        _C._start_schedule(text, os.environ.get("VDEV_SCHEDULE_TURNS", ""))
+        try:
+            yield
+        finally:
+            _C._stop_schedule()
+
+
+@contextlib.contextmanager
+def _no_collection_of_cycles() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
     try:
         yield
     finally:
-        _C._stop_schedule()
+        if enabled:
+            gc.enable()
 
 
 def first_failure(

@@ -87,7 +87,9 @@ def test_child_that_ends_in_the_ordinary_way(run_python):
         "pid = os.fork()\n"
         "if pid == 0:\n"
         "    sys.exit(5)\n"
-        "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5\n",
+        # Python 3.12 warns of every fork of a process that has threads.
+        PYTHONWARNINGS="ignore:This process:DeprecationWarning",
     )
     assert result.stderr == ""
 

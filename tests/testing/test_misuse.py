@@ -70,7 +70,8 @@ ERRORS = {
 FAILURES = {
     "test_exit": "_pytest.outcomes.Exit: x",
     "test_gen": "what the test returns or records cannot be sent: cannot pickle 'generator' object",
-    "test_prop": "what the test returns or records cannot be sent: Can't",  # "get" or "pickle", by the version
+    # "Can't get" or "Can't pickle", by the version of Python
+    "test_prop": "what the test returns or records cannot be sent: Can't",
     "test_lambda": "a function for ranks stands at the top of its module",
     "test_dying": "dying=[5]: there are 2 ranks",
     "test_long": "Left contains one more item: 59",

@@ -413,7 +413,9 @@ time.sleep(1)
     (found,) = wait_for_files(folder, 1)
     names = [frame["name"] for frame in found["entries"][-1]["frames"]]
     of_group = next(place for place, name in enumerate(names) if "ProcessGroupVccl::allreduce" in name)
-    assert any("c10d" in name for name in names[of_group + 1 : names.index("all_reduce")])
+    # Functions of torch have no names in the release for CUDA of torch 2.15.
+    between = names[of_group + 1 : names.index("all_reduce")]
+    assert any("c10d" in name or name == "??" for name in between)
     assert of_group < names.index("all_reduce") < names.index("training_step")
 
 

@@ -1,6 +1,6 @@
 """Lets torchrun pass on a script's own ``--max``, as in ``torchrun -m vccl.bench all_reduce --max 64M``.
 
-Before Python 3.12.7 argparse looks for abbreviations of torchrun's options in the script's arguments too,
+Before Python 3.12.7, and in 3.13.0, argparse looks for abbreviations of torchrun's options in the script's arguments too,
 and exits where one has several expansions. ``--max`` has two, ``--max-restarts`` and ``--max_restarts``.
 The patch is applied in torchrun's own process alone, whether it runs by that name or as ``python -m
 torch.distributed.run``.
@@ -17,7 +17,7 @@ from vccl._torch_patches.registry import Patch
 
 def _is_affected_torchrun() -> bool:
     """Returns whether this process is torchrun, on a Python whose argparse has the fault."""
-    if sys.version_info >= (3, 12, 7):
+    if sys.version_info >= (3, 12, 7) and sys.version_info[:3] != (3, 13, 0):
         return False
     if os.path.basename(sys.argv[0]) == "torchrun":
         return True
@@ -28,7 +28,7 @@ def _is_affected_torchrun() -> bool:
 
 PATCH = Patch(
     __name__,
-    without="`torchrun` and `python -m torch.distributed.run` on Python 3.11 "
+    without="`torchrun` and `python -m torch.distributed.run` before Python 3.12.7 "
     "take a script's `--max` for their own",
     until="Python 3.12.7 is the oldest that vccl supports",
     upstream=("python/cpython#58573", "pytorch/pytorch#120601", "pytorch/pytorch#196064"),

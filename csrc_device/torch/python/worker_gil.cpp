@@ -7,14 +7,18 @@
 namespace vdev {
 namespace {
 
-/// Returns the mutex under which states are made. Whoever forks holds the GIL and takes this mutex, so nobody
-/// may wait for the GIL under it.
-std::mutex& making() {
-  static auto* mutex = [] {
-    ::pthread_atfork([] { making().lock(); }, [] { making().unlock(); }, [] { making().unlock(); });
-    return new std::mutex;  // leaked, because workers run until the process ends
+/// Makes a state for the calling thread, and no fork begins meanwhile.
+PyThreadState* make_state() {
+#if PY_VERSION_HEX < 0x030C0000
+  // Whoever forks holds the GIL and takes this mutex, so nobody may wait for the GIL under it.
+  static auto* const mutex = [] {
+    static auto* const making = new std::mutex;  // leaked, because workers run until the process ends
+    ::pthread_atfork([] { making->lock(); }, [] { making->unlock(); }, [] { making->unlock(); });
+    return making;
   }();
-  return *mutex;
+  const std::lock_guard lock(*mutex);
+#endif
+  return PyThreadState_New(PyInterpreterState_Main());
 }
 
 }  // namespace
@@ -24,10 +28,7 @@ WorkerGil::WorkerGil() {
     before_ = PyGILState_Ensure();
     return;
   }
-  {
-    const std::lock_guard lock(making());
-    own_ = PyThreadState_New(PyInterpreterState_Main());
-  }
+  own_ = make_state();
   PyEval_RestoreThread(own_);
 }
 

@@ -114,6 +114,14 @@ Diagnosis diagnose(const DiagnosisOptions& options);
 std::string order_text(const Job& job, const std::string& group, int rank, int other,
                        const DiagnosisOptions& options);
 
+/// Returns the jobs with what their ranks have called, and no more: no rank is watched or asked.
+std::vector<Job> calls_of_jobs(const DiagnosisOptions& options);
+
+/// Returns sentences about collectives on cards that the ranks have called in a circle, or an empty text: one
+/// rank has called A before B, the next B before C, and the last C before A. Only calls with a place in the
+/// order count (FlightEntry::place_in_order). Of several circles it names one of the shortest of the oldest.
+std::string circle_text(const Job& job, const DiagnosisOptions& options);
+
 /// Returns what a rank does and where: "sleeps in load (data.py:31), called by ...". The rank was asked for
 /// its stack.
 std::string whereabouts(const JobRank& rank);

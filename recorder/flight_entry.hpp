@@ -39,7 +39,7 @@ enum class FlightReduction : std::uint8_t {
 
 /// One operation of a group on this rank. Times are nanoseconds of the steady clock, and 0 while unknown.
 struct FlightEntry {
-  static constexpr std::size_t kMostTensors = 8, kMostSizes = 27;
+  static constexpr std::size_t kMostTensors = 8, kMostSizes = 26;
   /// The bits of `flags`.
   enum Flag : std::uint16_t {
     kMessage = 1,      // a send or a receive, or a batch that has nothing else
@@ -59,6 +59,9 @@ struct FlightEntry {
   std::uint64_t collective_sequence = 0;      // of the group, as all ranks count
   std::uint64_t message_sequence = 0;         // of the group, as this rank counts
   std::uint64_t operation = 0;                // counts the single calls of the group on this rank
+  // Counts the group's collectives on cards as all ranks do, whether they coalesce them or not, and goes on
+  // counting when a process makes another default group. 0 unless VCCL_CHECK=order is on.
+  std::uint64_t place_in_order = 0;
   std::int64_t created_ns = 0, started_ns = 0, completed_ns = 0;
   std::int64_t timeout_ms = 0;
   std::uint64_t thread = 0;        // of the call, as pthread_self() names it

@@ -49,6 +49,7 @@ struct GroupOrder::Members {
   std::mutex mutex;
   std::vector<std::shared_ptr<Member>> all;
   std::map<Ranks, Past> past;  // of destroyed groups, by their ranks: there are few different ones
+  std::uint64_t jobs = 0;      // how many default groups there were
 
   static Members& of_this_process() {
     static base::OnePerProcess<Members> one;
@@ -66,6 +67,7 @@ GroupOrder::GroupOrder(const std::string& name, Ranks ranks, bool begins_job)
   if (begins_job) {
     members.all.clear();
     members.past.clear();
+    ++members.jobs;
   }
   for (const auto& [ranks_before, past] : members.past)
     if (contains(ranks_before, own_->ranks)) own_->past.add(past);
@@ -88,17 +90,29 @@ GroupOrder::~GroupOrder() {
   members.past[own_->ranks].add(share);
 }
 
-std::uint32_t GroupOrder::next(std::size_t calls) {
-  std::lock_guard lock(Members::of_this_process().mutex);
+GroupOrder::Place GroupOrder::next(std::size_t calls) {
+  auto& members = Members::of_this_process();
+  std::lock_guard lock(members.mutex);
+  Place place;
+  // Groups of different jobs may have the same names.
+  place.first = (members.jobs << 40) + own_->calls + 1;
   own_->calls += calls;
   Past sum = own_->past;  // a sum, because ranks may have made the groups in different orders
   for (const auto& other : own_->containing) sum.add(other->share());
-  return sum.failed ? 0 : static_cast<std::uint32_t>(base::mix_bits(sum.sum) >> 32) | 1;
+  if (!sum.failed) place.number = static_cast<std::uint32_t>(base::mix_bits(sum.sum) >> 32) | 1;
+  return place;
 }
 
 void GroupOrder::note_failure() noexcept {
   std::lock_guard lock(Members::of_this_process().mutex);
   own_->failed = true;
+}
+
+bool GroupOrder::any_failed() noexcept {
+  auto& members = Members::of_this_process();
+  std::lock_guard lock(members.mutex);
+  return std::ranges::any_of(members.all, [](const auto& member) { return member->failed; }) ||
+         std::ranges::any_of(members.past, [](const auto& entry) { return entry.second.failed; });
 }
 
 }  // namespace vccl

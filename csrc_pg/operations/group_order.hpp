@@ -27,12 +27,18 @@ class GroupOrder {
   GroupOrder(const GroupOrder&) = delete;
   GroupOrder& operator=(const GroupOrder&) = delete;
 
-  /// Counts so many collectives. Returns a number that is the same on all ranks of the group if they have
-  /// called the same number of collectives of each containing group before, or 0 if they are not to be
-  /// compared.
-  std::uint32_t next(std::size_t calls);
+  struct Place {
+    /// Is the same on all ranks of the group if they have called the same number of collectives of each
+    /// containing group before. 0 if they are not to be compared.
+    std::uint32_t number = 0;
+    std::uint64_t first = 0;  // FlightEntry::place_in_order of the first collective
+  };
+  /// Counts so many collectives.
+  Place next(std::size_t calls);
   /// Call this when the group has failed, or was aborted.
   void note_failure() noexcept;
+  /// Returns whether a group of this process has failed since the default group was made.
+  static bool any_failed() noexcept;
 
  private:
   struct Past;

@@ -91,6 +91,7 @@ FlightEntry entry_of(const Request& request) {
   entry.root = request.root;
   entry.reduction = request.reduction;
   entry.factor = request.factor;
+  entry.place_in_order = request.place_in_order;
   const bool chunks = has_chunks(request.type);
   add_all(entry, &FlightEntry::add_input, request.inputs, chunks);
   add_all(entry, &FlightEntry::add_output, request.outputs, chunks);

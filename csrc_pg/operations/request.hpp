@@ -29,7 +29,8 @@ struct Request {
   int tag = 0;    // of a message
   int root = -1;  // of a collective that has one, as the group numbers ranks
   FlightReduction reduction = FlightReduction::none;
-  double factor = 1;  // of a PREMUL_SUM; NaN if only the card knows it
+  double factor = 1;                 // of a PREMUL_SUM; NaN if only the card knows it
+  std::uint64_t place_in_order = 0;  // see FlightEntry
 
   bool is_message() const {
     return type == c10d::OpType::SEND || type == c10d::OpType::RECV || type == c10d::OpType::RECVANYSOURCE;

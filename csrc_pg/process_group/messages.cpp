@@ -289,6 +289,11 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
         plan.set_faults(faults_of_call(request, (has_collectives ? sequence_ : message_sequence_) + 1,
                                        options_->group_name, options_->group_desc));
       });
+    if (order_ && has_collectives && !device.is_cpu()) {
+      auto plan = batch.plans.begin();
+      for (auto& request : batch.requests)
+        if (!request.is_message()) put_in_order(request, *plan++);
+    }
     // The batch counts as one collective if it has any collective.
     const auto [sequence, outcome, record, recorded] = begin_operation(
         c10d::OpType::COALESCED, batch.requests, has_collectives ? sequence_ : message_sequence_, true);
@@ -301,9 +306,6 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
     const char* const name = batch.requests.size() == 1 ? batch.requests.front().name : "coalesced";
 
     const auto memory = device.is_cpu() ? nullptr : std::make_shared<HeldMemory>();
-    if (order_ && has_collectives && !device.is_cpu()) {
-      for (auto& plan : batch.plans) plan.set_order(order_->next(plan.calls().size()));
-    }
     if (memory) {
       for (auto& plan : batch.plans) plan.hold_memory_in(memory);
       for (auto& call : batch.messages) call.plan.hold_memory_in(memory);

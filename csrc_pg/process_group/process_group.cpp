@@ -170,9 +170,11 @@ void ProcessGroupVccl::close(milliseconds patience) noexcept {
 
 void ProcessGroupVccl::shutdown() {
   const auto strikes = faults::begin_phase("destroy", options_->group_name, options_->group_desc);
+  const auto circle = circle_at_the_end();
   leave(timeout_.load());
   if (strikes) strikes->strike(faults::Moment::after);
   vdev::raise_interruption();
+  if (!circle.empty()) with_torch_errors([&] { throw Error(ErrorCode::mismatch, circle); });
 }
 
 void ProcessGroupVccl::shutdown_all(milliseconds patience) {
@@ -300,6 +302,8 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
       auto entries = entries_of({&request, 1}, false);
       return capture(std::move(request), *where, std::move(plans), std::move(entries));
     }
+    const bool on_card = !request.device.is_cpu();
+    if (on_card && order_) put_in_order(request, plan);
     const auto [sequence, outcome, record, recorded] =
         begin_operation(request.type, {&request, 1}, sequence_);
     plan.hash_for(hashed_entry(recorded, 0));
@@ -310,8 +314,6 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
     });
     if (!request.async) profile_launch(rank_, request.type, request.name, request.inputs, request.outputs);
 
-    const bool on_card = !request.device.is_cpu();
-    if (on_card && order_) plan.set_order(order_->next(plan.calls().size()));
     std::shared_ptr<HeldMemory> memory;
     if (on_card && request.async) memory = std::make_shared<HeldMemory>();
     if (on_card) plan.hold_memory_in(memory);

@@ -251,6 +251,13 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
       throw;
     }
   }
+  /// Notes for VCCL_CHECK=order at which place of the group's order the collective is called. About once a
+  /// second it also aborts the group and throws Error(mismatch) if calls of the ranks on this machine close a
+  /// circle.
+  void put_in_order(Request& request, CollectivePlan& plan);
+  /// Returns what the error of destroy_process_group() says of such a circle, or an empty text.
+  std::string circle_at_the_end() const;
+  std::string told_of(const std::string& circle) const;
   WorkPtr launch(Request request, CollectivePlan plan);
   WorkPtr launch_message(Request request, MessageCall call);
   WorkPtr launch_batch(Batch batch);

@@ -21,7 +21,7 @@ namespace {
 // nanoseconds, but a process that computes may have no processor for a while.
 constexpr auto kSample = std::chrono::milliseconds(60);
 
-std::vector<ObservedProcess> observe(Diagnosis& diagnosis, const DiagnosisOptions& options) {
+std::vector<ObservedProcess> read_recorders(Diagnosis& diagnosis, const DiagnosisOptions& options) {
   std::vector<ObservedProcess> processes;
   for (auto& found : find_flight_recorders()) {
     try {
@@ -41,6 +41,11 @@ std::vector<ObservedProcess> observe(Diagnosis& diagnosis, const DiagnosisOption
       diagnosis.unreadable.push_back({found.pid ? found.pid : found.holder, refused.what()});
     }
   }
+  return processes;
+}
+
+/// Watches what the processes that live do for a moment.
+void watch(std::vector<ObservedProcess>& processes) {
   std::vector<std::unique_ptr<ActivityWatch>> watches;  // null for the dead
   for (const auto& process : processes)
     watches.push_back(process.activity == Activity::gone ? nullptr
@@ -49,7 +54,6 @@ std::vector<ObservedProcess> observe(Diagnosis& diagnosis, const DiagnosisOption
     std::this_thread::sleep_for(kSample);
   for (std::size_t i = 0; i < watches.size(); ++i)
     if (watches[i]) processes[i].activity = watches[i]->look();
-  return processes;
 }
 
 /// Returns when a group of the job was last made, or an operation called, started or completed.
@@ -103,7 +107,8 @@ std::set<pid_t> launchers_of(const Job& job) {
 
 Diagnosis diagnose(const DiagnosisOptions& options) {
   Diagnosis diagnosis;
-  auto processes = observe(diagnosis, options);
+  auto processes = read_recorders(diagnosis, options);
+  watch(processes);
   diagnosis.jobs = jobs_of(std::move(processes), options);
   for (Job& job : diagnosis.jobs) {
     const auto now = base::monotonic_ns();
@@ -113,6 +118,11 @@ Diagnosis diagnose(const DiagnosisOptions& options) {
     find_culprits(job, options.lasting, now);
   }
   return diagnosis;
+}
+
+std::vector<Job> calls_of_jobs(const DiagnosisOptions& options) {
+  Diagnosis diagnosis;
+  return jobs_of(read_recorders(diagnosis, options), options);
 }
 
 }  // namespace vccl

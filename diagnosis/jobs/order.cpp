@@ -1,14 +1,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "base/text.hpp"
 #include "diagnosis/job.hpp"
-#include "diagnosis/jobs/frames.hpp"
+#include "diagnosis/jobs/call_texts.hpp"
 #include "diagnosis/jobs/job_table.hpp"
 
 namespace vccl {
@@ -33,21 +31,6 @@ std::vector<Called> calls_of(const JobRank& rank, const JobGroup& group) {
     if (get_text(of.name) == group.name && ranks_of(of) == group.ranks) calls.push_back({&entry, i});
   }
   return calls;
-}
-
-/// Returns ", in step (train.py:12)", or an empty text if no frame is known.
-std::string place_text(const JobRank& rank, const Called& call) {
-  if (call.place >= rank.snapshot.stacks.size()) return {};
-  std::istringstream lines(rank.snapshot.stacks[call.place]);
-  Frame frame, first;
-  std::string line;
-  while (std::getline(lines, frame.function, '\t') && std::getline(lines, frame.file, '\t') &&
-         std::getline(lines, line)) {
-    frame.line = static_cast<int>(std::strtol(line.c_str(), nullptr, 10));
-    if (is_own(frame)) return base::text(", in ", frame_text(frame));
-    if (first.file.empty()) first = frame;
-  }
-  return first.file.empty() ? "" : base::text(", in ", frame_text(first));
 }
 
 /// One group's collectives on one rank, before the call that is compared and behind it.
@@ -98,12 +81,12 @@ struct Inversion {
   std::string text(const std::string& own, const std::string& group, const DiagnosisOptions& options) const {
     const auto full = [&](const Called& call, const std::string& of) {
       return base::text(entry_text(*call.entry, options), ", collective ", call.sequence(), " of group ", of,
-                        place_text(ahead->rank, call));
+                        place_text(ahead->rank, call.place));
     };
     return base::text("Rank ", ahead->rank.rank, " called ", full(*early, group), ", before ",
                       full(ahead->call, own), ". Rank ", behind->rank.rank, " called the latter first",
-                      place_text(behind->rank, behind->call),
-                      late ? base::text(", and then the former", place_text(behind->rank, *late), ".")
+                      place_text(behind->rank, behind->call.place),
+                      late ? base::text(", and then the former", place_text(behind->rank, late->place), ".")
                            : std::string(", and has not called the former yet."));
   }
 };
@@ -115,14 +98,6 @@ bool is_pending(const Called& call) {
 bool contains(const JobGroup& group, const JobGroup& other) {
   return std::ranges::all_of(
       other.ranks, [&](int rank) { return std::ranges::find(group.ranks, rank) != group.ranks.end(); });
-}
-
-/// Returns the group's name for people, with torch's name where two groups have the same one.
-std::string unique_name(const Job& job, const JobGroup& group) {
-  const std::string& name = name_of(group);
-  const auto same =
-      std::ranges::count_if(job.groups, [&](const auto& other) { return name_of(other) == name; });
-  return same > 1 ? base::text(name, " (", group.name, ")") : name;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 """VCCL_CHECK: numbers, results, the order of groups, and operations that nobody has waited for."""
 
+import re
 import sys
 
 import pytest
@@ -245,6 +246,62 @@ def test_groups_in_another_order(ranks, hosts):
         assert any(text in lines[0] for text in one), lines
         assert "called the latter first, in " in lines[0]
     assert "VCCL_CHECK" not in ranks(INVERTED, "leak", *hosts, cards=1 if hosts else 2)
+
+
+OVERLAPPING = f"""{CAUGHT}
+torch.accelerator.set_device_index(rank)
+left, right = (dist.new_group(members, group_desc=name) for name, members in GROUPS)
+x = torch.ones(4, device=f"vdev:{{rank}}")
+
+def call(*groups):
+    mine = [group for group in groups if dist.get_rank(group) >= 0]
+    for work in [dist.all_reduce(x, group=group, async_op=True) for group in mine]:
+        work.wait()
+    torch.accelerator.synchronize(rank)
+
+call(left, right)  # the ranks of a group meet in its first call
+in_order = [right, left] if rank == 1 else [left, right]
+"""
+
+
+def test_groups_that_overlap_in_another_order(ranks):
+    """No flag line has what both groups count: the recorders tell at the end."""
+    groups = 'GROUPS = [("left", [0, 1, 2]), ("right", [0, 1, 3])]'
+    output = ranks(groups + OVERLAPPING + "call(*in_order)", "order", cards=4)
+    lines = [line for line in output.splitlines() if "VCCL_CHECK=order" in line]
+    assert lines, output
+    told = (
+        r"has found calls of several groups that wait for each other\. On GPUs this may deadlock: .* "
+        r"Rank (\d) called all_reduce\(float32 \[4\]\), collective \d+ of group (left|right), in \S+ "
+        r"\(ranks\.py:\d+\), before .*, collective \d+ of group (left|right), in \S+ \(ranks\.py:\d+\)\. "
+        r"Rank (\d) called the latter first, in \S+ \(ranks\.py:\d+\), and then the former, in "
+    )
+    found = re.search(told, lines[0])
+    assert found and set(found.groups()) == {"0", "1", "left", "right"}, output
+    # A loop learns of it while it runs.
+    output = ranks(groups + OVERLAPPING + "while True: call(*in_order)", "order", cards=4)
+    assert re.search(told, output), output
+
+
+def test_a_circle_of_four_groups(ranks):
+    """No two ranks have two groups in common. Ranks 1 and 2 call them in another order than the others."""
+    body = """
+torch.accelerator.set_device_index(rank)
+mesh = dist.device_mesh.init_device_mesh("vdev", (2, 2), mesh_dim_names=("dp", "tp"))
+x = torch.ones(4, device=f"vdev:{rank}")
+
+def call(*names):
+    for work in [dist.all_reduce(x, group=mesh[name].get_group(), async_op=True) for name in names]:
+        work.wait()
+    torch.accelerator.synchronize(rank)
+
+call("dp", "tp")
+call(*(("tp", "dp") if rank in EXCHANGED else ("dp", "tp")))
+"""
+    output = ranks("EXCHANGED = [1, 2]" + body, "order", cards=4)
+    steps = set(re.findall(r"Rank (\d) called all_reduce", output))
+    assert steps == {"0", "1", "2", "3"} and "VCCL_CHECK=order" in output, output
+    assert "VCCL_CHECK" not in ranks("EXCHANGED = [1]" + body, "order", cards=4)
 
 
 def test_groups_in_the_same_order(ranks):

@@ -1,7 +1,8 @@
 """Lets torchrun pass on a script's own ``--max``, as in ``torchrun -m vccl.bench all_reduce --max 64M``.
 
-Before Python 3.12.7, and in 3.13.0, argparse looks for abbreviations of torchrun's options in the script's arguments too,
-and exits where one has several expansions. ``--max`` has two, ``--max-restarts`` and ``--max_restarts``.
+Before Python 3.12.7, and in 3.13.0, argparse looks for abbreviations of torchrun's options in the script's
+arguments too, and exits where one has several expansions. ``--max`` has two, ``--max-restarts`` and
+``--max_restarts``.
 The patch is applied in torchrun's own process alone, whether it runs by that name or as ``python -m
 torch.distributed.run``.
 """

@@ -99,10 +99,18 @@ inline void point(Point where) noexcept {
     detail::pass(where);
 }
 
+/// What a sleeping thread asks from time to time: whether it has to go on although nobody has woken it. It
+/// asks without the turn and without the lock, so how often it does is no part of the order.
+struct Look {
+  std::chrono::nanoseconds period;
+  bool (*must_go_on)();
+};
+
 /// Sleeps until wake(channel) or `end`, and releases the lock meanwhile, as a condition variable does. May
-/// return early. The caller has seen is_on(), and changes what it waits for under the lock.
+/// return early. The caller has seen is_on(), and changes what it waits for under the lock. Returns
+/// `timeout` at `end`, and if the look has said that the thread has to go on.
 std::cv_status sleep(const void* channel, std::unique_lock<std::mutex>& lock,
-                     std::chrono::steady_clock::time_point end) noexcept;
+                     std::chrono::steady_clock::time_point end, std::optional<Look> look = {}) noexcept;
 
 /// Lets all threads go on that sleep on the channel. The caller has changed what they wait for before.
 inline void wake(const void* channel) noexcept {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -273,7 +274,8 @@ bool takes_part() noexcept {
   return me.table != nullptr && me.slot >= 0 && !me.is_over();
 }
 
-std::cv_status sleep(const void* channel, std::unique_lock<std::mutex>& lock, Time end) noexcept {
+std::cv_status sleep(const void* channel, std::unique_lock<std::mutex>& lock, Time end,
+                     std::optional<Look> look) noexcept {
   ThisThread& me = this_thread();
   const auto briefly = [&] {
     lock.unlock();
@@ -297,14 +299,21 @@ std::cv_status sleep(const void* channel, std::unique_lock<std::mutex>& lock, Ti
   bool timed_out = false;
   Watch watch;
   constexpr std::chrono::nanoseconds kLongest = std::chrono::milliseconds(100);
+  Time next_look = look ? std::chrono::steady_clock::now() + look->period : Time::max();
   while (!me.is_over()) {
     const auto now = std::chrono::steady_clock::now();
     const bool waits = !timed_out && me.own().state == State::blocked;  // a stale look only costs a round
-    const std::int64_t left = std::clamp<std::chrono::nanoseconds>(end - now, {}, kLongest).count();
+    const std::int64_t left =
+        std::clamp<std::chrono::nanoseconds>(std::min(end, next_look) - now, {}, kLongest).count();
     if (took_turn(me, waits ? left : Watch::kLook)) break;
+    bool goes_on = false;
+    if (waits && std::chrono::steady_clock::now() >= next_look) {
+      goes_on = look->must_go_on();
+      next_look = std::chrono::steady_clock::now() + look->period;
+    }
     if (!waits) {
       watch.look(table);
-    } else if (std::chrono::steady_clock::now() >= end) {
+    } else if (goes_on || std::chrono::steady_clock::now() >= end) {
       TableLock held(table);
       timed_out = !me.is_over() && me.own().state == State::blocked;
       if (timed_out) {

@@ -22,6 +22,7 @@
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/runtime/queues/all_queues.hpp"
 #include "csrc_device/runtime/queues/stream_order.hpp"
+#include "csrc_device/runtime/schedule.hpp"
 
 namespace vdev {
 namespace {
@@ -77,6 +78,7 @@ struct Card::Impl {
   std::mutex mutex;  // guards the members below
   std::array<std::shared_ptr<Stream>, 2 * kPoolSize> pool;
   std::array<unsigned, 2> next_in_pool{};
+  std::uint64_t schedules_started = 0;  // as the pool knows
   std::unordered_map<std::int64_t, std::weak_ptr<Stream>> others;
   std::int64_t next_id = kFirstNewId;
 };
@@ -135,6 +137,9 @@ std::shared_ptr<Stream> Card::default_stream() {
 std::shared_ptr<Stream> Card::pool_stream(int priority, bool* made) {
   const int high = priority < 0;
   std::lock_guard lock(impl_->mutex);
+  // Under a schedule a program has the same streams each time: a card waits for them in their order.
+  const std::uint64_t started = schedules_started();
+  if (std::exchange(impl_->schedules_started, started) != started) impl_->next_in_pool = {};
   const int turn = static_cast<int>(impl_->next_in_pool[static_cast<std::size_t>(high)]++ % kPoolSize);
   const int slot = high * kPoolSize + turn;
   if (made) *made = impl_->pool[static_cast<std::size_t>(slot)] == nullptr;

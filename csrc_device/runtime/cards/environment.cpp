@@ -222,8 +222,8 @@ Environment parse_environment(const VariableLookup& lookup) {
 namespace {
 // Relaxed: whoever asks has no other thread that reads the variables.
 std::atomic<bool> was_read{false};
-// Whether start_schedule() was called, which comes before the variables.
-std::atomic<bool> started_by_call{false};
+// How often start_schedule() was called, which comes before the variables.
+std::atomic<std::uint64_t> started_by_call{0};
 }  // namespace
 
 bool environment_was_read() noexcept {
@@ -238,14 +238,18 @@ const Environment& environment() {
     const VariableLookup lookup = [](const char* name) { return std::getenv(name); };
     auto read = std::make_unique<Environment>(parse_environment(lookup));
     const auto plan = parse_schedule(lookup);
-    if (plan && !started_by_call.load(std::memory_order_relaxed)) base::schedule::start(*plan);
+    if (plan && schedules_started() == 0) base::schedule::start(*plan);
     return read.release();
   }();
   return *parsed;
 }
 
+std::uint64_t schedules_started() noexcept {
+  return started_by_call.load(std::memory_order_relaxed);
+}
+
 void start_schedule(const std::string& text, const std::string& turns) {
-  started_by_call.store(true, std::memory_order_relaxed);
+  started_by_call.fetch_add(1, std::memory_order_relaxed);
   const auto plan = parse_schedule([&](const char* name) -> const char* {
     if (std::string_view(name) == kSchedule) return text.empty() ? "no text" : text.c_str();
     if (std::string_view(name) == kScheduleTurns) return turns.empty() ? nullptr : turns.c_str();

@@ -319,8 +319,7 @@ bool Queue::help(std::uint64_t sequence, bool gives_up) {
     if (!done(sequence) && token_.held()) {
       HostWait waiting;
       while (!done(sequence) && token_.held()) {
-        const auto end = interruptible() ? next_look() : QueueWaiters::Time::max();
-        if (waiters_.sleep(lock, sequence, end) != std::cv_status::timeout) continue;
+        if (waiters_.sleep(lock, sequence, QueueWaiters::Time::max()) != std::cv_status::timeout) continue;
         lock.unlock();
         if (interrupted()) {
           interrupt(base::text("interrupted by ", interruption_name()));
@@ -348,9 +347,8 @@ bool Queue::wait_until(std::uint64_t sequence, std::int64_t nanoseconds) {
   Lock lock(mutex_);
   while (!done(sequence)) {
     if (claim_worker(true)) worker_.wake();
-    const auto end = interruptible() ? std::min(deadline, next_look()) : deadline;
-    if (waiters_.sleep(lock, sequence, end) != std::cv_status::timeout) continue;
-    if (end == deadline) return done(sequence);
+    if (waiters_.sleep(lock, sequence, deadline) != std::cv_status::timeout) continue;
+    if (std::chrono::steady_clock::now() >= deadline) return done(sequence);
     lock.unlock();
     if (interrupted()) {
       interrupt(base::text("interrupted by ", interruption_name()));

@@ -1,8 +1,11 @@
 #include "csrc_device/runtime/queues/queue_waiters.hpp"
 
 #include <algorithm>
+#include <optional>
 
+#include "base/periods.hpp"
 #include "base/schedule.hpp"
+#include "csrc_device/runtime/interruption.hpp"
 
 namespace vdev {
 
@@ -15,17 +18,22 @@ QueueWaiters::Time QueueWaiters::end_after(std::int64_t nanoseconds) {
 std::cv_status QueueWaiters::sleep(Lock& lock, std::uint64_t sequence, Time end) {
   wake_at_ = std::min(wake_at_, sequence);
   ++sleepers_;
-  const auto status = sleep_until(lock, end);
+  const auto status = sleep_until(lock, end, interruptible());
   --sleepers_;
   return status;
 }
 
 std::cv_status QueueWaiters::sleep_until_worker_ends(Lock& lock, Time end) {
-  return sleep_until(lock, end);
+  return sleep_until(lock, end, false);
 }
 
-std::cv_status QueueWaiters::sleep_until(Lock& lock, Time end) {
-  if (base::schedule::is_on()) return base::schedule::sleep(this, lock, end);
+std::cv_status QueueWaiters::sleep_until(Lock& lock, Time end, bool looks) {
+  if (base::schedule::is_on()) {
+    using base::schedule::Look;
+    const auto look = looks ? std::optional(Look{base::kInterruptionPeriod, &interrupted}) : std::nullopt;
+    return base::schedule::sleep(this, lock, end, look);
+  }
+  if (looks) end = std::min(end, next_look());
   if (end != Time::max()) return moved_.wait_until(lock, end);
   moved_.wait(lock);
   return std::cv_status::no_timeout;

@@ -20,7 +20,7 @@ class QueueWaiters {
   static Time end_after(std::int64_t nanoseconds);
 
   /// Sleeps until something may have changed for a thread that waits for item `sequence`. Time::max() stands
-  /// for no end.
+  /// for no end. Returns `timeout` at `end`, and when an interruptible thread has to ask for an interruption.
   std::cv_status sleep(Lock& lock, std::uint64_t sequence, Time end);
   /// Sleeps until `changed()`, which depends on which items have begun. Returns whether it has changed before
   /// `end`.
@@ -47,7 +47,7 @@ class QueueWaiters {
   void wake() noexcept;
 
  private:
-  std::cv_status sleep_until(Lock& lock, Time end);
+  std::cv_status sleep_until(Lock& lock, Time end, bool looks);
 
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
 

@@ -200,6 +200,71 @@ TEST(a_wait_ends_at_its_time) {
   CHECK(status == std::cv_status::timeout);
 }
 
+namespace {
+
+std::atomic<int> looks{0};
+
+/// Plays a thread that sleeps until another one has computed for some time, and looks meanwhile.
+schedule::Report report_of_a_sleep(const std::string& text, std::chrono::nanoseconds period) {
+  std::mutex mutex;
+  bool done = false;
+  return play(plan_of(text), {[&] {
+                                std::unique_lock lock(mutex);
+                                const schedule::Look look{period, [] {
+                                                            ++looks;
+                                                            return false;
+                                                          }};
+                                while (!done)
+                                  schedule::sleep(&mutex, lock, std::chrono::steady_clock::time_point::max(),
+                                                  look);
+                                lock.unlock();
+                                step();
+                              },
+                              [&] {
+                                step();
+                                // With the turn, so that the look comes while the other thread cannot run.
+                                const int before = looks;
+                                while (period < 1s && looks < before + 3) std::this_thread::yield();
+                                {
+                                  const std::lock_guard lock(mutex);
+                                  done = true;
+                                }
+                                schedule::wake(&mutex);
+                                step();
+                              },
+                              [] {
+                                for (int i = 0; i < 5; ++i) step();
+                              }});
+}
+
+}  // namespace
+
+TEST(a_look_is_no_part_of_the_order) {
+  int compared = 0;
+  for (int seed = 0; seed < 20; ++seed) {
+    for (const auto& text : {random_of(seed), pct_of(2, seed)}) {
+      const auto without = report_of_a_sleep(text, 1h), with = report_of_a_sleep(text, 1ms);
+      if (without.taken > 0 || with.taken > 0) continue;  // held up by the system
+      CHECK_EQ(with.trace, without.trace);
+      CHECK_EQ(with.steps, without.steps);
+      ++compared;
+    }
+  }
+  CHECK(compared > 0 && looks > 0);
+}
+
+TEST(a_thread_goes_on_if_its_look_says_so) {
+  std::cv_status status = std::cv_status::no_timeout;
+  play(plan_of("random:1"), {[&] {
+         std::mutex mutex;
+         std::unique_lock lock(mutex);
+         const schedule::Look look{1ms, [] { return true; }};
+         while (status != std::cv_status::timeout)
+           status = schedule::sleep(&mutex, lock, std::chrono::steady_clock::time_point::max(), look);
+       }});
+  CHECK(status == std::cv_status::timeout);
+}
+
 TEST(the_end_frees_all_threads) {
   std::atomic<int> ended{0};
   std::vector<std::thread> threads;

@@ -34,6 +34,12 @@ struct Chain {
   std::vector<Call> calls;
 };
 
+/// A call of a collective.
+struct Place {
+  const Chain* chain;
+  std::size_t at;  // in the chain's calls
+};
+
 /// A call of one rank before another one of the same rank.
 struct Step {
   const Chain* chain = nullptr;
@@ -51,7 +57,7 @@ class CallGraph {
     for (const auto& [number, rank] : job.ranks) add(job, rank);
     for (const Chain& chain : chains_)
       for (std::size_t i = 0; i < chain.calls.size(); ++i)
-        places_[chain.calls[i].node].push_back({&chain, i, i});
+        places_[chain.calls[i].node].push_back({&chain, i});
     in_circles_.assign(nodes_.size(), true);
     drop_what_ends_nowhere(false);
     drop_what_ends_nowhere(true);
@@ -100,20 +106,20 @@ class CallGraph {
   void drop_what_ends_nowhere(bool backwards) {
     std::vector<std::size_t> left(nodes_.size());
     std::deque<Node> free;
-    const auto neighbour = [&](const Step& place, bool back) -> const Chain::Call* {
+    const auto neighbour = [&](const Place& place, bool back) -> const Chain::Call* {
       const auto& calls = place.chain->calls;
-      if (back && place.from == 0) return nullptr;
-      const std::size_t at = back ? place.from - 1 : place.from + 1;
+      if (back && place.at == 0) return nullptr;
+      const std::size_t at = back ? place.at - 1 : place.at + 1;
       return at < calls.size() && in_circles_[calls[at].node] ? &calls[at] : nullptr;
     };
     for (Node node = 0; node < places_.size(); ++node) {
       if (!in_circles_[node]) continue;
       left[node] = static_cast<std::size_t>(std::ranges::count_if(
-          places_[node], [&](const Step& place) { return neighbour(place, !backwards) != nullptr; }));
+          places_[node], [&](const Place& place) { return neighbour(place, !backwards) != nullptr; }));
       if (left[node] == 0) free.push_back(node);
     }
     for (; !free.empty(); free.pop_front()) {
-      for (const Step& place : places_[free.front()]) {
+      for (const Place& place : places_[free.front()]) {
         const auto* next = neighbour(place, backwards);
         if (next && --left[next->node] == 0) free.push_back(next->node);
       }
@@ -126,8 +132,8 @@ class CallGraph {
     std::vector<std::pair<std::int64_t, Node>> found;
     for (Node node = 0; node < places_.size(); ++node) {
       if (!in_circles_[node]) continue;
-      const Step& place = places_[node].front();
-      found.emplace_back(place.chain->rank->snapshot.entries[place.first().entry].created_ns, node);
+      const auto& [chain, at] = places_[node].front();
+      found.emplace_back(chain->rank->snapshot.entries[chain->calls[at].entry].created_ns, node);
     }
     std::ranges::sort(found);
     std::vector<Node> nodes;
@@ -140,13 +146,12 @@ class CallGraph {
     std::map<Node, Step> came_by;
     std::deque<Node> next{start};
     for (; !next.empty(); next.pop_front()) {
-      for (const Step& place : places_[next.front()]) {
-        const auto& calls = place.chain->calls;
-        const std::size_t end = std::min(calls.size(), place.from + kFarthest);
-        for (std::size_t to = place.from + 1; to < end; ++to) {
-          const Node node = calls[to].node;
+      for (const auto& [chain, from] : places_[next.front()]) {
+        const std::size_t end = std::min(chain->calls.size(), from + kFarthest);
+        for (std::size_t to = from + 1; to < end; ++to) {
+          const Node node = chain->calls[to].node;
           if (!in_circles_[node] || came_by.contains(node)) continue;
-          came_by[node] = {place.chain, place.from, to};
+          came_by[node] = {chain, from, to};
           if (node == start) return way_back(came_by, start);
           next.push_back(node);
         }
@@ -168,7 +173,7 @@ class CallGraph {
 
   std::vector<Chain> chains_;
   std::map<std::pair<std::size_t, std::uint64_t>, Node> nodes_;  // by group and place in the order
-  std::vector<std::vector<Step>> places_;                        // of each node, with from == to
+  std::vector<std::vector<Place>> places_;                       // of each node
   std::vector<bool> in_circles_;                                 // or between two circles
 };
 

@@ -17,6 +17,7 @@ class Echo:
     def __init__(self, card: int = 0) -> None:
         self.host, self.back = pinned(0, 0), pinned(0, 0)
         self.card = torch.zeros(2, device=f"vdev:{card}")
+        torch.vdev.synchronize(card)  # the streams of the tests do not wait for this one
 
     def enqueue(self) -> None:
         self.card.copy_(self.host, non_blocking=True)

@@ -37,8 +37,8 @@ def variables(text: str | None, ranks: int) -> Iterator[dict[str, str]]:
 def playing() -> Iterator[None]:
     """Plays the schedule that the environment of this process asks for from its start, inside of a block.
 
-    Python looks for cycles of objects before, and not meanwhile: when it does so depends on all that the
-    process has done, and tensors that go put tasks on their streams.
+    Python looks for no cycles of objects meanwhile: when it does so depends on all that the process has done,
+    and tensors that go put tasks on their streams.
     """
     text = os.environ.get(VARIABLE, "")
     if not text:
@@ -57,7 +57,6 @@ def playing() -> Iterator[None]:
 @contextlib.contextmanager
 def _no_collection_of_cycles() -> Iterator[None]:
     enabled = gc.isenabled()
-    gc.collect()
     gc.disable()
     try:
         yield

@@ -30,8 +30,7 @@ bool is_due() {
 std::string circle_of_calls(bool at_once) {
   if (!own_flight_recorder().enabled() || (!at_once && !is_due())) return {};
   try {
-    auto options = diagnosis_options();
-    options.only_job = get_text(own_flight_recorder().process().job);
+    const auto options = own_job_options();
     std::string text;
     for (const Job& job : calls_of_jobs(options)) text += circle_text(job, options);
     return std::string(base::cut_text(text, kMostText));

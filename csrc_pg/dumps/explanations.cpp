@@ -54,8 +54,7 @@ std::string explain(std::chrono::nanoseconds waited) {
   const std::string silence = silence_of_other_hosts();
   if (!own_flight_recorder().enabled()) return silence;
   const auto own = own_flight_recorder().process();
-  auto options = diagnosis_options();
-  options.only_job = get_text(own.job);
+  auto options = own_job_options();
   options.stack_patience = stack_patience(waited);
   options.lasting = std::min<std::chrono::nanoseconds>(options.lasting, waited / 2);
   std::string text;
@@ -70,10 +69,9 @@ std::string explain(std::chrono::nanoseconds waited) {
 
 std::string explain_order(const std::string& group, std::uint64_t rank, std::uint64_t other) {
   if (!own_flight_recorder().enabled()) return {};
-  auto options = diagnosis_options();
-  options.only_job = get_text(own_flight_recorder().process().job);
+  const auto options = own_job_options();
   std::string text;
-  for (const Job& job : diagnose(options).jobs)
+  for (const Job& job : calls_of_jobs(options))
     text += order_text(job, group, static_cast<int>(rank), static_cast<int>(other), options);
   return std::string(base::cut_text(text, kMostText));
 }
@@ -102,6 +100,12 @@ void explain_waits_by_diagnosis() {
 DiagnosisOptions diagnosis_options() {
   DiagnosisOptions options;
   options.dtype_name = &python_name;
+  return options;
+}
+
+DiagnosisOptions own_job_options() {
+  auto options = diagnosis_options();
+  options.only_job = get_text(own_flight_recorder().process().job);
   return options;
 }
 

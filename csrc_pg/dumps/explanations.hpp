@@ -7,6 +7,8 @@ namespace vccl {
 
 /// Returns options with torch's names of dtypes.
 DiagnosisOptions diagnosis_options();
+/// Returns the same for the job of this process alone.
+DiagnosisOptions own_job_options();
 
 /// Makes the texts of timeouts, and of warnings of long waits, say what keeps the ranks that are waited for.
 void explain_waits_by_diagnosis();

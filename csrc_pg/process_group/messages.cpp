@@ -253,7 +253,7 @@ void for_each_call(Batch& batch, const Function& function) {
   auto message = batch.messages.begin();
   auto plan = batch.plans.begin();
   for (std::size_t i = 0; i < batch.requests.size(); ++i) {
-    const Request& request = batch.requests[i];
+    Request& request = batch.requests[i];
     function(i, request, request.is_message() ? (message++)->plan : *plan++);
   }
 }
@@ -290,9 +290,9 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
                                        options_->group_name, options_->group_desc));
       });
     if (order_ && has_collectives && !device.is_cpu()) {
-      auto plan = batch.plans.begin();
-      for (auto& request : batch.requests)
-        if (!request.is_message()) put_in_order(request, *plan++);
+      for_each_call(batch, [&](std::size_t, Request& request, CollectivePlan& plan) {
+        if (!request.is_message()) put_in_order(request, plan);
+      });
     }
     // The batch counts as one collective if it has any collective.
     const auto [sequence, outcome, record, recorded] = begin_operation(

@@ -49,6 +49,13 @@ struct Step {
   const Chain::Call& second() const { return chain->calls[to]; }
 };
 
+/// Returns the place in the job of a group that one of its ranks has recorded.
+std::size_t place_of(const Job& job, const FlightGroup& group) {
+  const auto found =
+      std::ranges::find_if(job.groups, [&](const JobGroup& other) { return is_same(other, group); });
+  return static_cast<std::size_t>(found - job.groups.begin());
+}
+
 /// All collectives, and which of them a rank has called before which other.
 class CallGraph {
  public:
@@ -85,21 +92,13 @@ class CallGraph {
       if (entry.place_in_order == 0 || entry.is(FlightEntry::kReplayed)) continue;
       auto group = groups.find(entry.group_serial);
       if (group == groups.end())
-        group = groups.emplace(entry.group_serial, group_of(job, rank.snapshot.group_of(entry).group)).first;
+        group = groups.emplace(entry.group_serial, place_of(job, rank.snapshot.group_of(entry).group)).first;
       const Node node =
           nodes_.emplace(std::pair(group->second, entry.place_in_order), nodes_.size()).first->second;
       if (called.insert(node).second) chain.calls.push_back({node, i});
     }
     places_.resize(nodes_.size());
     chains_.push_back(std::move(chain));
-  }
-
-  static std::size_t group_of(const Job& job, const FlightGroup& group) {
-    const auto name = get_text(group.name);
-    const auto ranks = ranks_of(group);
-    const auto found = std::ranges::find_if(
-        job.groups, [&](const JobGroup& other) { return other.name == name && other.ranks == ranks; });
-    return static_cast<std::size_t>(found - job.groups.begin());
   }
 
   /// Drops the collectives that nothing left comes before; `backwards`, those that nothing left comes behind.
@@ -180,11 +179,9 @@ class CallGraph {
 /// Returns "all_reduce(float32 [4]), collective 2 of group dp, in step (train.py:19)".
 std::string full_text(const Job& job, const JobRank& rank, std::size_t at, const DiagnosisOptions& options) {
   const FlightEntry& entry = rank.snapshot.entries[at];
-  const FlightGroup& group = rank.snapshot.group_of(entry).group;
-  const auto name = get_text(group.name);
-  const auto found = std::ranges::find(job.groups, name, &JobGroup::name);
+  const JobGroup& group = job.groups[place_of(job, rank.snapshot.group_of(entry).group)];
   return base::text(entry_text(entry, options), ", collective ", entry.collective_sequence, " of group ",
-                    found == job.groups.end() ? name : unique_name(job, *found), place_text(rank, at));
+                    unique_name(job, group), place_text(rank, at));
 }
 
 }  // namespace

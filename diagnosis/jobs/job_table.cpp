@@ -47,12 +47,10 @@ PendingCall call_of(const FlightEntry& entry, const FlightGroup& group, std::siz
 
 /// Returns the place of the group in the job, which is added to if need be.
 std::size_t place_of(Job& job, const FlightGroup& group) {
-  auto ranks = ranks_of(group);
-  const auto name = get_text(group.name);
-  const auto found = std::ranges::find_if(
-      job.groups, [&](const JobGroup& other) { return other.name == name && other.ranks == ranks; });
+  const auto found =
+      std::ranges::find_if(job.groups, [&](const JobGroup& other) { return is_same(other, group); });
   if (found != job.groups.end()) return static_cast<std::size_t>(found - job.groups.begin());
-  job.groups.push_back({name, get_text(group.description), std::move(ranks), {}, {}});
+  job.groups.push_back({get_text(group.name), get_text(group.description), ranks_of(group), {}, {}});
   if (job.groups.back().description == "undefined") job.groups.back().description.clear();
   return job.groups.size() - 1;
 }
@@ -89,6 +87,10 @@ std::vector<int> ranks_of(const FlightGroup& group) {
   std::vector<int> ranks;
   for (std::uint32_t i = 0; i < group.known_ranks(); ++i) ranks.push_back(static_cast<int>(group.in_job(i)));
   return ranks;
+}
+
+bool is_same(const JobGroup& group, const FlightGroup& recorded) {
+  return get_text(recorded.name) == group.name && ranks_of(recorded) == group.ranks;
 }
 
 const std::string& name_of(const JobGroup& group) {

@@ -26,6 +26,9 @@ std::string entry_text(const FlightEntry& entry, const DiagnosisOptions& options
 /// Returns the ranks' numbers in the job, as far as they are known.
 std::vector<int> ranks_of(const FlightGroup& group);
 
+/// Returns whether a process has recorded this group of the job.
+bool is_same(const JobGroup& group, const FlightGroup& recorded);
+
 /// Returns the group's description, or its name if it has none.
 const std::string& name_of(const JobGroup& group);
 

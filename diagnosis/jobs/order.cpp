@@ -27,8 +27,7 @@ std::vector<Called> calls_of(const JobRank& rank, const JobGroup& group) {
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const FlightEntry& entry = entries[i];
     if (entry.card < 0 || entry.is(FlightEntry::kMessage) || entry.is(FlightEntry::kReplayed)) continue;
-    const FlightGroup& of = rank.snapshot.group_of(entry).group;
-    if (get_text(of.name) == group.name && ranks_of(of) == group.ranks) calls.push_back({&entry, i});
+    if (is_same(group, rank.snapshot.group_of(entry).group)) calls.push_back({&entry, i});
   }
   return calls;
 }

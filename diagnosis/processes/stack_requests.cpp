@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <fstream>
 #include <stdexcept>
@@ -18,6 +17,7 @@
 #include "base/peer_file.hpp"
 #include "base/process.hpp"
 #include "base/text.hpp"
+#include "diagnosis/processes/numbers.hpp"
 #include "diagnosis/stacks.hpp"
 
 namespace vccl {
@@ -29,11 +29,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMostBytes = 1 << 20;  // of an answer
 constexpr auto kBetweenLooks = std::chrono::milliseconds(2);
 
-bool read_mask(std::string_view text, std::uint64_t& mask) {
-  const auto [stopped, wrong] = std::from_chars(text.data(), text.data() + text.size(), mask, 16);
-  return wrong == std::errc() && stopped == text.data() + text.size();
-}
-
 /// Says what a thread does with the signal.
 enum class Handling { none, blocks, takes };
 
@@ -44,7 +39,7 @@ Handling handling_of(pid_t pid, pid_t thread) {
   const auto has_signal = [](std::string_view line) {
     std::uint64_t mask = 0;
     line.remove_prefix(std::min(line.find_first_not_of(" \t", line.find(':') + 1), line.size()));
-    return read_mask(line, mask) && ((mask >> (kStackSignal - 1)) & 1) != 0;
+    return read_number(line, mask, 16) && ((mask >> (kStackSignal - 1)) & 1) != 0;
   };
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("SigCgt:")) caught = has_signal(line);

@@ -1,23 +1,16 @@
 #include "diagnosis/stacks.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 
 #include "base/text.hpp"
+#include "diagnosis/processes/numbers.hpp"
 
 namespace vccl {
 namespace {
 
 constexpr std::size_t kMostThreads = 256;
 constexpr std::size_t kMostFrames = 128;
-
-template <class Number>
-bool read_number(std::string_view text, Number& number, int radix = 10) {
-  if (text.starts_with("0x")) text.remove_prefix(2);
-  const auto [stopped, wrong] = std::from_chars(text.data(), text.data() + text.size(), number, radix);
-  return wrong == std::errc() && stopped == text.data() + text.size();
-}
 
 /// Reads `  File "train.py", line 12 in step`.
 std::optional<Frame> read_frame(std::string_view line) {

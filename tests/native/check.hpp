@@ -85,6 +85,11 @@ inline int run(int argc, char** argv) {
 
 }  // namespace check
 
+inline void check_contains(const std::string& text, const std::string& part) {
+  if (text.find(part) == std::string::npos)
+    throw check::Failure("\"" + part + "\" is not in \"" + text + "\"");
+}
+
 #define TEST(name)                                          \
   static void name();                                       \
   static ::check::Registrar name##_registrar(#name, &name); \

@@ -1,7 +1,6 @@
 // Circles among the calls of ranks, from what their recorders say.
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <map>
 #include <random>
 #include <string>
@@ -65,11 +64,6 @@ std::string text_of(const Groups& groups, const std::vector<std::vector<Call>>& 
   const auto jobs = jobs_of(std::move(processes), {});
   CHECK(jobs.size() == 1);
   return circle_text(jobs[0], {});
-}
-
-void check_contains(const std::string& text, const std::string& part) {
-  if (text.find(part) == std::string::npos) std::fprintf(stderr, "%s\n", text.c_str());
-  CHECK(text.find(part) != std::string::npos);
 }
 
 const std::string kBegin =

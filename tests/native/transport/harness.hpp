@@ -178,11 +178,6 @@ inline Error same_error_of(int size, const std::function<Error(int)>& of_rank) {
   return errors[0];
 }
 
-inline void check_contains(const std::string& text, const std::string& part) {
-  if (text.find(part) == std::string::npos)
-    throw check::Failure("\"" + part + "\" is not in \"" + text + "\"");
-}
-
 /// Rank 2 of three leaves after one operation and gives two reasons, of which the first counts. The others
 /// find it in the error of their next operation. `operate(communicator)` runs an operation.
 template <class Config, class Operate>

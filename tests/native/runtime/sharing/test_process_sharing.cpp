@@ -72,10 +72,6 @@ std::string error_of(const std::function<void()>& call) {
   return "no error";
 }
 
-void check_contains(const std::string& text, const std::string& part) {
-  if (text.find(part) == std::string::npos) throw check::Failure("\"" + text + "\" lacks \"" + part + "\"");
-}
-
 }  // namespace
 
 TEST(both_see_what_either_writes) {

@@ -10,6 +10,7 @@
 #include "diagnosis/job.hpp"
 #include "diagnosis/jobs/job_table.hpp"
 #include "tests/native/check.hpp"
+#include "tests/native/diagnosis/observed.hpp"
 
 using namespace vccl;
 
@@ -25,13 +26,8 @@ struct Call {
 };
 
 ObservedProcess process_of(int rank, const Groups& groups, const std::vector<Call>& calls) {
-  ObservedProcess process;
-  process.pid = 1000 + rank;
-  process.parent = 999;
+  ObservedProcess process = observed_rank(rank, 8);
   auto& snapshot = process.snapshot;
-  snapshot.process.rank = rank;
-  snapshot.process.size = 8;
-  put_text(snapshot.process.job, "job");
   std::map<std::string, std::uint64_t> serials;
   for (const auto& [name, ranks] : groups) {
     if (std::ranges::find(ranks, std::uint64_t(rank)) == ranks.end()) continue;

@@ -7,6 +7,7 @@
 #include "diagnosis/job.hpp"
 #include "diagnosis/jobs/job_table.hpp"
 #include "tests/native/check.hpp"
+#include "tests/native/diagnosis/observed.hpp"
 
 using namespace vccl;
 
@@ -21,13 +22,8 @@ struct Call {
 };
 
 ObservedProcess process_of(int rank, const std::vector<Call>& calls) {
-  ObservedProcess process;
-  process.pid = 1000 + rank;
-  process.parent = 999;
+  ObservedProcess process = observed_rank(rank, 2);
   auto& snapshot = process.snapshot;
-  snapshot.process.rank = rank;
-  snapshot.process.size = 2;
-  put_text(snapshot.process.job, "job");
   for (const char* name : {"dp", "tp", "solo"}) {
     FlightSnapshot::Group group;
     group.group.serial = snapshot.groups.size() + 1;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "diagnosis/other_hosts.hpp"
 #include "diagnosis/processes/process_state.hpp"
 #include "diagnosis/stacks.hpp"
 #include "recorder/flight_reader.hpp"
@@ -34,6 +35,7 @@ struct PendingCall {
 struct JobRank {
   int rank = -1;
   pid_t pid = 0;
+  bool far = false;  // on another host, where the number of the process means something
   std::string host, program;
   int card = -1;  // that the last operation used; -1 for the CPU
   Activity activity = Activity::sleeps;
@@ -77,6 +79,7 @@ struct Job {
   std::string id;
   int size = 0;
   std::map<int, JobRank> ranks;
+  std::vector<UnknownRanks> unknown;        // if other hosts were asked
   std::vector<UnstartedProcess> unstarted;  // only looked for if ranks without a flight recorder are awaited
   std::vector<JobGroup> groups;
   std::vector<JobWait> waits;
@@ -90,6 +93,8 @@ struct DiagnosisOptions {
   std::chrono::nanoseconds lasting = std::chrono::seconds(2);
   /// Looks at no other job, unless empty.
   std::string only_job;
+  /// Is asked about ranks of a job that are not on this host, unless null.
+  OtherHosts* others = nullptr;
   /// Returns torch's name of a dtype, or null for a number that is no dtype's.
   const char* (*dtype_name)(std::uint8_t dtype) = nullptr;
 };
@@ -103,7 +108,8 @@ struct Diagnosis {
   std::vector<Unreadable> unreadable;
 };
 
-/// Looks at all jobs of this user. Takes about kSample, and longer if stacks are asked for. Only ranks that
+/// Looks at all jobs of this user on this host, and with DiagnosisOptions::others at their ranks on other
+/// hosts. Takes about kSample, and longer if stacks are asked for. Only ranks that
 /// others have waited for, or jobs in which no operation has begun or ended for a while, are asked for their
 /// stacks: a rank that runs at full speed is not interrupted.
 Diagnosis diagnose(const DiagnosisOptions& options);
@@ -114,13 +120,18 @@ Diagnosis diagnose(const DiagnosisOptions& options);
 std::string order_text(const Job& job, const std::string& group, int rank, int other,
                        const DiagnosisOptions& options);
 
-/// Returns the jobs with what their ranks have called, and no more: no rank is watched or asked.
+/// Returns the jobs with what their ranks have called, and no more: no rank is watched, or asked for its
+/// stack.
 std::vector<Job> calls_of_jobs(const DiagnosisOptions& options);
 
 /// Returns sentences about collectives on cards that the ranks have called in a circle, or an empty text: one
 /// rank has called A before B, the next B before C, and the last C before A. Only calls with a place in the
 /// order count (FlightEntry::place_in_order). Of several circles it names one of the shortest of the oldest.
 std::string circle_text(const Job& job, const DiagnosisOptions& options);
+
+/// Returns the processes of one job on this host, for an answer to another host. With `activity`, it watches
+/// for about kSample what they do.
+std::vector<ObservedProcess> observe_job(const std::string& job, bool activity);
 
 /// Returns what a rank does and where: "sleeps in load (data.py:31), called by ...". The rank was asked for
 /// its stack.

@@ -14,6 +14,7 @@
 #include "transport/earlier.hpp"
 #include "transport/error.hpp"
 #include "transport/messages.hpp"
+#include "transport/questions.hpp"
 #include "transport/rank_names.hpp"
 #include "transport/store.hpp"
 
@@ -78,6 +79,9 @@ struct CommunicatorConfig {
   // with its text.
   std::function<void(CommunicatorConfig&)> prepare;
   std::shared_ptr<Earlier> earlier;  // what this process already knows of the ranks; may be null
+  // Answers questions of ranks on other hosts, and of processes of this user. If it is empty, this rank
+  // answers nobody.
+  AnswerQuestion answer;
 
   /// Throw Error(invalid) for a rank outside of the group, and for more than kMaxRegions regions.
   void check_rank() const;
@@ -300,6 +304,8 @@ class Communicator {
   /// The number of hosts, and the number of the host that `rank` is on.
   virtual int host_count() const = 0;
   virtual int host_of(int rank) const = 0;
+  /// Returns those ranks of other hosts that answer questions, and this rank, which is first, if it does.
+  virtual std::vector<AnsweringRank> answering_ranks() const { return {}; }
 
   virtual Outbox& right() = 0;
   virtual Inbox& left() = 0;

@@ -675,7 +675,7 @@ def _dump_flight_recorder(operations: bool, stacks: bool, only_active: bool) -> 
 def _dump_flight_recorder_json(operations: bool, only_active: bool) -> bytes:
     """Returns the same as JSON, without stacks."""
 
-def _diagnose(stacks_within_ms: int, dumps: bool = False) -> dict[str, Any]:
+def _diagnose(stacks_within_ms: int, dumps: bool = False, others: bool = False) -> dict[str, Any]:
     """Returns what the ranks of all jobs of this user on this machine do, who waits for whom, and why.
 
     The dict has the form of ``python -m vccl.top --json``.
@@ -683,6 +683,7 @@ def _diagnose(stacks_within_ms: int, dumps: bool = False) -> dict[str, Any]:
     Args:
         stacks_within_ms: for how long to wait for the stacks of ranks that stand; 0 asks none for its stack.
         dumps: whether each rank has ``dump`` as well: what was read of its recorder, as a dump in JSON.
+        others: whether other hosts are asked about the ranks that are not on this machine.
     """
 
 def _serve_stacks() -> None:

@@ -4,9 +4,7 @@ import atexit
 import copy
 import datetime
 import functools
-import importlib.util
 import pathlib
-import sys
 import warnings
 from typing import TYPE_CHECKING
 
@@ -16,6 +14,7 @@ from vccl import _torch_patches
 from vccl._device_type import device_type
 from vccl._groups import cpu_memory
 from vccl._groups.backends import vccl_backends
+from vccl._libraries import use_found_libraries
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import _DistributedBackendOptions
@@ -122,12 +121,7 @@ def _prepare_process() -> None:
     """Prepares this process for its first group."""
     from vccl import _C
 
-    library = _find_libzmq()
-    if library is not None:
-        _C._set_zmq_library_path(str(library))
-    crypto = _find_libcrypto()
-    if crypto is not None:
-        _C._set_crypto_library_path(str(crypto))
+    use_found_libraries()
     # Python runs this before the device's own hook, which was registered earlier, so streams still work when
     # the groups close.
     atexit.register(_C._shutdown_process_groups, _PATIENCE_AT_EXIT)
@@ -149,23 +143,3 @@ def _answer_clients_of_nccl() -> None:
                 "client of NCCL's RAS.",
                 stacklevel=2,
             )
-
-
-def _find_libcrypto(prefix: str = sys.base_prefix) -> pathlib.Path | None:
-    """Returns the libcrypto that lies beside Python, where conda has it, or None if there is none."""
-    found = sorted(pathlib.Path(prefix, "lib").glob("libcrypto.so.*"))
-    return found[-1] if found else None
-
-
-def _find_libzmq() -> pathlib.Path | None:
-    """Returns the libzmq that the pyzmq wheel ships, or None if it ships none. Does not import zmq."""
-    spec = importlib.util.find_spec("zmq")
-    if spec is None or spec.origin is None:
-        return None
-    package = pathlib.Path(spec.origin).parent
-    # Wheels repaired by auditwheel keep libraries in <distribution>.libs beside the package, others in it.
-    for folder in (package.parent / "pyzmq.libs", package / ".libs", package):
-        found = sorted(folder.glob("libzmq*.so*"))
-        if found:
-            return found[0]
-    return None

@@ -16,6 +16,8 @@
 #include "csrc_device/runtime/host_sharing.hpp"
 #include "csrc_pg/collectives/call.hpp"
 #include "csrc_pg/collectives/selector.hpp"
+#include "csrc_pg/dumps/other_hosts.hpp"
+#include "csrc_pg/dumps/own_flight_recorder.hpp"
 #include "faults/faults.hpp"
 #include "transport/variables.hpp"
 
@@ -202,6 +204,8 @@ std::shared_ptr<DeviceCommunicator> Communicators::make(c10::Device device, Mill
     stream = make_stream(device, identity_.high_priority, identity_.name);
   };
   config.connect_store = connect_store();
+  if (device.is_cpu() && identity_.call == "init_process_group" && own_flight_recorder().enabled())
+    config.answer = &answer_host_question;
   auto known = relatives(true);
   known.insert(known.end(), relatives_.begin(), relatives_.end());
   config.earlier = std::make_shared<Relatives>(std::move(known), identity_.global_ranks);

@@ -11,6 +11,7 @@
 
 #include "base/text.hpp"
 #include "csrc_pg/collectives/dtype.hpp"
+#include "csrc_pg/dumps/other_hosts.hpp"
 #include "csrc_pg/dumps/own_flight_recorder.hpp"
 #include "csrc_pg/dumps/stack_requests.hpp"
 #include "transport/deadlock_watch.hpp"
@@ -59,7 +60,7 @@ std::string explain(std::chrono::nanoseconds waited) {
   options.lasting = std::min<std::chrono::nanoseconds>(options.lasting, waited / 2);
   std::string text;
   for (const Job& job : diagnose(options).jobs) {
-    const auto is_own = [&](const auto& entry) { return entry.second.pid == own.pid; };
+    const auto is_own = [&](const auto& entry) { return entry.second.pid == own.pid && !entry.second.far; };
     if (std::ranges::none_of(job.ranks, is_own)) continue;
     for (const Finding& finding : job.findings) text += (text.empty() ? "" : " ") + finding.text;
   }
@@ -106,6 +107,7 @@ DiagnosisOptions diagnosis_options() {
 DiagnosisOptions own_job_options() {
   auto options = diagnosis_options();
   options.only_job = get_text(own_flight_recorder().process().job);
+  options.others = &other_hosts();
   return options;
 }
 

@@ -15,6 +15,7 @@
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_pg/arguments/checks.hpp"
 #include "csrc_pg/arguments/torch_types.hpp"
+#include "csrc_pg/dumps/other_hosts.hpp"
 #include "csrc_pg/dumps/own_spool.hpp"
 #include "csrc_pg/handles/after_failure.hpp"
 #include "csrc_pg/handles/callback_pool.hpp"
@@ -84,8 +85,11 @@ ProcessGroupVccl::ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int ra
   // long.
   with_torch_errors([&] { communicators_.get(c10::kCPU, timeout_.load()); });
   record_process();
-  if (options_->call == "init_process_group")
-    held_records_.hold(*communicators_.get(c10::kCPU, timeout_.load())->communicator());
+  if (options_->call == "init_process_group") {
+    const auto communicator = communicators_.get(c10::kCPU, timeout_.load())->communicator();
+    held_records_.hold(*communicator);
+    know_answering_ranks(id(), *communicator);
+  }
   if (program_checks().order && !options_->group_name.empty())
     order_ = std::make_shared<GroupOrder>(options_->group_name, ranks_from(*options_, size_),
                                           options_->call == "init_process_group");
@@ -162,6 +166,7 @@ void ProcessGroupVccl::close(milliseconds patience) noexcept {
   failures_->close();
   communicators_.close(patience);
   held_records_.drop();
+  forget_answering_ranks(id());
   if (recording_) recording_->close();
   if (dump_requests_) dump_requests_->end(patience);
   // Everything has ended, so the hook is called for every operation.

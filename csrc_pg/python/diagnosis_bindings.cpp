@@ -25,6 +25,7 @@
 #include "base/signals.hpp"
 #include "csrc_pg/dumps/dumps.hpp"
 #include "csrc_pg/dumps/explanations.hpp"
+#include "csrc_pg/dumps/other_hosts.hpp"
 #include "csrc_pg/dumps/stack_requests.hpp"
 #include "diagnosis/job.hpp"
 
@@ -124,6 +125,7 @@ py::dict dict_of(const JobRank& rank, const Job& job, std::int64_t now) {
   py::dict dict;
   dict["rank"] = rank.rank;
   dict["pid"] = rank.pid;
+  dict["far"] = rank.far;
   dict["host"] = rank.host;
   dict["card"] = rank.card < 0 ? py::object(py::none()) : py::int_(rank.card);
   dict["state"] = state_of(rank);
@@ -209,7 +211,7 @@ py::dict dict_of(const Job& job, std::int64_t now, bool dumps) {
   py::dict dict;
   dict["id"] = job.id;
   dict["world_size"] = job.size;
-  py::list ranks, groups, waits, findings;
+  py::list ranks, groups, waits, findings, unknown;
   for (const auto& [number, rank] : job.ranks) {
     py::dict entry = dict_of(rank, job, now);
     if (dumps) entry["dump"] = dump_of(rank);
@@ -224,7 +226,15 @@ py::dict dict_of(const Job& job, std::int64_t now, bool dumps) {
     entry["text"] = finding.text;
     findings.append(entry);
   }
+  for (const auto& [host, unknown_ranks, silent] : job.unknown) {
+    py::dict entry;
+    entry["host"] = host;
+    entry["ranks"] = unknown_ranks;
+    entry["silent"] = silent;
+    unknown.append(entry);
+  }
   dict["ranks"] = ranks;
+  dict["unknown"] = unknown;
   dict["groups"] = groups;
   dict["waits"] = waits;
   dict["diagnosis"] = findings;
@@ -261,21 +271,22 @@ void init_diagnosis_bindings(py::module_& module) {
              "Names the folders whose files are not the user's own code in a diagnosis.");
   module.def(
       "_diagnose",
-      [](std::int64_t stacks_within_ms, bool dumps) {
+      [](std::int64_t stacks_within_ms, bool dumps, bool others) {
         Diagnosis diagnosis;
         {
           const py::gil_scoped_release without_gil;
           auto options = diagnosis_options();
           options.stack_patience = std::chrono::milliseconds(stacks_within_ms);
+          if (others) options.others = &other_hosts();
           diagnosis = diagnose(options);
         }
         return dict_of(diagnosis, dumps);
       },
-      py::arg("stacks_within_ms"), py::arg("dumps") = false,
+      py::arg("stacks_within_ms"), py::arg("dumps") = false, py::arg("others") = false,
       "What the ranks of all jobs of this user do, who waits for whom, and who is to blame, as a dict in the "
       "form of `python -m vccl.top --json`. Ranks that stand are asked for their stacks, which takes up to "
       "the given time; 0 asks nobody. With `dumps`, each rank also has what was read of its recorder, as the "
-      "JSON of a dump.");
+      "JSON of a dump. With `others`, other hosts are asked about the ranks that are not here.");
 }
 
 }  // namespace vccl

@@ -17,6 +17,8 @@ std::string place_text(const JobRank& rank, std::size_t entry) {
   std::string line;
   while (std::getline(lines, frame.function, '\t') && std::getline(lines, frame.file, '\t') &&
          std::getline(lines, line)) {
+    frame.file = base::valid_text(frame.file);
+    frame.function = base::valid_text(frame.function);
     frame.line = static_cast<int>(std::strtol(line.c_str(), nullptr, 10));
     if (is_own(frame)) return base::text(", in ", frame_text(frame));
     if (first.file.empty()) first = frame;

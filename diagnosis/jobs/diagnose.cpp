@@ -76,13 +76,21 @@ void ask_for_stacks_of(Job& job, const DiagnosisOptions& options, std::int64_t n
     if (now - wait.since_ns >= lasting) awaited.insert(wait.awaited.begin(), wait.awaited.end());
   std::vector<JobRank*> asked;
   std::vector<pid_t> pids;
+  std::vector<int> far;
   for (auto& [number, rank] : job.ranks) {
     if (!may_run(rank.activity) || !(rests || awaited.contains(number))) continue;
+    if (rank.far) {
+      far.push_back(number);
+      continue;
+    }
     asked.push_back(&rank);
     pids.push_back(rank.pid);
   }
   auto answers = ask_for_stacks(pids, options.stack_patience);
   for (std::size_t i = 0; i < asked.size(); ++i) asked[i]->stacks = std::move(answers[i]);
+  if (options.others && !far.empty())
+    for (auto& [number, stacks] : options.others->stacks(job, far, options.stack_patience))
+      job.ranks.at(number).stacks = std::move(stacks);
   if (rests) find_waits_in_stacks(job, last);
 }
 
@@ -97,10 +105,15 @@ bool awaits_unknown_ranks(const Job& job, const DiagnosisOptions& options, std::
 std::set<pid_t> launchers_of(const Job& job) {
   std::set<pid_t> launchers;
   for (const auto& [number, rank] : job.ranks)
-    if (rank.activity != Activity::gone) launchers.insert(base::status_of(rank.pid).parent);
+    if (rank.activity != Activity::gone && !rank.far) launchers.insert(base::status_of(rank.pid).parent);
   launchers.erase(0);  // of a rank that has ended
   launchers.erase(1);  // which adopts ranks whose launcher has ended
   return launchers;
+}
+
+void ask_other_hosts(Job& job, const DiagnosisOptions& options, bool activity) {
+  if (!options.others || static_cast<int>(job.ranks.size()) >= job.size) return;
+  add_far_ranks(job, options.others->observe(job, activity), options);
 }
 
 }  // namespace
@@ -111,6 +124,7 @@ Diagnosis diagnose(const DiagnosisOptions& options) {
   watch(processes);
   diagnosis.jobs = jobs_of(std::move(processes), options);
   for (Job& job : diagnosis.jobs) {
+    ask_other_hosts(job, options, true);
     const auto now = base::monotonic_ns();
     find_waits(job);
     if (options.stack_patience.count() > 0) ask_for_stacks_of(job, options, now);
@@ -122,7 +136,20 @@ Diagnosis diagnose(const DiagnosisOptions& options) {
 
 std::vector<Job> calls_of_jobs(const DiagnosisOptions& options) {
   Diagnosis diagnosis;
-  return jobs_of(read_recorders(diagnosis, options), options);
+  auto jobs = jobs_of(read_recorders(diagnosis, options), options);
+  for (Job& job : jobs) ask_other_hosts(job, options, false);
+  return jobs;
+}
+
+std::vector<ObservedProcess> observe_job(const std::string& job, bool activity) {
+  Diagnosis diagnosis;
+  DiagnosisOptions options;
+  options.only_job = job;
+  auto processes = read_recorders(diagnosis, options);
+  std::erase_if(processes,
+                [&](const auto& process) { return get_text(process.snapshot.process.job) != job; });
+  if (activity) watch(processes);
+  return processes;
 }
 
 }  // namespace vccl

@@ -63,6 +63,7 @@ void add_rank(Job& job, ObservedProcess&& process, const DiagnosisOptions& optio
   rank.host = get_text(facts.host);
   rank.program = get_text(facts.program);
   rank.activity = process.activity;
+  rank.far = process.far;
   rank.snapshot = std::move(process.snapshot);
   std::map<std::uint64_t, std::size_t> places;
   for (const auto& [group, progress] : rank.snapshot.groups) {
@@ -137,6 +138,15 @@ std::vector<Job> jobs_of(std::vector<ObservedProcess> processes, const Diagnosis
   std::vector<Job> result;
   for (auto& [id, job] : jobs) result.push_back(std::move(job));
   return result;
+}
+
+void add_far_ranks(Job& job, OtherHosts::Answers answers, const DiagnosisOptions& options) {
+  for (ObservedProcess& process : answers.processes) {
+    const FlightProcess& facts = process.snapshot.process;
+    if (get_text(facts.job) != job.id || facts.rank < 0 || facts.rank >= job.size) continue;
+    if (!job.ranks.contains(facts.rank)) add_rank(job, std::move(process), options);
+  }
+  job.unknown = std::move(answers.unknown);
 }
 
 }  // namespace vccl

@@ -1,24 +1,13 @@
 // Puts jobs together from the recorders of their processes.
 #pragma once
 
-#include <sys/types.h>
-
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "diagnosis/job.hpp"
+#include "diagnosis/other_hosts.hpp"
 
 namespace vccl {
-
-/// What was read of one process.
-struct ObservedProcess {
-  pid_t pid = 0;
-  pid_t parent = 0;
-  FlightSnapshot snapshot;
-  Activity activity = Activity::sleeps;
-};
 
 /// Returns the call with its first tensors: "all_reduce(float32 [4])".
 std::string entry_text(const FlightEntry& entry, const DiagnosisOptions& options);
@@ -36,5 +25,9 @@ const std::string& name_of(const JobGroup& group);
 /// group knows no id yet, and belongs to the job of the processes that have the same parent, unless that job
 /// has its rank already. A process that is dead counts if its job has a living one, and its rank no other.
 std::vector<Job> jobs_of(std::vector<ObservedProcess> processes, const DiagnosisOptions& options);
+
+/// Adds what other hosts have answered about ranks of the job that are not known. What an answer says of
+/// other jobs, or of ranks that the job cannot have, does not count.
+void add_far_ranks(Job& job, OtherHosts::Answers answers, const DiagnosisOptions& options);
 
 }  // namespace vccl

@@ -67,6 +67,7 @@ void find_unstarted(Job& job, const std::set<pid_t>& launchers, std::chrono::mil
   std::set<pid_t> known;
   std::set<std::string> ports;
   for (const auto& [number, rank] : job.ranks) {
+    if (rank.far) continue;
     known.insert(rank.pid);
     if (rank.activity != Activity::gone) ports.insert(Environment(rank.pid).port);
   }
@@ -88,6 +89,12 @@ void find_unstarted(Job& job, const std::set<pid_t>& launchers, std::chrono::mil
 }
 
 std::string whereabouts_of_unstarted(const Job& job, int rank) {
+  for (const UnknownRanks& unknown : job.unknown) {
+    if (std::ranges::find(unknown.ranks, rank) == unknown.ranks.end()) continue;
+    return unknown.silent ? base::text("is on host ", unknown.host, ", where nobody answers")
+                          : base::text("has no process on host ", unknown.host,
+                                       ": it has ended, or records nothing (VCCL_RECORDER_SIZE=0)");
+  }
   const auto own = std::ranges::find(job.unstarted, rank, &UnstartedProcess::rank);
   if (own != job.unstarted.end()) {
     const bool stopped = own->activity == Activity::stopped || own->activity == Activity::traced;

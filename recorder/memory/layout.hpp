@@ -15,7 +15,7 @@ namespace vccl::records {
 /// The name of the memfd, by which a reader finds it in /proc.
 inline constexpr char kMemoryName[] = "vccl-flight-recorder";
 inline constexpr std::uint64_t kMagic = 0x00636572'6c636376;  // "vcclrec", with the lowest byte first
-inline constexpr std::uint64_t kLayoutVersion = 5;
+inline constexpr std::uint64_t kLayoutVersion = 6;
 inline constexpr std::size_t kMostEntries = 1'000'000;
 inline constexpr std::size_t kMostGroups = 1024;
 inline constexpr std::size_t kDetails =

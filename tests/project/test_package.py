@@ -99,12 +99,12 @@ def test_top_level():
 
 
 def test_a_libcrypto_beside_python_is_found(tmp_path):
-    from vccl.distributed import _find_libcrypto
+    from vccl._libraries import find_libcrypto
 
-    assert _find_libcrypto(str(tmp_path)) is None
+    assert find_libcrypto(str(tmp_path)) is None
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libcrypto.so").touch()  # what a linker takes, without the version
-    assert _find_libcrypto(str(tmp_path)) is None
+    assert find_libcrypto(str(tmp_path)) is None
     for version in ("1.1", "3"):
         (tmp_path / "lib" / f"libcrypto.so.{version}").touch()
-    assert _find_libcrypto(str(tmp_path)) == tmp_path / "lib" / "libcrypto.so.3"
+    assert find_libcrypto(str(tmp_path)) == tmp_path / "lib" / "libcrypto.so.3"

@@ -5,8 +5,8 @@
 
 #include "base/text.hpp"
 #include "transport/explanation.hpp"
+#include "transport/msgpack.hpp"
 #include "transport/support/error_text.hpp"
-#include "transport/support/msgpack.hpp"
 #include "transport/system/machine.hpp"
 
 namespace vccl {

@@ -9,7 +9,7 @@
 
 #include "transport/bootstrap/unix_socket.hpp"
 #include "transport/communicator.hpp"
-#include "transport/support/msgpack.hpp"
+#include "transport/msgpack.hpp"
 
 namespace vccl {
 

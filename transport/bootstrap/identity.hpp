@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "transport/communicator.hpp"
-#include "transport/support/msgpack.hpp"
+#include "transport/msgpack.hpp"
 
 namespace vccl {
 

@@ -10,10 +10,10 @@
 #include "base/text.hpp"
 #include "transport/earlier.hpp"
 #include "transport/interruption_check.hpp"
+#include "transport/msgpack.hpp"
 #include "transport/state/failure_channel.hpp"
 #include "transport/support/error_text.hpp"
 #include "transport/support/log.hpp"
-#include "transport/support/msgpack.hpp"
 
 namespace vccl {
 namespace {

@@ -94,7 +94,7 @@ void GroupCommunicator::join(Meeting& meeting, const CommunicatorConfig& config)
   watched_.emplace(group_, *failures_);
   group_.own_line().state.store(RankState::present);
   failures_->set_meeting([&meeting] { meeting.look(); }, [&meeting] { meeting.look_for_reason(); });
-  connect(meeting, records, variables);
+  connect(meeting, records, variables, config.answer);
   meet(meeting);
   each_link(&RemoteLinks::settle);
   count_cores();
@@ -143,7 +143,7 @@ void GroupCommunicator::share_memory(Meeting& meeting, const CommunicatorConfig&
 }
 
 void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>& records,
-                                const Variables& variables) {
+                                const Variables& variables, const AnswerQuestion& answer) {
   const int right = ring_.right(), left = ring_.left();
   const auto& local = group_.host.ranks;
   const auto index_of = [&](int rank) {
@@ -179,9 +179,7 @@ void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>&
     across_->connect(meeting, settings);
   }
   if (host_count() > 1) {
-    auto links = std::make_unique<MessageLinks>(group_, *failures_, meeting, settings);
-    group_.host_names = links->host_names();
-    remote_messages_ = std::move(links);
+    link_messages(meeting, settings, answer);
   }
   if (right_index < 0) {
     right_ = std::make_unique<RemoteOutbox>(*remote_);
@@ -195,6 +193,25 @@ void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>&
     mapped_left_ = mapped.get();
     left_ = std::move(mapped);
   }
+}
+
+/// Where this rank answers questions is told along with where it listens for messages.
+void GroupCommunicator::link_messages(Meeting& meeting, const LinkSettings& settings,
+                                      const AnswerQuestion& answer) {
+  std::optional<ListenerRecord> own;
+  if (answer) {
+    const auto ranks = static_cast<std::size_t>(group_.size) - group_.host.ranks.size();
+    answerer_ = std::make_unique<Answerer>(settings, ranks, answer, group_.log);
+    own = answerer_->record();
+  }
+  auto links = std::make_unique<MessageLinks>(group_, *failures_, meeting, settings, own);
+  const auto add = [&](int rank, const ListenerRecord& record) {
+    answering_.push_back(answering_rank(static_cast<int>(group_.names.in_job(rank)), record));
+  };
+  if (own) add(group_.rank, *own);
+  for (const auto& [rank, record] : links->answerers()) add(rank, record);
+  group_.host_names = links->host_names();
+  remote_messages_ = std::move(links);
 }
 
 /// Sends a token round the ring twice. When the token is back at the start for the first time, every rank has
@@ -241,6 +258,7 @@ GroupCommunicator::~GroupCommunicator() {
   // A forked child holds a copy of the object but is no rank, so it must not act for its parent.
   if (made_.inherited()) {
     (void)host_watch_.release();
+    (void)answerer_.release();
     (void)messages_.release();
     (void)remote_messages_.release();
     (void)remote_.release();
@@ -249,6 +267,7 @@ GroupCommunicator::~GroupCommunicator() {
     return;
   }
   host_watch_.reset();
+  answerer_.reset();
   // The state is set before messages under way end: a peer that still reads such a message checks the state
   // when it has finished reading.
   group_.own_line().state.store(RankState::left);

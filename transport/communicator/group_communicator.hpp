@@ -20,6 +20,7 @@
 #include "transport/links/remote_links.hpp"
 #include "transport/messages/message_engine.hpp"
 #include "transport/messages/message_links.hpp"
+#include "transport/questions/answerer.hpp"
 #include "transport/state/ring_order.hpp"
 #include "transport/variables.hpp"
 
@@ -40,6 +41,7 @@ class GroupCommunicator final : public Communicator {
   int ring_rank(int position) const override { return ring_.rank_at(position); }
   int host_count() const override { return ring_.host_count(); }
   int host_of(int rank) const override { return ring_.host_of(rank); }
+  std::vector<AnsweringRank> answering_ranks() const override { return answering_; }
   Outbox& right() override { return *right_; }
   Inbox& left() override { return *left_; }
   Peers& host_peers() override { return *peers_; }
@@ -72,7 +74,9 @@ class GroupCommunicator final : public Communicator {
   void know_other_hosts(const std::vector<RankRecord>& records);
   void share_memory(Meeting& meeting, const CommunicatorConfig& config, Listener& listener,
                     const std::vector<RankRecord>& candidates);
-  void connect(Meeting& meeting, const std::vector<RankRecord>& records, const Variables& variables);
+  void connect(Meeting& meeting, const std::vector<RankRecord>& records, const Variables& variables,
+               const AnswerQuestion& answer);
+  void link_messages(Meeting& meeting, const LinkSettings& settings, const AnswerQuestion& answer);
   void meet(Meeting& meeting);
   void count_cores();
   /// Calls a member of all links to other hosts.
@@ -106,6 +110,8 @@ class GroupCommunicator final : public Communicator {
   std::mutex messages_mutex_;
   std::unique_ptr<MessagePort> remote_messages_;  // if there are other hosts
   std::unique_ptr<MessageEngine> messages_;
+  std::unique_ptr<Answerer> answerer_;  // if there are other hosts, and CommunicatorConfig::answer
+  std::vector<AnsweringRank> answering_;
   std::unique_ptr<HostWatch> host_watch_;  // if there are other hosts
   // This is destroyed first, because until then the watch of this process reads the control memory.
   std::optional<Watched> watched_;

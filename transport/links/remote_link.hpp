@@ -40,6 +40,9 @@
 
 namespace vccl {
 
+/// What an error says after the end of a connection.
+inline constexpr char kWhyGone[] = ": the process or its host died, or the network failed";
+
 /// One link. The mutex of RemoteLinks guards the connection. Everything else belongs to the operation's
 /// thread.
 struct RemoteLink : PeerConnection {

@@ -99,6 +99,10 @@ class RemoteLinks {
   /// Receives what has arrived before the last poll(). Returns whether the condition holds, or throws why the
   /// wait has to end.
   bool look(FunctionRef<bool()> ready, RemoteLink& link, const char* what);
+  /// Returns "rank 0 waited 60 s for rank 1 (tcp://..., host node2) on another host to send ...".
+  std::string wait_text(Milliseconds waited, const RemoteLink& link, const char* what) const;
+  /// Tells the user of a wait that has lasted long.
+  void warn(std::chrono::nanoseconds waited, const RemoteLink& link, const char* what) const;
   /// Waits for at most `time` until something has arrived, and notes where.
   void poll(std::chrono::milliseconds time);
   /// Does the same. The caller holds the mutex.

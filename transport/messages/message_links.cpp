@@ -34,7 +34,7 @@ Value await_record(Meeting& meeting, int from, const RankNames& names, const std
 }  // namespace
 
 MessageLinks::MessageLinks(const Group& group, const FailureChannel& failures, Meeting& meeting,
-                           const LinkSettings& settings)
+                           const LinkSettings& settings, const std::optional<ListenerRecord>& answers)
     : group_(group),
       failures_(failures),
       listener_(std::make_unique<ZmqSocket>(ZmqSocket::Kind::router, settings.silence)) {
@@ -43,7 +43,7 @@ MessageLinks::MessageLinks(const Group& group, const FailureChannel& failures, M
     const bool local = std::find(here.begin(), here.end(), rank) != here.end();
     links_.push_back(local ? nullptr : std::make_unique<Link>(group, failures, settings, rank));
   }
-  meet(meeting, settings);
+  meet(meeting, settings, answers);
 }
 
 MessageLinks::~MessageLinks() {
@@ -72,10 +72,13 @@ void MessageLinks::clean(Store& store) {
   store.remove(kTable);
 }
 
-void MessageLinks::meet(Meeting& meeting, const LinkSettings& settings) {
+void MessageLinks::meet(Meeting& meeting, const LinkSettings& settings,
+                        const std::optional<ListenerRecord>& answers) {
   const auto ranks = static_cast<std::size_t>(group_.size) - group_.host.ranks.size();
   listens_ = ListenerRecord::listen(*listener_, settings, ranks, group_.log);
-  meeting.set(listener_key(group_.rank), listens_.encode({{"security", name_of(settings.security)}}));
+  msgpack::Map more{{"security", name_of(settings.security)}};
+  if (answers) more["answers"] = msgpack::Binary{answers->encode()};
+  meeting.set(listener_key(group_.rank), listens_.encode(std::move(more)));
   group_.log.info(base::text("listening for messages of other hosts on ", listens_.endpoint));
   if (group_.rank == 0) {
     // Rank 0 publishes all listeners under one key, so that every other rank needs one read.
@@ -98,6 +101,11 @@ void MessageLinks::meet(Meeting& meeting, const LinkSettings& settings) {
     check_same_security(group_, settings.security, static_cast<int>(rank),
                         listeners[rank].at("security").as_string());
     links_[rank]->learn(ListenerRecord::read(listeners[rank]));
+    if (listeners[rank].has("answers")) {
+      const auto& record = listeners[rank].at("answers").as_binary();
+      answerers_[static_cast<int>(rank)] =
+          ListenerRecord::read(read_record(record, static_cast<int>(rank), group_.names));
+    }
   }
 }
 

@@ -34,8 +34,11 @@ class MessageLinks final : public MessagePort {
   /// Listens, and learns the listeners of the ranks on other hosts. Every rank of the group must
   /// construct one at the same time. Throws Error(protocol | system | invalid), and what Meeting::await()
   /// throws.
+  /// `answers` is where this rank answers questions, if it does.
   MessageLinks(const Group& group, const FailureChannel& failures, Meeting& meeting,
-               const LinkSettings& settings);
+               const LinkSettings& settings, const std::optional<ListenerRecord>& answers = {});
+  /// Returns where the ranks on other hosts answer questions, by rank, for those that do.
+  const std::map<int, ListenerRecord>& answerers() const { return answerers_; }
   /// Returns the names of the other ranks' hosts, by rank.
   std::map<int, std::string> host_names() const;
   /// Calls stop() if that was not called: a rank that never used its messages leaves like any other.
@@ -77,7 +80,7 @@ class MessageLinks final : public MessagePort {
   };
 
   /// Publishes where this rank listens, and learns where the others do.
-  void meet(Meeting& meeting, const LinkSettings& settings);
+  void meet(Meeting& meeting, const LinkSettings& settings, const std::optional<ListenerRecord>& answers);
   void connect(Link& link);
   void disconnect(Link& link, Milliseconds linger = ClosedSockets::kLinger) noexcept;
   void watch_streams(Link& link);
@@ -121,8 +124,9 @@ class MessageLinks final : public MessagePort {
   const FailureChannel& failures_;
   const base::ProcessMark made_;
   std::unique_ptr<ZmqSocket> listener_;
-  ListenerRecord listens_;                       // at listener_
-  std::vector<std::unique_ptr<Link>> links_;     // by rank; null for the ranks of this host
+  ListenerRecord listens_;                    // at listener_
+  std::vector<std::unique_ptr<Link>> links_;  // by rank; null for the ranks of this host
+  std::map<int, ListenerRecord> answerers_;
   std::unordered_map<std::string, int> routes_;  // the rank at each route of the listener; -1 for old ones
   std::unique_ptr<DescriptorWatch> watch_;
   ClosedSockets closed_;

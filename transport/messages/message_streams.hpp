@@ -15,8 +15,8 @@
 
 #include "transport/connections/block_stream.hpp"
 #include "transport/connections/resumption.hpp"
+#include "transport/msgpack.hpp"
 #include "transport/state/group.hpp"
-#include "transport/support/msgpack.hpp"
 
 namespace vccl {
 

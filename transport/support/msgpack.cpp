@@ -1,4 +1,4 @@
-#include "transport/support/msgpack.hpp"
+#include "transport/msgpack.hpp"
 
 #include <limits>
 

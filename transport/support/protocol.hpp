@@ -5,15 +5,15 @@
 #include <string>
 #include <string_view>
 
+#include "transport/msgpack.hpp"
 #include "transport/rank_names.hpp"
-#include "transport/support/msgpack.hpp"
 
 namespace vccl {
 
 /// The version of all records in the rendezvous store, all packets of the hand-over, and all control messages
 /// between hosts. It changes whenever one of them changes. The layout of the control memory has a version of
 /// its own, ControlHeader::kMagic.
-inline constexpr int kProtocolVersion = 13;
+inline constexpr int kProtocolVersion = 14;
 
 /// Encodes a record for the rendezvous store.
 std::string encode_record(msgpack::Map fields);

@@ -26,7 +26,7 @@ WORKER_HANDLER = "vccl_jobs"
 
 
 def _answer(_request: _Request, response: _Response) -> None:
-    response.set_content(json.dumps(jobs.look()), "application/json")
+    response.set_content(json.dumps(jobs.look(others=False)), "application/json")
     response.set_status(200)
 
 

@@ -4,21 +4,26 @@ import contextlib
 from typing import Any
 
 from vccl import _C
+from vccl._libraries import use_found_libraries
 from vccl.top import traffic
 
 # For how long ranks that stand are waited for when they are asked for their stacks.
 _STACKS_MS = 500
 
 
-def look(*, stacks: bool = True, pid: int | None = None, job: str | None = None) -> dict[str, Any]:
+def look(
+    *, stacks: bool = True, pid: int | None = None, job: str | None = None, others: bool = True
+) -> dict[str, Any]:
     """Returns what the ranks of all jobs do, who waits for whom, and who is to blame.
 
     Args:
         stacks: whether ranks that others wait for are asked for their Python stacks.
         pid: leaves out jobs without this process, unless None.
         job: leaves out jobs whose id does not begin with this text, unless None.
+        others: whether other hosts are asked about the ranks that are not on this machine.
     """
-    found = _C._diagnose(_STACKS_MS if stacks else 0, dumps=True)
+    use_found_libraries()
+    found = _C._diagnose(_STACKS_MS if stacks else 0, dumps=True, others=others)
     found["jobs"] = [entry for entry in found["jobs"] if _is_chosen(entry, pid, job)]
     for entry in found["jobs"]:
         dumps = {rank["rank"]: rank.pop("dump") for rank in entry["ranks"]}
@@ -27,7 +32,7 @@ def look(*, stacks: bool = True, pid: int | None = None, job: str | None = None)
 
 
 def _is_chosen(job: dict[str, Any], pid: int | None, begin: str | None) -> bool:
-    has_pid = pid is None or any(rank["pid"] == pid for rank in job["ranks"])
+    has_pid = pid is None or any(rank["pid"] == pid and not rank["far"] for rank in job["ranks"])
     return has_pid and (begin is None or job["id"].startswith(begin))
 
 
@@ -37,7 +42,8 @@ def _complete(job: dict[str, Any], flows: dict[str, traffic.Traffic]) -> None:
         group["bytes_per_s"] = flow.bytes_per_second
         group["collectives_per_minute"] = flow.collectives
     for rank in job["ranks"]:
-        rank["card_bytes"] = _card_bytes(rank["card"], rank["pid"])
+        # Only the cards of this machine are known.
+        rank["card_bytes"] = None if rank["far"] else _card_bytes(rank["card"], rank["pid"])
         rank["waited_for_s"] = sum(flow.lost_s.get(rank["rank"], 0.0) for flow in flows.values())
     job["diagnosis"] += traffic.slow_ranks(flows)
 

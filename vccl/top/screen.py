@@ -80,6 +80,9 @@ def _title(job: dict[str, Any]) -> str:
 
 
 def _findings(job: dict[str, Any]) -> Iterable[str]:
+    for unknown in job["unknown"]:
+        why = "does not answer" if unknown["silent"] else "knows nothing of them"
+        yield f"Ranks {_ranks(unknown['ranks'])} are not shown: host {unknown['host']} {why}."
     for finding in job["diagnosis"]:
         yield f"{finding['kind'].upper()}: {finding['text']}"
     if not job["diagnosis"]:

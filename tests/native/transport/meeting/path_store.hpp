@@ -9,7 +9,7 @@
 
 #include "tests/native/transport/harness.hpp"
 #include "tests/native/transport/links/on_path.hpp"
-#include "transport/support/msgpack.hpp"
+#include "transport/msgpack.hpp"
 
 namespace vccl {
 

@@ -7,8 +7,8 @@
 #include "transport/bootstrap/meeting.hpp"
 #include "transport/claim.hpp"
 #include "transport/common_call.hpp"
+#include "transport/msgpack.hpp"
 #include "transport/rank_names.hpp"
-#include "transport/support/msgpack.hpp"
 
 namespace vccl {
 namespace {

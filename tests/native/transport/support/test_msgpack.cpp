@@ -1,5 +1,5 @@
 // MessagePack: round trips, the bytes that other implementations write, and everything malformed.
-#include "transport/support/msgpack.hpp"
+#include "transport/msgpack.hpp"
 
 #include <cstdint>
 #include <cstdlib>

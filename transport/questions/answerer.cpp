@@ -1,0 +1,96 @@
+#include "transport/questions/answerer.hpp"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "base/signals.hpp"
+#include "base/system_calls.hpp"
+#include "transport/support/protocol.hpp"
+
+namespace vccl {
+namespace {
+
+// How long the last answer may take to go out.
+constexpr Milliseconds kLinger{300};
+
+}  // namespace
+
+AnsweringRank answering_rank(int rank, const ListenerRecord& record) {
+  return {rank, record.host, record.endpoint, record.key, record.token};
+}
+
+Answerer::Answerer(const LinkSettings& settings, std::size_t ranks, AnswerQuestion answer, const Log& log)
+    : answer_(std::move(answer)),
+      wake_(base::make_event_counter()),
+      listener_(std::make_unique<ZmqSocket>(ZmqSocket::Kind::router, settings.silence)),
+      record_(ListenerRecord::listen(*listener_, settings, ranks, log)) {
+  if (!wake_) throw_system("an event for the thread that answers other hosts");
+  const base::SignalsBlocked blocked;
+  try {
+    thread_ = std::thread([this] { run(); });
+    pthread_setname_np(thread_.native_handle(), "vccl answers");
+  } catch (const std::system_error& error) {
+    errno = error.code().value();
+    throw_system("starting the thread that answers other hosts");
+  }
+}
+
+Answerer::~Answerer() {
+  eventfd_write(wake_.get(), 1);
+  thread_.join();
+}
+
+void Answerer::run() {
+  const int data = listener_->data_descriptor(), monitor = listener_->monitor_descriptor();
+  for (;;) {
+    // The descriptors become readable only after an attempt to read, so reading comes first.
+    try {
+      answer_all();
+    } catch (const Error&) {
+      // A broken message of a stranger, or libzmq cannot go on. Whoever asks finds no answer.
+    }
+    pollfd watched[] = {{wake_.get(), POLLIN, 0}, {data, POLLIN, 0}, {monitor, POLLIN, 0}};
+    while (::poll(watched, 3, -1) < 0 && errno == EINTR) {
+    }
+    if (watched[0].revents != 0) break;
+  }
+  listener_->close(kLinger);
+}
+
+void Answerer::answer_all() {
+  while (listener_->hung_up()) {
+  }
+  while (const auto received = listener_->receive()) {
+    if (const auto question = question_of(*received)) send(received->route, answer_(*question));
+  }
+}
+
+std::optional<std::string> Answerer::question_of(const ZmqSocket::Received& received) const {
+  try {
+    const auto message = read_control(received.control, -1);
+    if (message.at("t").as_string() != "question" || message.at("token").as_string() != record_.token)
+      return {};
+    return message.at("question").as_binary();
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+void Answerer::send(const std::string& route, const std::vector<std::string>& parts) {
+  const auto count = std::max<std::size_t>(parts.size(), 1);
+  for (std::size_t part = 0; part < count; ++part) {
+    const std::string empty;
+    ZmqMessage payload(parts.empty() ? empty : parts[part]);
+    const auto control =
+        control_message("answer", {{"parts", std::uint64_t{parts.size()}}, {"part", std::uint64_t{part}}});
+    if (listener_->post(route, control, &payload) != ZmqSocket::Sent::yes) return;
+  }
+}
+
+}  // namespace vccl

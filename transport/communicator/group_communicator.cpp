@@ -277,6 +277,8 @@ GroupCommunicator::~GroupCommunicator() {
   }
   messages_.reset();
   remote_messages_.reset();
+  // A neighbour that hears on one link that this rank leaves waits for nothing more on the others.
+  each_link(&RemoteLinks::await_touch);
   each_link(&RemoteLinks::close);
 }
 

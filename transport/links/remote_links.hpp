@@ -80,6 +80,10 @@ class RemoteLinks {
     if (!ready()) wait(ready, link, what);
   }
 
+  /// Call this before any of a rank's links is closed. Goes on with the making again of connections that were
+  /// cut: the last words need one, and so does a last block that was lost, without which the neighbour cannot
+  /// end its operation. Blocks for as long as a neighbour may be silent.
+  void await_touch() noexcept;
   /// Ends the links. Sends the failure, or that this rank left. Blocks until libzmq reads no memory of this
   /// rank any more, or for a second.
   void close() noexcept;
@@ -122,7 +126,6 @@ class RemoteLinks {
   /// Sends the group's failure to the neighbours if it has `failed`, or else that this rank leaves. The
   /// caller holds the mutex.
   void say_last(bool failed) noexcept;
-  void await_touch() noexcept;
   void await_last_words() noexcept;
   /// Returns a neighbour that died so long ago that no operation can still be about to succeed. The caller
   /// holds the mutex. A rank that waits for another rank then fails the group as well, because that other

@@ -32,12 +32,19 @@ void RemoteLinks::say_last(bool failed) noexcept {
   }
 }
 
-/// Goes on with the making again of connections, because last words need one, for kFarewell at most.
+// The link gives up by itself when nothing was heard of the neighbour for its silence. Where the group has
+// failed, there are only last words to say, and kFarewell is enough.
 void RemoteLinks::await_touch() noexcept {
-  const Deadline patience = Deadline::in(kFarewell);
+  const std::lock_guard lock(mutex_);
   for (RemoteLink* link : {left_.get(), right_.get()}) {
-    while (link && !link->in_touch() && !link->end.over() && !receive_from(*link) && !patience.passed())
+    if (!link || link->socket->closed()) continue;
+    const Deadline patience = Deadline::in(failures_.happened() ? kFarewell : 2 * link->settings.silence);
+    for (;;) {
+      link->ready = {};  // nobody polls here
+      // The first look may notice that the connection was cut.
+      if (receive_from(*link) || link->in_touch() || link->end.over() || patience.passed()) break;
       usleep(100);
+    }
   }
 }
 
@@ -62,7 +69,6 @@ void RemoteLinks::await_last_words() noexcept {
 
 void RemoteLinks::close() noexcept {
   std::lock_guard lock(mutex_);
-  await_touch();
   say_last(failures_.happened());
   await_last_words();
   ClosedSockets closed;

@@ -1,6 +1,6 @@
 """Trains through faults in two ways, and ends with the loss of the run that met none.
 
-python examples/survive.py
+python examples/survive.py [--hosts 2]
 
 Once the ranks start again from a checkpoint whenever one of them has failed (vrun --max-restarts). The loss
 is the same to the bit: the same ranks add up the same numbers. Once the ranks that are left go on without
@@ -44,6 +44,11 @@ restart=7, rank=1, op=all_reduce, n=1, at=during, do=stop:0.2
 rank=1, op=all_reduce, p=0.2, at=before, do=stall:0.02
 op=all_reduce, do=slow:1.5
 seed=1
+"""
+# Where there are several hosts, the links between them are cut, too.
+LINK_PLAN = """\
+rank=0, op=all_reduce, step=2, at=during, do=reset-link
+rank=1, op=all_reduce, step=9, at=before, do=cut-link:0.1
 """
 # Of four ranks, two die, and two are late.
 SHRINK_PLAN = """\
@@ -122,10 +127,11 @@ def train_with_checkpoints(folder: Path) -> None:
     dist.destroy_process_group()
 
 
-def restarted(plan: str | None) -> float:
+def restarted(plan: str | None, hosts: int) -> float:
     """Returns the last loss of two ranks that start again after each failure."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "vccl.launch.vrun", "--cards", "2", "--max-restarts", "10"]
+        command = [sys.executable, "-m", "vccl.launch.vrun", "--max-restarts", "10"]
+        command += ["--hosts", str(hosts), "--cards", str(2 // hosts)]
         if plan is not None:
             Path(folder, "plan").write_text(plan)
             command += ["--faults", f"@{folder}/plan"]
@@ -133,9 +139,9 @@ def restarted(plan: str | None) -> float:
         return float(json.loads(Path(folder, "loss").read_text()))
 
 
-def train_with_survivors(rank: int, size: int, port: int, plan: str | None, pipe: object) -> None:
+def train_with_survivors(rank: int, size: int, host: str, port: int, plan: str | None, pipe: object) -> None:
     """Is one of the ranks that go on without those that have died."""
-    os.environ.update(LOCAL_RANK=str(rank))
+    os.environ.update(LOCAL_RANK=str(rank), VCCL_HOSTID=host)
     if plan is not None:
         os.environ["VCCL_FAULTS"] = plan
     store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
@@ -168,15 +174,15 @@ def train_with_survivors(rank: int, size: int, port: int, plan: str | None, pipe
     dist.destroy_process_group()
 
 
-def shrunk(plan: str | None, size: int = 4) -> float:
+def shrunk(plan: str | None, hosts: int, size: int = 4) -> float:
     """Returns the last loss of ranks of which those that are left go on."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
-    ranks = [
-        context.Process(target=train_with_survivors, args=(rank, size, store.port, plan, there))
-        for rank in range(size)
-    ]
+    ranks = []
+    for rank in range(size):
+        arguments = (rank, size, f"host{rank * hosts // size}", store.port, plan, there)
+        ranks.append(context.Process(target=train_with_survivors, args=arguments))
     for process in ranks:
         process.start()
     there.close()
@@ -197,12 +203,15 @@ def shrunk(plan: str | None, size: int = 4) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)  # of the checkpoints of a rank
-    folder = parser.parse_args().folder
-    if folder is not None:
-        return train_with_checkpoints(folder)
-    undisturbed, through_restarts = restarted(None), restarted(RESTART_PLAN)
+    parser.add_argument("--hosts", type=int, choices=(1, 2), default=1, help="as which the ranks count")
+    options = parser.parse_args()
+    if options.folder is not None:
+        return train_with_checkpoints(options.folder)
+    links = LINK_PLAN if options.hosts > 1 else ""
+    undisturbed = restarted(None, options.hosts)
+    through_restarts = restarted(RESTART_PLAN + links, options.hosts)
     print(f"checkpoints and restarts: loss {through_restarts!r}, without faults {undisturbed!r}", flush=True)
-    whole, through_deaths = shrunk(None), shrunk(SHRINK_PLAN)
+    whole, through_deaths = shrunk(None, options.hosts), shrunk(SHRINK_PLAN + links, options.hosts)
     print(f"fewer and fewer ranks: loss {through_deaths!r}, without faults {whole!r}", flush=True)
     if through_restarts != undisturbed or abs(through_deaths - whole) > ROUNDING * abs(whole):
         raise SystemExit("a fault has changed the loss")

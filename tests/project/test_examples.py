@@ -75,12 +75,14 @@ def test_both_backends_train_alike(vrun):
 
 
 @pytest.mark.daily
-def test_survive(run):
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_survive(run, hosts):
     """The loss is that of the runs without faults, although every fault of the plans has struck."""
-    output = run([sys.executable, EXAMPLES / "survive.py"])
+    output = run([sys.executable, EXAMPLES / "survive.py", "--hosts", str(hosts)])
     assert "no fault has changed the loss" in output, output
     # In the vrun with restarts: seven ends of attempts, and what only takes time.
     for kind in ("kill during", "segv before", "raise before", "exit after", "abort during", "oom before"):
         assert re.search(rf"rank [01]: {kind} all_reduce", output), output
     assert "rank 1: kill before checkpoint" in output and "rank 1: stop during all_reduce" in output, output
     assert "goes on after" in output and "rank 3 goes on" not in output, output
+    assert ("rank 0: reset-link during all_reduce" in output) is (hosts == 2), output

@@ -26,6 +26,8 @@ struct Handlers {
   std::string (*strike_links)(const Fault& fault) = nullptr;
   /// Ends what lasts of that.
   void (*heal_links)() noexcept = nullptr;
+  /// Is told of each fault that strikes, before it does: "kill during all_reduce 3 of group dp, step 2".
+  void (*tell)(const std::string& fault) noexcept = nullptr;
 };
 
 namespace detail {

@@ -151,8 +151,18 @@ void FlightRecorder::set_process(FlightProcess process) {
   if (process.host.front() == '\0') ::gethostname(process.host.data(), process.host.size() - 1);
   put_text(process.program, command_line());
   std::lock_guard lock(mutex_);
+  process.faults = process_.faults;
+  process.last_fault = process_.last_fault;
   process_ = process;
   header_of(memory_).process.write(process);
+}
+
+void FlightRecorder::note_fault(std::string_view fault) {
+  if (!enabled()) return;
+  std::lock_guard lock(mutex_);
+  ++process_.faults;
+  put_text(process_.last_fault, fault);
+  header_of(memory_).process.write(process_);
 }
 
 FlightProcess FlightRecorder::process() const {

@@ -59,8 +59,10 @@ class FlightRecorder {
   std::span<const std::byte> memory() const noexcept { return {memory_, memory_ ? bytes_ : 0}; }
 
   /// Sets what readers learn of the process. The fields pid, birth, program and the difference of the clocks
-  /// are filled in, and so is the host if it is empty.
+  /// are filled in, and so is the host if it is empty. What note_fault() was told stays.
   void set_process(FlightProcess process);
+  /// Notes that a fault of a plan has struck this process.
+  void note_fault(std::string_view fault);
   /// Returns what set_process() was given last.
   FlightProcess process() const;
 

@@ -3,12 +3,14 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <exception>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "csrc_device/runtime/fail_allocation.hpp"
+#include "csrc_pg/dumps/own_flight_recorder.hpp"
 #include "faults/faults.hpp"
 #include "recorder/flight_reader.hpp"
 #include "transport/block_hook.hpp"
@@ -60,6 +62,14 @@ std::string strike_links(const faults::Fault& fault) {
   }
 }
 
+void tell_recorder(const std::string& fault) noexcept {
+  try {
+    own_flight_recorder().note_fault(fault);
+  } catch (const std::exception&) {
+    // A variable of the recorder is wrong. The first group that this process makes says so.
+  }
+}
+
 }  // namespace
 
 void prepare_faults(RaiseFault raise) {
@@ -67,7 +77,8 @@ void prepare_faults(RaiseFault raise) {
                         .fail_allocation = &vdev::fail_next_allocation,
                         .ranks_of_host = &other_ranks_of_host,
                         .strike_links = &strike_links,
-                        .heal_links = &link_faults::heal});
+                        .heal_links = &link_faults::heal,
+                        .tell = &tell_recorder});
   block_hook.store(&faults::moved, std::memory_order_relaxed);
 }
 

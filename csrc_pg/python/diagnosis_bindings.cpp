@@ -143,6 +143,8 @@ py::dict dict_of(const JobRank& rank, const Job& job, std::int64_t now) {
     dict["since_s"] = seconds_since(wait->since_ns, now);
   }
   dict["operations"] = rank.snapshot.recorded;
+  dict["faults"] = rank.snapshot.process.faults;
+  dict["last_fault"] = get_text(rank.snapshot.process.last_fault);
   const auto* stack = rank.stacks ? telling_stack(*rank.stacks) : nullptr;
   dict["stack"] = stack ? list_of(*stack) : py::list();
   dict["python_lock"] = rank.stacks ? py::object(py::bool_(rank.stacks->lock_held)) : py::none();

@@ -31,6 +31,13 @@ std::string subject(const std::vector<int>& ranks) {
   return ranks.size() == 1 ? base::text("Rank ", ranks.front()) : "Each of " + ranks_text(ranks);
 }
 
+/// Returns "; the last fault that struck it on purpose was kill during all_reduce 3 of group dp, step 2".
+std::string fault_text(const JobRank& rank) {
+  const FlightProcess& process = rank.snapshot.process;
+  if (process.faults == 0) return {};
+  return base::text("; the last fault that struck it on purpose was ", get_text(process.last_fault));
+}
+
 /// Finds the culprits of one job.
 class Search {
  public:
@@ -133,7 +140,7 @@ class Search {
 
   std::string place_of(int rank) const {
     const auto found = job_.ranks.find(rank);
-    if (found != job_.ranks.end()) return whereabouts(found->second);
+    if (found != job_.ranks.end()) return whereabouts(found->second) + fault_text(found->second);
     return whereabouts_of_unstarted(job_, rank);
   }
 

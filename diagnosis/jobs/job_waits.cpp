@@ -25,9 +25,17 @@ const FlightSnapshot::Progress* progress_of(const JobGroup& group, int rank) {
   return found == group.progress.end() ? nullptr : &found->second;
 }
 
-/// Returns the members that have not called the collective, or else those that have not started it.
-std::vector<int> awaited_in_collective(const JobGroup& group, int rank, const PendingCall& call) {
-  std::vector<int> not_called, not_started;
+/// Returns whether the rank's process cannot go on by itself.
+bool is_held(const Job& job, int rank) {
+  const auto found = job.ranks.find(rank);
+  return found != job.ranks.end() && !may_run(found->second.activity);
+}
+
+/// Returns the members that have not called the collective, or else those that have not started it, or else
+/// those that stopped in it.
+std::vector<int> awaited_in_collective(const Job& job, int rank, const PendingCall& call) {
+  const JobGroup& group = job.groups[call.group];
+  std::vector<int> not_called, not_started, held;
   for (const int member : group.ranks) {
     if (member == rank) continue;
     const auto* progress = progress_of(group, member);
@@ -35,9 +43,12 @@ std::vector<int> awaited_in_collective(const JobGroup& group, int rank, const Pe
       not_called.push_back(member);
     else if (progress->started[0] < call.sequence)
       not_started.push_back(member);
+    else if (progress->completed[0] < call.sequence && is_held(job, member))
+      held.push_back(member);
   }
   if (!not_called.empty()) return not_called;
-  return call.started ? not_started : std::vector<int>();
+  if (!call.started) return {};
+  return not_started.empty() ? held : not_started;
 }
 
 bool is_of_group(const FlightSnapshot& snapshot, const FlightEntry& entry, const JobGroup& group) {
@@ -119,7 +130,7 @@ void find_waits(Job& job) {
       if (call.message) {
         awaited = awaited_in_message(job, rank, call);
       } else if (call.started || std::exchange(first, false)) {
-        awaited = awaited_in_collective(job.groups[call.group], number, call);
+        awaited = awaited_in_collective(job, number, call);
       }
       if (awaited.empty()) continue;
       job.waits.push_back({number, call_text(job, call), job.groups[call.group].name, std::move(awaited),

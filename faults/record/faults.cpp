@@ -173,13 +173,14 @@ void note(const Fault& fault, const Place& place, const std::string& why_not) {
     if (all.struck.size() < kMostStruck) all.struck.push_back(struck);
     log = all.log;
   }
-  if (!log.empty()) return append(log, json_of(struck));
-  if (!ends_process(fault.kind)) return;
   const auto of_group = place.group.empty() ? std::string() : base::text(" of group ", place.group);
   const auto number = place.sequence == 0 ? std::string() : base::text(" ", place.sequence);
+  const auto where = base::text(word_of(fault.at), " ", place.name, number, of_group, ", step ", place.step);
+  if (why_not.empty() && handlers().tell) handlers().tell(base::text(word_of(fault.kind), " ", where));
+  if (!log.empty()) return append(log, json_of(struck));
+  if (!ends_process(fault.kind)) return;
   write_all(STDERR_FILENO, base::text("[vccl] rank ", place.rank, ": the fault ", word_of(fault.kind),
-                                      " strikes ", word_of(fault.at), " ", place.name, number, of_group,
-                                      ", step ", place.step, " (rule ", fault.rule + 1, " of the plan)\n"));
+                                      " strikes ", where, " (rule ", fault.rule + 1, " of the plan)\n"));
 }
 
 std::vector<Struck> struck(std::uint64_t& count) {

@@ -83,6 +83,20 @@ def test_a_job_that_stands(start, tmp_path, capsys):
     assert "rank 0 waited 1 s for rank 1 to begin all_reduce" in process.printed()
 
 
+def test_faults_are_told_with_the_rank_that_they_struck(start, tmp_path):
+    plan = "rank=1,op=all_reduce,n=2,at=before,do=stall:0.01"
+    process = start_job(start, tmp_path, "stands", VCCL_FAULTS=plan)
+    job = wait_for_job(process, lambda job: job["diagnosis"])
+    assert [rank["faults"] for rank in job["ranks"]] == [0, 1]
+    fault = "stall before all_reduce 2 of group default_pg, step 0"
+    assert job["ranks"][1]["last_fault"] == fault
+    (finding,) = job["diagnosis"]
+    place = f"load_batch (top_job.py:8); the last fault that struck it on purpose was {fault}."
+    assert place in finding["text"]
+    found = {"jobs": [job], "unreadable": []}
+    assert f"Faults of a plan have struck rank 1: 1, the last one {fault}." in screen.as_text(found)
+
+
 def test_a_job_that_runs_at_full_speed(start, tmp_path):
     process = start_job(start, tmp_path, "runs")
     # The recorders are read one after the other. A look that has to wait in between finds no operation that

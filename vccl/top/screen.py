@@ -83,6 +83,10 @@ def _findings(job: dict[str, Any]) -> Iterable[str]:
     for unknown in job["unknown"]:
         why = "does not answer" if unknown["silent"] else "knows nothing of them"
         yield f"Ranks {_ranks(unknown['ranks'])} are not shown: host {unknown['host']} {why}."
+    for rank in job["ranks"]:
+        if rank["faults"]:
+            told = f"Faults of a plan have struck rank {rank['rank']}: {rank['faults']}"
+            yield f"{told}, the last one {rank['last_fault']}."
     for finding in job["diagnosis"]:
         yield f"{finding['kind'].upper()}: {finding['text']}"
     if not job["diagnosis"]:

@@ -62,6 +62,11 @@ class Observed {
     entry.completed_ns = kNow - kSecond;
     return add(entry);
   }
+  Observed& was_struck(const char* fault) {
+    process_.snapshot.process.faults = 1;
+    put_text(process_.snapshot.process.last_fault, fault);
+    return *this;
+  }
   Observed& is(Activity activity) {
     process_.activity = activity;
     return *this;
@@ -238,6 +243,27 @@ TEST(ranks_in_new_group_wait_for_the_one_that_is_elsewhere) {
   CHECK_EQ(findings.size(), std::size_t{1});
   CHECK(is(findings[0], "missing", {2}));
   CHECK(has(findings[0].text, "Ranks 0, 1 wait in new_group for rank 2"));
+}
+
+TEST(a_rank_that_was_stopped_inside_of_a_collective_is_found) {
+  Job job = job_of(
+      {Observed(0, 3).calls(2), Observed(1, 3).calls(2).is(Activity::stopped), Observed(2, 3).calls(2)});
+  find_waits(job);
+  const auto& findings = judge(job);
+  CHECK_EQ(findings.size(), std::size_t{1});
+  CHECK(is(findings[0], "stopped", {1}));
+  CHECK(has(findings[0].text, "Ranks 0, 2 wait in all_reduce"));
+}
+
+TEST(a_fault_on_purpose_is_told_with_the_place) {
+  Job job = job_of({Observed(0, 2).calls(2), Observed(1, 2).done(1).was_struck("stall before all_reduce 2")});
+  find_waits(job);
+  stands(job, 1, "load", false);
+  const auto& findings = judge(job);
+  CHECK_EQ(findings.size(), std::size_t{1});
+  CHECK(has(findings[0].text,
+            "Rank 1 sleeps in load (train.py:12); the last fault that struck it on purpose was "
+            "stall before all_reduce 2."));
 }
 
 TEST(those_who_are_few_come_first) {

@@ -366,6 +366,20 @@ TEST(a_hundred_thousand_damaged_records_harm_no_reader) {
   CHECK(damaged > 0);
 }
 
+TEST(faults_stay_when_the_process_is_described_anew) {
+  FlightRecorder recorder({.entries = 2});
+  const FlightReader reader(recorder.memory());
+  recorder.note_fault("stall before all_reduce 1");
+  recorder.note_fault("kill during all_reduce 3");
+  FlightProcess process;
+  process.rank = 1;
+  recorder.set_process(process);
+  process = reader.read_process();
+  CHECK_EQ(process.rank, 1);
+  CHECK_EQ(process.faults, std::uint64_t{2});
+  CHECK_EQ(get_text(process.last_fault), std::string("kill during all_reduce 3"));
+}
+
 TEST(memory_of_another_form_is_refused) {
   FlightRecorder recorder({.entries = 8});
   Copy copy(recorder);

@@ -13,8 +13,8 @@ namespace vccl {
 /// other groups of a rank nor its Python stack.
 struct Explainer {
   /// Returns sentences like "Ranks 0, 1 wait in all_reduce for rank 2. Rank 2 sleeps in load (data.py:31).",
-  /// or an empty text. `waited` is for how long the caller has waited. May take two seconds. The caller may
-  /// hold locks of the transport.
+  /// or an empty text. `waited` is for how long the caller has waited. May take two
+  /// seconds, and some more if other hosts do not answer. The caller may hold locks of the transport.
   std::string (*explain)(std::chrono::nanoseconds waited) = nullptr;
   /// Returns sentences that say which two calls the ranks `rank` and `other` of the job have made in
   /// different order, one of them the oldest collective of `group` that is not over. May be empty. The caller

@@ -62,7 +62,7 @@ std::string encode(const HostQuestion& question) {
 }
 
 HostQuestion decode_question(std::string_view bytes) {
-  constexpr std::int64_t kMostPatience = 10'000;
+  constexpr std::int64_t kMostPatience = 2'000;
   const Value value = msgpack::decode(bytes);
   HostQuestion question;
   question.kind = static_cast<HostQuestion::Kind>(

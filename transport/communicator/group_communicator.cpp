@@ -267,7 +267,6 @@ GroupCommunicator::~GroupCommunicator() {
     return;
   }
   host_watch_.reset();
-  answerer_.reset();
   // The state is set before messages under way end: a peer that still reads such a message checks the state
   // when it has finished reading.
   group_.own_line().state.store(RankState::left);
@@ -280,6 +279,7 @@ GroupCommunicator::~GroupCommunicator() {
   // A neighbour that hears on one link that this rank leaves waits for nothing more on the others.
   each_link(&RemoteLinks::await_touch);
   each_link(&RemoteLinks::close);
+  answerer_.reset();  // comes last, because an answer that is being given may take a while
 }
 
 Messages& GroupCommunicator::messages() {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 #include <system_error>
 #include <utility>
 
@@ -52,8 +53,8 @@ void Answerer::run() {
     // The descriptors become readable only after an attempt to read, so reading comes first.
     try {
       answer_all();
-    } catch (const Error&) {
-      // A broken message of a stranger, or libzmq cannot go on. Whoever asks finds no answer.
+    } catch (const std::exception&) {
+      // A broken message of a stranger, or libzmq or memory fails. Whoever asks finds no answer.
     }
     pollfd watched[] = {{wake_.get(), POLLIN, 0}, {data, POLLIN, 0}, {monitor, POLLIN, 0}};
     while (::poll(watched, 3, -1) < 0 && errno == EINTR) {

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+DIST = ROOT / "dist"
 BUILD = ROOT / "build" / "wheels"
 
 PLUGIN = """
@@ -66,7 +67,7 @@ class Trial:
         pip = [self.bin / "python", "-m", "pip", "install", "--quiet"]
         equals = "" if torch.endswith(".whl") else "torch==" if "+" in torch else "torch==="
         subprocess.run([*pip, f"{equals}{torch}", "numpy"], check=True, env=environment)
-        subprocess.run([*pip, "pytest", *(ROOT / "dist").glob("*.whl")], check=True, env=environment)
+        subprocess.run([*pip, "pytest", *DIST.glob("*.whl")], check=True, env=environment)
 
     def succeeds(self, *command: object) -> bool:
         words = [str(word) for word in command]
@@ -96,25 +97,33 @@ class Trial:
         return commands
 
 
+def try_with(torch: str, python: str) -> bool:
+    """Returns whether everything has succeeded with this torch, and prints what has not."""
+    folder = Path(tempfile.mkdtemp(dir=BUILD))
+    try:
+        trial = Trial(folder, python, torch)
+        results = {name: trial.succeeds(*command) for name, command in trial.commands().items()}
+    except subprocess.CalledProcessError as error:
+        print(f"torch {torch}: FAILED: {error}", flush=True)
+        return False
+    finally:
+        shutil.rmtree(folder)
+    words = [f"{name} {'passed' if passed else 'FAILED'}" for name, passed in results.items()]
+    print(f"torch {torch}: {', '.join(words)}", flush=True)
+    return all(results.values())
+
+
 def main() -> int:
     """Returns 0 if everything has succeeded with every torch."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("torch", nargs="+")
     parser.add_argument("--python", default=sys.executable, help="the interpreter of the environments")
     arguments = parser.parse_args()
+    if len(list(DIST.glob("*.whl"))) != 1:
+        parser.error(f"{DIST} has to have one wheel: `make wheels` makes it")
     BUILD.mkdir(parents=True, exist_ok=True)
-    failed = False
-    for torch in arguments.torch:
-        folder = Path(tempfile.mkdtemp(dir=BUILD))
-        try:
-            trial = Trial(folder, arguments.python, torch)
-            results = {name: trial.succeeds(*command) for name, command in trial.commands().items()}
-        finally:
-            shutil.rmtree(folder)
-        words = [f"{name} {'passed' if passed else 'FAILED'}" for name, passed in results.items()]
-        print(f"torch {torch}: {', '.join(words)}", flush=True)
-        failed = failed or not all(results.values())
-    return int(failed)
+    results = [try_with(torch, arguments.python) for torch in arguments.torch]
+    return int(not all(results))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-// The jobs of this user on this machine: what each rank has called, whom it waits for, and who is to blame.
+// The jobs that this user has on this machine: what each rank has called, whom it waits for, and who is to
+// blame.
 #pragma once
 
 #include <sys/types.h>
@@ -35,7 +36,7 @@ struct PendingCall {
 struct JobRank {
   int rank = -1;
   pid_t pid = 0;
-  bool far = false;  // on another host, where the number of the process means something
+  bool far = false;  // on another host: `pid` is a number of that host, and must not be used here
   std::string host, program;
   int card = -1;  // that the last operation used; -1 for the CPU
   Activity activity = Activity::sleeps;

@@ -22,7 +22,7 @@ struct ObservedProcess {
   pid_t parent = 0;
   FlightSnapshot snapshot;
   Activity activity = Activity::sleeps;
-  bool far = false;  // on another host, where the two numbers mean something
+  bool far = false;  // on another host: the two numbers are of that host, and must not be used here
 };
 
 /// Ranks of a job on another host of which nothing is known.

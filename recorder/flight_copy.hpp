@@ -13,8 +13,7 @@ namespace vccl {
 inline constexpr std::size_t kMostCopied = 256 * 1024;
 
 /// Returns the snapshot's facts, its newest entries and their groups. Of stacks it has the innermost frames.
-/// Entries that are not
-/// over go before those that are. `now_ns` is the steady clock of this host.
+/// Entries that are not over go before those that are. `now_ns` is the steady clock of this host.
 std::string encode_copy(const FlightSnapshot& snapshot, std::int64_t now_ns);
 
 /// Reads a copy. The times are moved to the clock of this host, where it is `now_ns`. Whatever the bytes say,

@@ -138,8 +138,8 @@ struct FlightProcess {
   std::array<char, 64> host{};     // the name of the host, or VCCL_HOSTID
   std::array<char, 16> backend{};  // "vccl", or "nccl" in pose
   std::array<char, 96> program{};  // the beginning of the command line
-  // Where the process answers questions, and what a question has to prove to know (AnsweringRank): endpoint,
-  // key and token, with a blank after each. Empty for a job on one host.
+  // How to ask the process questions (AnsweringRank): endpoint, key and token, with a blank after each. Empty
+  // for a job on one host.
   std::array<char, 192> answers{};
   std::uint64_t faults = 0;            // how many faults of a plan have struck (faults/faults.hpp)
   std::array<char, 120> last_fault{};  // "kill during all_reduce 3 of group default_pg, step 2"

@@ -151,13 +151,21 @@ void FlightRecorder::set_process(FlightProcess process) {
   if (process.host.front() == '\0') ::gethostname(process.host.data(), process.host.size() - 1);
   put_text(process.program, command_line());
   std::lock_guard lock(mutex_);
+  process.answers = process_.answers;
   process.faults = process_.faults;
   process.last_fault = process_.last_fault;
   process_ = process;
   header_of(memory_).process.write(process);
 }
 
-void FlightRecorder::note_fault(std::string_view fault) {
+void FlightRecorder::note_answers(std::string_view answers) noexcept {
+  if (!enabled()) return;
+  std::lock_guard lock(mutex_);
+  put_text(process_.answers, answers);
+  header_of(memory_).process.write(process_);
+}
+
+void FlightRecorder::note_fault(std::string_view fault) noexcept {
   if (!enabled()) return;
   std::lock_guard lock(mutex_);
   ++process_.faults;

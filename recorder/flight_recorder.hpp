@@ -59,10 +59,12 @@ class FlightRecorder {
   std::span<const std::byte> memory() const noexcept { return {memory_, memory_ ? bytes_ : 0}; }
 
   /// Sets what readers learn of the process. The fields pid, birth, program and the difference of the clocks
-  /// are filled in, and so is the host if it is empty. What note_fault() was told stays.
+  /// are filled in, and so is the host if it is empty. What note_fault() and note_answers() were told stays.
   void set_process(FlightProcess process);
+  /// Notes where this process answers questions (FlightProcess::answers).
+  void note_answers(std::string_view answers) noexcept;
   /// Notes that a fault of a plan has struck this process.
-  void note_fault(std::string_view fault);
+  void note_fault(std::string_view fault) noexcept;
   /// Returns what set_process() was given last.
   FlightProcess process() const;
 

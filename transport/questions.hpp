@@ -12,7 +12,7 @@
 
 namespace vccl {
 
-/// Says how to ask a rank, and what whoever asks has to prove to know.
+/// Says how to ask a rank. A question has to contain the token.
 struct AnsweringRank {
   int rank = -1;     // in the job
   std::string host;  // the name of its host

@@ -20,6 +20,8 @@ using msgpack::Value;
 
 constexpr int kMostRank = std::numeric_limits<int>::max();
 constexpr std::size_t kMostThreads = 16, kMostFrames = 32, kOutermost = 4;
+// Each takes some hundred bytes.
+constexpr std::size_t kMostRanksInPart = 500;
 constexpr std::size_t kMostFile = 300, kMostFunction = 100;
 static_assert(kMostThreads * kMostFrames * (kMostFile + kMostFunction + 64) < kMostInPart);
 static_assert(kMostCopied + 128 < kMostInPart);
@@ -120,18 +122,30 @@ std::pair<int, Stacks> decode_stacks(std::string_view bytes) {
   return {static_cast<int>(value.at("rank").as_int(0, kMostRank)), std::move(stacks)};
 }
 
-std::string encode(const AnsweringRank& rank) {
-  return msgpack::encode(Map{{"rank", rank.rank},
-                             {"host", rank.host},
-                             {"endpoint", rank.endpoint},
-                             {"key", rank.key},
-                             {"token", rank.token}});
+std::vector<std::string> encode(const std::vector<AnsweringRank>& ranks) {
+  std::vector<std::string> parts;
+  for (std::size_t first = 0; first < ranks.size(); first += kMostRanksInPart) {
+    Array part;
+    for (std::size_t i = first; i < std::min(first + kMostRanksInPart, ranks.size()); ++i) {
+      const AnsweringRank& rank = ranks[i];
+      part.push_back(Map{{"rank", rank.rank},
+                         {"host", rank.host},
+                         {"endpoint", rank.endpoint},
+                         {"key", rank.key},
+                         {"token", rank.token}});
+    }
+    parts.push_back(msgpack::encode(part));
+  }
+  return parts;
 }
 
-AnsweringRank decode_answering_rank(std::string_view bytes) {
-  const Value value = msgpack::decode(bytes);
-  return {static_cast<int>(value.at("rank").as_int(0, kMostRank)), value.at("host").as_string(),
-          value.at("endpoint").as_string(), value.at("key").as_string(), value.at("token").as_string()};
+void decode_answering_ranks(std::string_view bytes, std::vector<AnsweringRank>& ranks) {
+  const Value part = msgpack::decode(bytes);
+  for (const Value& value : part.as_array()) {
+    ranks.push_back({static_cast<int>(value.at("rank").as_int(0, kMostRank)), value.at("host").as_string(),
+                     value.at("endpoint").as_string(), value.at("key").as_string(),
+                     value.at("token").as_string()});
+  }
 }
 
 }  // namespace vccl

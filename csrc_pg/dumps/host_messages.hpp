@@ -17,7 +17,7 @@ struct HostQuestion {
   enum class Kind : std::uint8_t {
     processes,  // of the job on the host: an answer has a part for each
     stacks,     // of these ranks: an answer has a part for each that has one
-    ranks,      // that answer questions: an answer has a part for each
+    ranks,      // that answer questions
   };
 
   Kind kind = Kind::processes;
@@ -41,8 +41,9 @@ std::string encode_stacks(int rank, const Stacks& stacks);
 /// Throws Error(protocol).
 std::pair<int, Stacks> decode_stacks(std::string_view bytes);
 
-std::string encode(const AnsweringRank& rank);
-/// Throws Error(protocol).
-AnsweringRank decode_answering_rank(std::string_view bytes);
+/// Returns parts of an answer with many ranks each.
+std::vector<std::string> encode(const std::vector<AnsweringRank>& ranks);
+/// Appends the ranks of one part. Throws Error(protocol).
+void decode_answering_ranks(std::string_view bytes, std::vector<AnsweringRank>& ranks);
 
 }  // namespace vccl

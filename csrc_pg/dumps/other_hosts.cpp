@@ -1,5 +1,7 @@
 #include "csrc_pg/dumps/other_hosts.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <exception>
 #include <iterator>
@@ -21,9 +23,9 @@ namespace vccl {
 namespace {
 
 // How long one rank has for its answer, which takes it a tenth of that on an idle machine.
-constexpr Milliseconds kPatience{700};
+constexpr Milliseconds kPatience{500};
 // How long all questions of one observation may take, and how many are under way at the same time.
-constexpr Milliseconds kMostPatience{5000};
+constexpr Milliseconds kMostPatience{1500};
 constexpr std::size_t kMostAtOnce = 64;
 // A host is silent when so many of its ranks have not answered.
 constexpr int kMostAskedOfHost = 3;
@@ -45,13 +47,6 @@ std::vector<AnsweringRank> known_ranks(const std::string& job) {
   Known& all = known();
   const std::lock_guard lock(all.mutex);
   return all.job == job ? all.ranks : std::vector<AnsweringRank>();
-}
-
-void write_in_recorder(const std::string& answers) {
-  auto& recorder = own_flight_recorder();
-  auto process = recorder.process();
-  put_text(process.answers, answers);
-  recorder.set_process(process);
 }
 
 /// Returns where the process answers, as its recorder says.
@@ -78,8 +73,8 @@ std::vector<AnsweringRank> ask_for_ranks(const Job& job) {
   }
   std::vector<AnsweringRank> ranks;
   for (const auto& answer : ask(questions, kPatience)) {
-    if (!answer) continue;
-    for (const auto& part : *answer) ranks.push_back(decode_answering_rank(part));
+    if (!answer || answer->empty()) continue;
+    for (const auto& part : *answer) decode_answering_ranks(part, ranks);
     break;
   }
   return ranks;
@@ -90,6 +85,11 @@ std::vector<AnsweringRank> answering_ranks(const Job& job) {
   return ranks.empty() ? ask_for_ranks(job) : ranks;
 }
 
+/// Returns what tells a rank's host from others. Several hosts may have the same name, or the same address.
+std::string place_of(const AnsweringRank& rank) {
+  return rank.host + ' ' + rank.endpoint.substr(0, rank.endpoint.rfind(':'));
+}
+
 /// Asks about ranks of one job, one rank of each host at a time.
 class Observation {
  public:
@@ -97,6 +97,9 @@ class Observation {
       : question_{HostQuestion::Kind::processes, job.id, activity, {}, {}} {
     for (const AnsweringRank& rank : answering_ranks(job))
       if (!job.ranks.contains(rank.rank)) hosts_[place_of(rank)].ranks.push_back(rank);
+    // Those who ask at the same time do not all begin with the same rank.
+    for (auto& [place, host] : hosts_)
+      std::ranges::rotate(host.ranks, host.ranks.begin() + ::getpid() % std::ssize(host.ranks));
   }
 
   OtherHosts::Answers run() {
@@ -108,7 +111,7 @@ class Observation {
       for (const auto& [host, rank] : asked) questions.push_back(question_to(*rank, question_));
       auto answers = ask(questions, kPatience);
       for (std::size_t i = 0; i < asked.size(); ++i)
-        if (answers[i]) add(*asked[i].first, *answers[i]);
+        if (answers[i]) add(*asked[i].first, asked[i].second->rank, *answers[i]);
     }
     list_unknown();
     return std::move(result_);
@@ -120,11 +123,6 @@ class Observation {
     int asked = 0;
     bool answered = false;
   };
-
-  /// Hosts may have one name, or one address behind which there are several.
-  static std::string place_of(const AnsweringRank& rank) {
-    return rank.host + ' ' + rank.endpoint.substr(0, rank.endpoint.rfind(':'));
-  }
 
   /// Returns whom to ask next.
   std::vector<std::pair<Host*, const AnsweringRank*>> choose() {
@@ -139,9 +137,8 @@ class Observation {
     return chosen;
   }
 
-  void add(Host& host, const std::vector<std::string>& parts) {
+  void add(Host& host, int asked, const std::vector<std::string>& parts) {
     const auto now = base::monotonic_ns();
-    host.answered = true;
     for (const auto& part : parts) {
       try {
         auto process = decode_process(part, now);
@@ -151,6 +148,8 @@ class Observation {
       } catch (const Error&) {
       }
     }
+    // A rank that can look at its host finds itself.
+    host.answered = known_.contains(asked);
   }
 
   void list_unknown() {
@@ -183,15 +182,20 @@ class Asker final : public OtherHosts {
                                std::chrono::milliseconds patience) noexcept override {
     std::map<int, Stacks> result;
     try {
-      std::map<std::string, std::vector<int>> by_host;
-      for (const int rank : ranks) by_host[job.ranks.at(rank).host].push_back(rank);
       const auto answering = answering_ranks(job);
+      std::map<std::string, std::pair<const AnsweringRank*, std::vector<int>>> hosts;
+      for (const int rank : ranks) {
+        const auto found = std::ranges::find(answering, rank, &AnsweringRank::rank);
+        if (found == answering.end()) continue;
+        auto& [asked, wanted] = hosts[place_of(*found)];
+        if (!asked) asked = &*found;
+        wanted.push_back(rank);
+      }
       std::vector<Question> questions;
-      for (const auto& [host, wanted] : by_host) {
-        const auto found = std::ranges::find(answering, wanted.front(), &AnsweringRank::rank);
-        if (found == answering.end() || questions.size() == kMostAtOnce) continue;
-        questions.push_back(
-            question_to(*found, {HostQuestion::Kind::stacks, job.id, false, wanted, patience}));
+      for (const auto& [place, host] : hosts) {
+        if (questions.size() == kMostAtOnce) break;
+        const HostQuestion question{HostQuestion::Kind::stacks, job.id, false, host.second, patience};
+        questions.push_back(question_to(*host.first, question));
       }
       for (const auto& answer : ask(questions, patience + kPatience)) {
         if (!answer) continue;
@@ -231,9 +235,7 @@ std::vector<std::string> stacks_of(const HostQuestion& question) {
 }
 
 std::vector<std::string> ranks_of(const HostQuestion& question) {
-  std::vector<std::string> parts;
-  for (const AnsweringRank& rank : known_ranks(question.job)) parts.push_back(encode(rank));
-  return parts;
+  return encode(known_ranks(question.job));
 }
 
 }  // namespace
@@ -243,7 +245,8 @@ void know_answering_ranks(const std::string& job, const Communicator& communicat
   if (ranks.empty()) return;
   int first = 0;
   while (communicator.host_of(first) != communicator.host_of(communicator.rank())) ++first;
-  write_in_recorder(base::text(ranks[0].endpoint, " ", ranks[0].key, " ", ranks[0].token, " "));
+  own_flight_recorder().note_answers(
+      base::text(ranks[0].endpoint, " ", ranks[0].key, " ", ranks[0].token, " "));
   Known& all = known();
   const std::lock_guard lock(all.mutex);
   all.job = job;
@@ -261,14 +264,15 @@ void forget_answering_ranks(const std::string& job) noexcept {
   Known& all = known();
   const std::lock_guard lock(all.mutex);
   if (all.ranks.empty() || all.job != job) return;
-  write_in_recorder("");
   all.job.clear();
   all.ranks.clear();
+  own_flight_recorder().note_answers("");
 }
 
 std::vector<std::string> answer_host_question(std::string_view bytes) noexcept {
   try {
     const HostQuestion question = decode_question(bytes);
+    if (known_ranks(question.job).empty()) return {};  // the job of another process, or one that is over
     switch (question.kind) {
       case HostQuestion::Kind::processes:
         return processes_of(question);

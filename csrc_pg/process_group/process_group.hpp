@@ -252,7 +252,7 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
     }
   }
   /// Notes for VCCL_CHECK=order at which place of the group's order the collective is called. About once a
-  /// second it also aborts the group and throws Error(mismatch) if calls of the ranks on this machine close a
+  /// second it also aborts the group and throws Error(mismatch) if calls of the ranks that it can see close a
   /// circle.
   void put_in_order(Request& request, CollectivePlan& plan);
   /// Returns what the error of destroy_process_group() says of such a circle, or an empty text.

@@ -163,7 +163,7 @@ void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>&
     settings = LinkSettings::of(group_.rank, records, variables);
     check_link_security(variables.link_security, group_.log);
     require_link_descriptors(group_, across_->own_links() + (left_index_ < 0),
-                             across_->own_links() + (right_index < 0));
+                             across_->own_links() + (right_index < 0), static_cast<bool>(answer));
   }
   if (remote_ || across_) {
     failures_->set_links([this] { each_link(&RemoteLinks::pump); },

@@ -82,7 +82,7 @@ class RemoteLinks {
 
   /// Call this before any of a rank's links is closed. Goes on with the making again of connections that were
   /// cut: the last words need one, and so does a last block that was lost, without which the neighbour cannot
-  /// end its operation. Blocks for as long as a neighbour may be silent.
+  /// end its operation. Blocks for at most LinkSettings::silence, and for kFarewell if the group has failed.
   void await_touch() noexcept;
   /// Ends the links. Sends the failure, or that this rank left. Blocks until libzmq reads no memory of this
   /// rank any more, or for a second.

@@ -32,19 +32,23 @@ void RemoteLinks::say_last(bool failed) noexcept {
   }
 }
 
-// The link gives up by itself when nothing was heard of the neighbour for its silence. Where the group has
-// failed, there are only last words to say, and kFarewell is enough.
+// A link gives up by itself when its connection could not be made again within a part of its silence. Where
+// the group has failed, there are only last words to say, and kFarewell is enough.
 void RemoteLinks::await_touch() noexcept {
   const std::lock_guard lock(mutex_);
-  for (RemoteLink* link : {left_.get(), right_.get()}) {
-    if (!link || link->socket->closed()) continue;
-    const Deadline patience = Deadline::in(failures_.happened() ? kFarewell : 2 * link->settings.silence);
-    for (;;) {
-      link->ready = {};  // nobody polls here
-      // The first look may notice that the connection was cut.
-      if (receive_from(*link) || link->in_touch() || link->end.over() || patience.passed()) break;
-      usleep(100);
-    }
+  const auto waits = [&](RemoteLink* link) {
+    if (!link || link->socket->closed()) return false;
+    link->ready = {};  // nobody polls here
+    // The first look may notice that the connection was cut.
+    return !receive_from(*link) && !link->in_touch() && !link->end.over();
+  };
+  const auto begin = Clock::now();
+  for (;;) {
+    const bool left = waits(left_.get()), right = waits(right_.get());
+    if (!left && !right) return;
+    const auto silence = (left ? left_ : right_)->settings.silence;
+    if (Clock::now() - begin >= (failures_.happened() ? kFarewell : silence)) return;
+    usleep(100);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <map>
 #include <system_error>
 #include <utility>
 
@@ -19,6 +20,7 @@ namespace {
 
 // How long the last answer may take to go out.
 constexpr Milliseconds kLinger{300};
+constexpr Milliseconds kRetry{100};
 
 }  // namespace
 
@@ -49,27 +51,41 @@ Answerer::~Answerer() {
 
 void Answerer::run() {
   const int data = listener_->data_descriptor(), monitor = listener_->monitor_descriptor();
-  for (;;) {
-    // The descriptors become readable only after an attempt to read, so reading comes first.
+  while (!ends()) {
+    int limit = -1;
     try {
-      answer_all();
+      // The descriptors become readable only after an attempt to read has found nothing.
+      while (answer_once()) {
+      }
     } catch (const std::exception&) {
-      // A broken message of a stranger, or libzmq or memory fails. Whoever asks finds no answer.
+      // libzmq or memory fails. Something may be left to read, of which the descriptors say nothing.
+      limit = static_cast<int>(kRetry.count());
     }
     pollfd watched[] = {{wake_.get(), POLLIN, 0}, {data, POLLIN, 0}, {monitor, POLLIN, 0}};
-    while (::poll(watched, 3, -1) < 0 && errno == EINTR) {
-    }
-    if (watched[0].revents != 0) break;
+    ::poll(watched, 3, limit);
   }
   listener_->close(kLinger);
 }
 
-void Answerer::answer_all() {
+bool Answerer::ends() const {
+  pollfd wake{wake_.get(), POLLIN, 0};
+  return ::poll(&wake, 1, 0) > 0;
+}
+
+// Many ranks may ask the same at the same time, because their waits have begun together.
+bool Answerer::answer_once() {
   while (listener_->hung_up()) {
   }
+  std::map<std::string, std::vector<std::string>> routes;  // of those who ask, by the question
   while (const auto received = listener_->receive()) {
-    if (const auto question = question_of(*received)) send(received->route, answer_(*question));
+    if (const auto question = question_of(*received)) routes[*question].push_back(received->route);
   }
+  for (const auto& [question, askers] : routes) {
+    if (ends()) return false;
+    const auto parts = answer_(question);
+    for (const auto& route : askers) send(route, parts);
+  }
+  return !routes.empty();
 }
 
 std::optional<std::string> Answerer::question_of(const ZmqSocket::Received& received) const {

@@ -29,7 +29,7 @@ class Asking {
 
   /// Reads what has come. A connection that ended brings nothing more.
   void read() {
-    const bool ended = socket_.hung_up() && socket_.disconnected();
+    const bool ended = socket_.disconnected();
     try {
       while (!over_) {
         auto received = socket_.receive();

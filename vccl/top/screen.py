@@ -81,8 +81,10 @@ def _title(job: dict[str, Any]) -> str:
 
 def _findings(job: dict[str, Any]) -> Iterable[str]:
     for unknown in job["unknown"]:
-        why = "does not answer" if unknown["silent"] else "knows nothing of them"
-        yield f"Ranks {_ranks(unknown['ranks'])} are not shown: host {unknown['host']} {why}."
+        ranks = unknown["ranks"]
+        subject = f"Rank {ranks[0]} is" if len(ranks) == 1 else f"Ranks {_ranks(ranks)} are"
+        why = "does not answer" if unknown["silent"] else "has no record"
+        yield f"{subject} not shown: host {unknown['host']} {why}."
     for rank in job["ranks"]:
         if rank["faults"]:
             told = f"Faults of a plan have struck rank {rank['rank']}: {rank['faults']}"

@@ -107,6 +107,26 @@ TEST(nobody_listens_there_any_more) {
   CHECK(!ask({{rank, ""}}, kLong)[0]);
 }
 
+TEST(who_asks_learns_that_the_rank_has_gone) {
+  std::atomic<bool> answers{false};
+  auto answerer = std::make_unique<Answerer>(
+      loopback(), 2,
+      [&](std::string_view) {
+        answers = true;
+        std::this_thread::sleep_for(Milliseconds(50));
+        return std::vector<std::string>();
+      },
+      Log());
+  const auto rank = at(*answerer);
+  std::thread first([&] { (void)ask({{rank, "first"}}, kLong); });
+  while (!answers) std::this_thread::sleep_for(Milliseconds(1));
+  // Nobody answers the second question any more. Whoever asks does not wait for an hour.
+  std::thread second([&] { (void)ask({{rank, "second"}}, std::chrono::hours(1)); });
+  answerer.reset();
+  first.join();
+  second.join();
+}
+
 TEST(many_ask_at_the_same_time) {
   const Answerer answerer(loopback(), 8, echo, Log());
   std::atomic<int> answered{0};

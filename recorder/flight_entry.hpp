@@ -40,6 +40,7 @@ enum class FlightReduction : std::uint8_t {
 /// One operation of a group on this rank. Times are nanoseconds of the steady clock, and 0 while unknown.
 struct FlightEntry {
   static constexpr std::size_t kMostTensors = 8, kMostSizes = 26;
+  static constexpr std::size_t kMostLines = 1024;  // of a process
   /// The bits of `flags`.
   enum Flag : std::uint16_t {
     kMessage = 1,      // a send or a receive, or a batch that has nothing else
@@ -78,7 +79,8 @@ struct FlightEntry {
   std::uint64_t input_hash = 0, output_hash = 0;
   std::int16_t card = -1;  // -1: the CPU
   std::uint16_t flags = 0;
-  std::uint16_t inputs = 0, outputs = 0;               // how many tensors the call has
+  std::uint16_t inputs = 0, outputs = 0;  // how many tensors the call has
+  std::uint16_t line = 0;  // of the program, as FlightRecorder::line_of() numbers them; 0 if not known
   std::uint8_t listed_inputs = 0, listed_outputs = 0;  // and how many of them are listed below
   std::uint8_t listed_sizes = 0;
   CountedCall counted = CountedCall::none;
@@ -87,7 +89,7 @@ struct FlightEntry {
   std::array<char, 16> thread_name{};
   std::array<std::uint8_t, kMostTensors> dtypes{};      // torch's numbers of the dtypes
   std::array<std::uint8_t, kMostTensors> dimensions{};  // how many of the sizes are a tensor's
-  std::array<std::uint8_t, 3> unused{};
+  std::array<std::uint8_t, 1> unused{};
   std::array<std::int64_t, kMostSizes> sizes{};  // of the inputs, and then of the outputs
 
   bool is(Flag flag) const noexcept { return (flags & flag) != 0; }

@@ -39,11 +39,14 @@ FlightSnapshot::Progress progress_of(const records::Progress& progress) {
 }
 
 /// Reads the text of an entry's stack. Returns an empty text if the slot has another entry's.
-std::string stack_of(const StackSlot& slot, std::uint64_t number) {
-  records::StackText stack;
-  if (slot.read(stack) != StackSlot::Found::content || stack.number != number) return {};
-  std::string text(stack.text.data(), std::min<std::size_t>(stack.length, stack.text.size()));
-  return text;
+std::string stack_of(const StackSlot& slot, std::uint64_t number, std::size_t room) {
+  using records::StackText;
+  StackText stack;
+  const auto length = [&](const StackText& its) { return std::min<std::size_t>(its.length, room); };
+  const auto found = slot.read(stack, StackText::head(),
+                               [&](const StackText& its) { return StackText::head() + length(its); });
+  if (found != StackSlot::Found::content || stack.number != number) return {};
+  return {stack.text.data(), length(stack)};
 }
 
 auto find_group(const std::vector<FlightSnapshot::Group>& groups, std::uint64_t serial) {
@@ -73,7 +76,7 @@ std::unique_ptr<FlightReader> FlightReader::map(int file) {
     throw FlightRefused(refused.what());
   }
   const auto bytes = base::identify_file(file).bytes;
-  constexpr std::uint64_t kMost = Layout{records::kMostEntries, records::kMostEntries}.bytes();
+  constexpr std::uint64_t kMost = Layout{records::kMostEntries, records::kWholeStack}.bytes();
   if (bytes < sizeof(Header) || bytes > kMost)
     throw FlightRefused(base::text("its length of ", bytes, " bytes is not a flight recorder's"));
   void* mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0);
@@ -138,10 +141,13 @@ FlightSnapshot FlightReader::read() const {
   result.damaged += std::erase_if(result.entries, [&](const FlightEntry& entry) {
     return find_group(result.groups, entry.group_serial) == result.groups.end();
   });
-  if (layout.stacks == 0) return result;
-  const auto* stacks = reinterpret_cast<const StackSlot*>(memory_.data() + layout.stacks_at());
-  for (const auto& entry : result.entries)
-    result.stacks.push_back(stack_of(stacks[entry.number % layout.entries], entry.number));
+  if (layout.stack_bytes == 0) return result;
+  const auto room = records::room_for_text(layout.stack_bytes);
+  const bool lines = layout.stack_bytes == records::kOneLine;
+  for (const auto& entry : result.entries) {
+    const auto number = lines ? entry.line : entry.number;
+    result.stacks.push_back(stack_of(stack_slot(memory_, layout, number % layout.stacks()), number, room));
+  }
   return result;
 }
 

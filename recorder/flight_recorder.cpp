@@ -11,6 +11,7 @@
 #include <iterator>
 
 #include "base/clock.hpp"
+#include "base/hash.hpp"
 #include "base/process.hpp"
 #include "base/sealed_memory.hpp"
 #include "recorder/memory/layout.hpp"
@@ -40,8 +41,20 @@ std::atomic<std::int64_t>* details_of(std::byte* memory, const Layout& layout) {
   return reinterpret_cast<std::atomic<std::int64_t>*>(memory + layout.details_at());
 }
 
-StackSlot& stack_of(std::byte* memory, const Layout& layout, std::size_t place) {
-  return reinterpret_cast<StackSlot*>(memory + layout.stacks_at())[place];
+void write_stack(std::byte* memory, const Layout& layout, std::uint64_t number, std::string_view stack) {
+  auto* slot = memory + layout.stacks_at() + number % layout.stacks() * layout.stack_bytes;
+  records::StackText text;  // 4 KiB, most of which stay as they are
+  text.number = number;
+  text.length = std::min(stack.size(), records::room_for_text(layout.stack_bytes));
+  put_text(std::span(text.text).first(text.length), stack);
+  reinterpret_cast<StackSlot*>(slot)->write(text, records::StackText::head() + text.length);
+}
+
+Layout layout_for(const FlightRecorder::Settings& settings) {
+  std::size_t stack_bytes = 0;
+  if (settings.stacks == FlightRecorder::Stacks::lines) stack_bytes = records::kOneLine;
+  if (settings.stacks == FlightRecorder::Stacks::whole) stack_bytes = records::kWholeStack;
+  return {settings.entries, stack_bytes};
 }
 
 /// Raises a number in shared memory, which several threads may do at a time. Relaxed: nothing else is read by
@@ -114,7 +127,7 @@ std::size_t bytes_of(const FlightEntry& entry) {
 
 FlightRecorder::FlightRecorder(Settings settings) : settings_(settings) {
   if (settings_.entries == 0) return;
-  const Layout layout{settings_.entries, settings_.stacks ? settings_.entries : 0};
+  const Layout layout = layout_for(settings_);
   file_ = base::make_sealed_memory(records::kMemoryName, layout.bytes());
   void* mapped = ::mmap(nullptr, layout.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
   if (mapped == MAP_FAILED) throw base::SystemError("mmap of the flight recorder", errno);
@@ -133,7 +146,7 @@ FlightRecorder::FlightRecorder(Settings settings) : settings_(settings) {
   header.birth.store(base::birth_of(::getpid()), std::memory_order_relaxed);
   header.bytes.store(layout.bytes(), std::memory_order_relaxed);
   header.entries.store(layout.entries, std::memory_order_relaxed);
-  header.stacks.store(layout.stacks, std::memory_order_relaxed);
+  header.stack_bytes.store(layout.stack_bytes, std::memory_order_relaxed);
   set_process({});
   // The release store publishes everything above: a reader loads the magic number with acquire first.
   header.magic.store(records::kMagic, std::memory_order_release);
@@ -224,12 +237,33 @@ void FlightRecorder::add_details(FlightEntry& entry, const FlightDetails& detail
   if (!enabled()) return;
   const auto row = details.encoded();
   if (row.size() > records::kDetails) return;
-  auto* ring = details_of(memory_, {settings_.entries, settings_.stacks ? settings_.entries : 0});
+  auto* ring = details_of(memory_, layout_for(settings_));
   const auto first = header_of(memory_).next_detail.fetch_add(row.size(), std::memory_order_acq_rel);
   for (std::size_t i = 0; i < row.size(); ++i)
     ring[(first + i) % records::kDetails].store(row[i], std::memory_order_release);
   entry.details_at = first;
   entry.details = static_cast<std::uint32_t>(row.size());
+}
+
+// Relaxed: the number says all by itself, and the texts in the memory have an order of their own.
+FlightRecorder::Line FlightRecorder::line_of(const void* line) noexcept {
+  constexpr std::size_t kMostLooks = 64;
+  if (settings_.stacks != Stacks::lines || !enabled()) return {};
+  const auto first = base::mix_bits(reinterpret_cast<std::uintptr_t>(line)) % FlightEntry::kMostLines;
+  for (std::size_t look = 0; look < kMostLooks; ++look) {
+    const auto place = (first + look) % FlightEntry::kMostLines;
+    const void* known = lines_[place].load(std::memory_order_relaxed);
+    const auto number = static_cast<std::uint16_t>(place + 1);
+    if (known == nullptr && lines_[place].compare_exchange_strong(known, line, std::memory_order_relaxed))
+      return {number, true};
+    if (known == line) return {number, false};
+  }
+  return {};
+}
+
+void FlightRecorder::write_line(std::uint16_t number, std::string_view text) noexcept {
+  if (settings_.stacks == Stacks::lines && enabled())
+    write_stack(memory_, layout_for(settings_), number, text);
 }
 
 RecordedOperation FlightRecorder::begin(const RecordedGroup& group, std::span<FlightEntry> entries,
@@ -266,13 +300,8 @@ RecordedOperation FlightRecorder::begin(const RecordedGroup& group, std::span<Fl
     }
     slot.store(entry, bytes_of(entry));
     slot.end_change(before);
-    if (settings_.stacks && !stack.empty()) {
-      records::StackText text;
-      text.number = entry.number;
-      text.length = std::min(stack.size(), text.text.size());
-      put_text(text.text, stack);
-      stack_of(memory_, {settings_.entries, settings_.entries}, place).write(text);
-    }
+    if (settings_.stacks == Stacks::whole && !stack.empty())
+      write_stack(memory_, layout_for(settings_), entry.number, stack);
   }
   auto& slot = group_of(memory_, group.place);
   advance(slot, operation, &records::Progress::enqueued);

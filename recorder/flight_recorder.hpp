@@ -1,6 +1,7 @@
 // The flight recorder: what this process's groups did last, in memory that other processes can read.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -38,9 +39,11 @@ struct RecordedOperation {
 /// child of the process that made the object, no function does anything: the memory is the parent's.
 class FlightRecorder {
  public:
+  /// How much room there is for the stack of each call.
+  enum class Stacks : std::uint8_t { none, lines, whole };  // lines: for one frame each
   struct Settings {
     std::size_t entries = 2000;  // 0: nothing is recorded
-    bool stacks = false;         // makes room for the stacks of calls
+    Stacks stacks = Stacks::none;
   };
 
   /// Returns the recorder of this process. Its first call reads the variables, and throws Error(invalid) for
@@ -54,7 +57,8 @@ class FlightRecorder {
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
   bool enabled() const noexcept { return memory_ != nullptr && !made_.inherited(); }
-  bool has_stacks() const noexcept { return settings_.stacks && enabled(); }
+  bool has_stacks() const noexcept { return settings_.stacks == Stacks::whole && enabled(); }
+  bool has_lines() const noexcept { return settings_.stacks == Stacks::lines && enabled(); }
   /// Returns the whole memory, for a reader in this process. It is empty if nothing is recorded.
   std::span<const std::byte> memory() const noexcept { return {memory_, memory_ ? bytes_ : 0}; }
 
@@ -89,9 +93,18 @@ class FlightRecorder {
   /// has none.
   void add_details(FlightEntry& entry, const FlightDetails& details) noexcept;
 
+  struct Line {
+    std::uint16_t number = 0;  // for FlightEntry::line; 0 if there is no room for its text
+    bool is_new = false;       // then the caller gives its text to write_line()
+  };
+  /// Returns the number of a line of the program, which `line` is the address of. Needs Stacks::lines.
+  Line line_of(const void* line) noexcept;
+  /// Writes the text of a line, in the form of a frame of a stack (records::StackText).
+  void write_line(std::uint16_t number, std::string_view text) noexcept;
+
   /// Records an operation that this rank has called and that is to run later. Each entry needs no number, no
   /// group and no thread. `stack` is the text of the call's stack (records::StackText), which all entries
-  /// get.
+  /// get. Needs Stacks::whole.
   RecordedOperation begin(const RecordedGroup& group, std::span<FlightEntry> entries,
                           std::string_view stack = {}) noexcept;
   /// Notes that the operation has started to run.
@@ -109,6 +122,7 @@ class FlightRecorder {
   const base::ProcessMark made_;
   const Settings settings_;
   base::FileDescriptor file_;
+  std::array<std::atomic<const void*>, FlightEntry::kMostLines> lines_{};  // by FlightEntry::line - 1
   std::byte* memory_ = nullptr;
   std::size_t bytes_ = 0;
   mutable std::mutex mutex_;  // guards the members below, and changes of the groups and of the process

@@ -9,14 +9,19 @@
 namespace vccl {
 namespace {
 
+FlightRecorder::Stacks room_for(StacksToRecord stacks) {
+  if (stacks == StacksToRecord::none) return FlightRecorder::Stacks::none;
+  return stacks == StacksToRecord::line ? FlightRecorder::Stacks::lines : FlightRecorder::Stacks::whole;
+}
+
 struct OwnRecorder {
   const RecorderVariables variables = read_recorder_variables();
   std::unique_ptr<FlightRecorder> recorder;
 
   OwnRecorder() {
     try {
-      recorder = std::make_unique<FlightRecorder>(FlightRecorder::Settings{
-          .entries = variables.entries, .stacks = variables.stacks != StacksToRecord::none});
+      recorder = std::make_unique<FlightRecorder>(
+          FlightRecorder::Settings{.entries = variables.entries, .stacks = room_for(variables.stacks)});
     } catch (const base::SystemError& error) {
       std::fprintf(stderr, "[vccl] The flight recorder records nothing: %s\n", error.what());
       recorder = std::make_unique<FlightRecorder>(FlightRecorder::Settings{.entries = 0});

@@ -30,10 +30,14 @@ std::string call_stack(bool cpp) {
   return text;
 }
 
-std::string call_line() {
-  const auto line = vdev::program_line();
-  return line.file.empty() ? ""
-                           : line_text(line.function, line.file, static_cast<std::uint64_t>(line.number));
+std::uint16_t call_line(FlightRecorder& recorder) {
+  const auto& line = vdev::program_line();
+  if (line.file.empty()) return 0;
+  const auto noted = recorder.line_of(&line);
+  if (noted.is_new)
+    recorder.write_line(noted.number,
+                        line_text(line.function, line.file, static_cast<std::uint64_t>(line.number)));
+  return noted.number;
 }
 
 }  // namespace vccl

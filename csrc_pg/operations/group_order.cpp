@@ -1,6 +1,7 @@
 #include "csrc_pg/operations/group_order.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -35,12 +36,14 @@ struct GroupOrder::Member {
   std::uint64_t name = 0;  // its hash
   Ranks ranks;             // sorted
   std::uint64_t calls = 0;
-  bool failed = false;
+  std::atomic<bool> failed{false};
   Past past;                                        // of the groups that contained this one
   std::vector<std::shared_ptr<Member>> containing;  // those that are there
 
   /// A group without calls adds nothing, so it does not matter which ranks have made it already.
-  Past share() const { return {calls > 0 ? base::mix_bits(name ^ calls) : 0, failed}; }
+  Past share() const {
+    return {calls > 0 ? base::mix_bits(name ^ calls) : 0, failed.load(std::memory_order_relaxed)};
+  }
 };
 
 /// The groups of this process. The mutex also guards the members, so that one thread's call is wholly before
@@ -48,8 +51,9 @@ struct GroupOrder::Member {
 struct GroupOrder::Members {
   std::mutex mutex;
   std::vector<std::shared_ptr<Member>> all;
-  std::map<Ranks, Past> past;  // of destroyed groups, by their ranks: there are few different ones
-  std::uint64_t jobs = 0;      // how many default groups there were
+  std::map<Ranks, Past> past;         // of destroyed groups, by their ranks: there are few different ones
+  std::uint64_t jobs = 0;             // how many default groups there were
+  std::atomic<std::size_t> used = 0;  // how many groups of this job had a call
 
   static Members& of_this_process() {
     static base::OnePerProcess<Members> one;
@@ -67,6 +71,7 @@ GroupOrder::GroupOrder(const std::string& name, Ranks ranks, bool begins_job)
   if (begins_job) {
     members.all.clear();
     members.past.clear();
+    members.used.store(0, std::memory_order_relaxed);
     ++members.jobs;
   }
   for (const auto& [ranks_before, past] : members.past)
@@ -96,6 +101,7 @@ GroupOrder::Place GroupOrder::next(std::size_t calls) {
   Place place;
   // Groups of different jobs may have the same names.
   place.first = (members.jobs << 40) + own_->calls + 1;
+  if (own_->calls == 0 && calls > 0) members.used.fetch_add(1, std::memory_order_relaxed);
   own_->calls += calls;
   Past sum = own_->past;  // a sum, because ranks may have made the groups in different orders
   for (const auto& other : own_->containing) sum.add(other->share());
@@ -103,15 +109,26 @@ GroupOrder::Place GroupOrder::next(std::size_t calls) {
   return place;
 }
 
+bool GroupOrder::uses_several() noexcept {
+  return Members::of_this_process().used.load(std::memory_order_relaxed) > 1;
+}
+
+std::shared_ptr<std::atomic<bool>> GroupOrder::failure_mark() const noexcept {
+  return {own_, &own_->failed};
+}
+
+// Relaxed: whoever has seen the failure has seen the end of the operation that failed, and the mark before
+// it.
 void GroupOrder::note_failure() noexcept {
-  std::lock_guard lock(Members::of_this_process().mutex);
-  own_->failed = true;
+  own_->failed.store(true, std::memory_order_relaxed);
 }
 
 bool GroupOrder::any_failed() noexcept {
   auto& members = Members::of_this_process();
   std::lock_guard lock(members.mutex);
-  return std::ranges::any_of(members.all, [](const auto& member) { return member->failed; }) ||
+  return std::ranges::any_of(
+             members.all,
+             [](const auto& member) { return member->failed.load(std::memory_order_relaxed); }) ||
          std::ranges::any_of(members.past, [](const auto& entry) { return entry.second.failed; });
 }
 

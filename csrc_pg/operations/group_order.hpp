@@ -1,6 +1,7 @@
 // In which order this process uses its groups, for VCCL_CHECK=order.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -35,7 +36,12 @@ class GroupOrder {
   };
   /// Counts so many collectives.
   Place next(std::size_t calls);
-  /// Call this when the group has failed, or was aborted.
+  /// Returns whether this process has called collectives of two groups. Before that, its calls close no
+  /// circle.
+  static bool uses_several() noexcept;
+  /// Returns what is to be set when an operation of the group has failed.
+  std::shared_ptr<std::atomic<bool>> failure_mark() const noexcept;
+  /// Call this when the group was aborted.
   void note_failure() noexcept;
   /// Returns whether a group of this process has failed since the default group was made.
   static bool any_failed() noexcept;

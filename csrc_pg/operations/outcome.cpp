@@ -28,6 +28,8 @@ void Outcome::finish(std::exception_ptr error, std::optional<ErrorCode> code) no
     error_ = error;
     code_ = code;
     finished_ns_ = base::monotonic_ns();
+    // Relaxed: whoever has seen the end by the release store below sees the mark.
+    if (failure_mark_ && error) failure_mark_->store(true, std::memory_order_relaxed);
     // Before anybody can see the end, so that whoever has seen it finds it in the recorder.
     if (recorder_) recorder_->ended(recorded_, !error, finished_ns_, source_.load(std::memory_order_relaxed));
   }

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -32,6 +34,9 @@ class Outcome {
     recorder_ = &recorder;
     recorded_ = operation;
   }
+  /// Sets `mark` if the operation fails, before anybody can see the end. Call this before another thread sees
+  /// the object.
+  void mark_failure_in(std::shared_ptr<std::atomic<bool>> mark) noexcept { failure_mark_ = std::move(mark); }
   void started() noexcept;
   /// Ends the operation; only the first call counts. `code` is that of the transport's error behind `error`,
   /// if there is one. Runs the callbacks on the calling thread, with no lock held.
@@ -70,6 +75,7 @@ class Outcome {
   std::vector<Callback> callbacks_;
   FlightRecorder* recorder_ = nullptr;  // lives as long as the process
   RecordedOperation recorded_;
+  std::shared_ptr<std::atomic<bool>> failure_mark_;
   const std::int64_t created_ns_ = base::monotonic_ns();
   std::int64_t started_ns_ = 0, finished_ns_ = 0;
   std::atomic<int> source_{-1};

@@ -52,7 +52,7 @@ class LeakCheck {
 
  private:
   const std::string who_, what_;
-  const vdev::PythonLine line_;
+  const vdev::PythonLine& line_;
   std::atomic<bool> used_{false};
 };
 

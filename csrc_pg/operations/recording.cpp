@@ -163,15 +163,16 @@ void Recording::close() noexcept {
 
 std::string Recording::stack_now() const {
   if (!recorder_.has_stacks()) return {};
-  const auto stacks = own_recorder_variables().stacks;
-  return stacks == StacksToRecord::line ? call_line() : call_stack(stacks == StacksToRecord::with_cpp);
+  return call_stack(own_recorder_variables().stacks == StacksToRecord::with_cpp);
 }
 
 RecordedOperation Recording::begin(std::span<const Request> requests, bool batch, bool message,
                                    std::uint64_t sequence, std::uint64_t other, std::int64_t now_ns) {
   if (!recorder_.enabled()) return {};
   const auto stack = stack_now();
+  const auto line = recorder_.has_lines() ? call_line(recorder_) : std::uint16_t{0};
   const auto fill = [&](FlightEntry& entry) {
+    entry.line = line;
     if (message) entry.flags |= FlightEntry::kMessage;
     entry.collective_sequence = message ? other : sequence;
     entry.message_sequence = message ? sequence : other;

@@ -13,6 +13,7 @@ void ProcessGroupVccl::put_in_order(Request& request, CollectivePlan& plan) {
   const auto place = order_->next(plan.calls().size());
   plan.set_order(place.number);
   if (!plan.calls().empty()) request.place_in_order = place.first;
+  if (!GroupOrder::uses_several()) return;
   const auto circle = circle_of_calls(false);
   // Ranks learn of a failure at different times, and what they call then is in no order.
   if (circle.empty() || GroupOrder::any_failed()) return;

@@ -275,11 +275,7 @@ ProcessGroupVccl::BegunOperation ProcessGroupVccl::begin_operation(c10d::OpType 
   SuccessHooks::watch(success_hooks_, begun.outcome);
   AbortHooks::watch(abort_hooks_, *begun.outcome);
   watch_completion(begun.outcome, type, begun.sequence);
-  if (order_) {
-    begun.outcome->when_finished([order = order_](const std::exception_ptr& error) {
-      if (error) order->note_failure();
-    });
-  }
+  if (order_) begun.outcome->mark_failure_in(order_->failure_mark());
   // The last of these, because it may end the process.
   watch_failure(options_->after_failure, communicators_.to_abort(), *begun.outcome);
   return begun;

@@ -16,9 +16,10 @@ Layout layout_of(std::span<const std::byte> memory) {
                                    ", and this version of vccl reads version ", kLayoutVersion));
   }
   const Layout layout{header.entries.load(std::memory_order_relaxed),
-                      header.stacks.load(std::memory_order_relaxed)};
-  const bool possible = layout.entries >= 1 && layout.entries <= kMostEntries &&
-                        (layout.stacks == 0 || layout.stacks == layout.entries);
+                      header.stack_bytes.load(std::memory_order_relaxed)};
+  const bool possible =
+      layout.entries >= 1 && layout.entries <= kMostEntries &&
+      (layout.stack_bytes == 0 || layout.stack_bytes == kOneLine || layout.stack_bytes == kWholeStack);
   if (!possible || layout.bytes() != memory.size() ||
       header.bytes.load(std::memory_order_relaxed) != memory.size())
     throw FlightRefused("its header names lengths that the memory does not have");

@@ -3,12 +3,14 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 namespace vccl::records {
 
@@ -78,10 +80,16 @@ class Versioned {
   enum class Found {
     nothing,  // nothing was ever written
     content,
-    torn,  // the content was changing whenever this looked, or its process died in a change
+    torn,  // the content was changing whenever this looked, or its process died in a change; it is empty
   };
   /// Copies the content. Looks a bounded number of times, whatever the writer does.
   Found read(Content& content) const noexcept {
+    return read(content, sizeof(Content), [](const Content&) { return sizeof(Content); });
+  }
+  /// Copies only the first bytes, and leaves the others as they are. Their number is what `used` says of a
+  /// content whose first `head` bytes are there, and at least `head`.
+  template <class Used>
+  Found read(Content& content, std::size_t head, Used used) const noexcept {
     constexpr int kLooks = 64;
     for (int look = 0; look < kLooks; ++look) {
       const auto version = version_.load(std::memory_order_acquire);
@@ -90,16 +98,23 @@ class Versioned {
         if (look > kLooks / 2) ::sched_yield();
         continue;
       }
-      std::array<std::uint64_t, kWords> words;
-      for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_acquire);
-      if (version_.load(std::memory_order_relaxed) != version) continue;
-      std::memcpy(static_cast<void*>(&content), words.data(), sizeof content);
-      return Found::content;
+      load(content, 0, head);
+      load(content, head, std::min(used(std::as_const(content)), sizeof(Content)));
+      if (version_.load(std::memory_order_relaxed) == version) return Found::content;
     }
+    content = Content{};
     return Found::torn;
   }
 
  private:
+  void load(Content& content, std::size_t from, std::size_t end) const noexcept {
+    auto* to = reinterpret_cast<std::byte*>(&content);
+    for (std::size_t i = from / sizeof(Word); i * sizeof(Word) < end; ++i) {
+      const auto word = words_[i].load(std::memory_order_acquire);
+      std::memcpy(to + i * sizeof word, &word, sizeof word);
+    }
+  }
+
   std::atomic<std::uint64_t> version_;
   std::array<std::atomic<std::uint64_t>, kWords> words_;
 };

@@ -1,14 +1,13 @@
 #include "csrc_device/torch/python/python_interpreter.hpp"
 
 #include <Python.h>
-#include <frameobject.h>
 #include <torch/csrc/Exceptions.h>
 
 #include <memory>
 #include <utility>
 
-#include "base/program_files.hpp"
 #include "base/schedule.hpp"
+#include "csrc_device/torch/python/code_facts.hpp"
 #include "csrc_device/torch/threads/interpreter.hpp"
 
 namespace vdev {
@@ -20,20 +19,6 @@ struct Decref {
 template <class Object>
 using Owned = std::unique_ptr<Object, Decref>;
 
-std::string utf8(PyObject* text) {
-  const char* characters = PyUnicode_AsUTF8(text);
-  if (characters == nullptr) PyErr_Clear();
-  return characters == nullptr ? "?" : characters;
-}
-
-// The frames of torch and vccl, and those between two functions: torch wraps its deprecated functions by
-// typing_extensions, and Python 3.13 by warnings.
-bool tells_nothing(const std::string& file) {
-  return file.find("/torch/") != std::string::npos || file.find("/vccl/") != std::string::npos ||
-         file.ends_with("/typing_extensions.py") || file.ends_with("/warnings.py") ||
-         file.ends_with("/contextlib.py") || file.ends_with("/functools.py");
-}
-
 void* release_lock() {
   return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr;
 }
@@ -43,25 +28,24 @@ void take_lock(void* state) {
 }
 
 // The caller holds the lock.
-PythonLine line_of(PyThreadState* thread) {
-  PythonLine line, of_library;
+const PythonLine& line_of(PyThreadState* thread) {
+  const PythonLine* of_library = nullptr;
   Owned<PyFrameObject> frame(PyThreadState_GetFrame(thread));
-  while (frame && line.file.empty()) {
+  while (frame) {
     const Owned<PyCodeObject> code(PyFrame_GetCode(frame.get()));
-    const std::string file = utf8(code->co_filename);
-    const bool is_of_program = base::is_of_program(file);
-    PythonLine& found = is_of_program ? line : of_library;
-    if (is_of_program || (of_library.file.empty() && !tells_nothing(file)))
-      found = {utf8(code->co_name), file, PyFrame_GetLineNumber(frame.get())};
+    CodeFacts& facts = facts_of(code.get());
+    if (facts.kind == CodeFacts::Kind::program) return line_of(frame.get(), code.get(), facts);
+    if (facts.kind == CodeFacts::Kind::library && of_library == nullptr)
+      of_library = &line_of(frame.get(), code.get(), facts);
     frame.reset(PyFrame_GetBack(frame.get()));
   }
-  return line.file.empty() ? of_library : line;
+  return of_library == nullptr ? PythonLine::none() : *of_library;
 }
 
-PythonLine line_of_program() {
-  if (!python_runs()) return {};
+const PythonLine& line_of_program() {
+  if (!python_runs()) return PythonLine::none();
   const PyGILState_STATE gil = PyGILState_Ensure();
-  auto line = line_of(PyThreadState_Get());
+  const auto& line = line_of(PyThreadState_Get());
   PyGILState_Release(gil);
   return line;
 }
@@ -69,16 +53,16 @@ PythonLine line_of_program() {
 // The thread that has loaded the module. It keeps its number in a process that it forks.
 unsigned long main_thread = 0;
 
-PythonLine line_of_main_thread() {
-  if (!python_runs()) return {};
+const PythonLine& line_of_main_thread() {
+  if (!python_runs()) return PythonLine::none();
   const PyGILState_STATE gil = PyGILState_Ensure();
-  PythonLine line;
+  const auto* line = &PythonLine::none();
   for (auto* thread = PyInterpreterState_ThreadHead(PyInterpreterState_Get()); thread != nullptr;
        thread = PyThreadState_Next(thread)) {
-    if (thread->thread_id == main_thread) line = line_of(thread);
+    if (thread->thread_id == main_thread) line = &line_of(thread);
   }
   PyGILState_Release(gil);
-  return line;
+  return *line;
 }
 
 void with_python_warnings(const std::function<void()>& function) {

@@ -11,30 +11,29 @@ thread_local constinit Site current_site = 0;
 
 }  // namespace
 
-std::size_t Sites::Hash::operator()(const SiteText& site) const {
-  const std::hash<std::string> hash;
-  return hash(site.call) ^ (hash(site.line.file) * 3) ^ (static_cast<std::size_t>(site.line.number) << 20);
-}
-
-Site Sites::add(const char* call, PythonLine line) {
+Site Sites::add(const char* call, const PythonLine& line) {
   const std::lock_guard lock(mutex_);
-  const auto [found, is_new] = known_.try_emplace({call, std::move(line)}, static_cast<Site>(texts_.size()));
-  if (is_new) texts_.push_back(&found->first);  // a map keeps its nodes where they are
-  return found->second;
+  auto& calls = known_[&line];
+  const auto found = calls.find(std::string_view(call));
+  if (found != calls.end()) return found->second;
+  const auto site = static_cast<Site>(texts_.size());
+  texts_.push_back({call, &line});
+  calls.emplace(call, site);
+  return site;
 }
 
 SiteText Sites::text_of(Site site) {
   const std::lock_guard lock(mutex_);
-  return site < texts_.size() && site != 0 ? *texts_[site] : SiteText();
+  return site < texts_.size() && site != 0 ? SiteText{texts_[site].first, *texts_[site].second} : SiteText();
 }
 
 // A task must not ask for the program's line: the thread that holds the interpreter's lock may wait for it. A
 // thread of autograd works for a call of backward(), and has no line of its own.
 Site site_of(const char* call) {
   const bool may_ask = acts_for_stream() || !(Queue::inside_task() || Queue::on_worker());
-  auto line = may_ask ? program_line() : PythonLine();
-  if (may_ask && line.file.empty()) line = interpreter().line_of_main_thread();
-  return Watch::get().sites.add(call, std::move(line));
+  const auto* line = may_ask ? &program_line() : &PythonLine::none();
+  if (may_ask && line->file.empty()) line = &interpreter().line_of_main_thread();
+  return Watch::get().sites.add(call, *line);
 }
 
 SiteText text_of_site(Site site) {

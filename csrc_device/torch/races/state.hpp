@@ -50,21 +50,13 @@ class Lanes {
 /// Numbers the calls of the program. Thread-safe.
 class Sites {
  public:
-  Site add(const char* call, PythonLine line);
+  Site add(const char* call, const PythonLine& line);
   SiteText text_of(Site site);
 
  private:
-  struct Hash {
-    std::size_t operator()(const SiteText& site) const;
-  };
-  struct Equal {
-    bool operator()(const SiteText& a, const SiteText& b) const {
-      return a.line.number == b.line.number && a.call == b.call && a.line.file == b.line.file;
-    }
-  };
   std::mutex mutex_;
-  std::unordered_map<SiteText, Site, Hash, Equal> known_;
-  std::vector<const SiteText*> texts_{nullptr};  // by number; 0 is no site
+  std::unordered_map<const PythonLine*, std::map<std::string, Site, std::less<>>> known_;
+  std::vector<std::pair<std::string, const PythonLine*>> texts_{{}};  // by number; 0 is no site
 };
 
 class Processes;

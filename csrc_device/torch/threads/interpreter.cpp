@@ -16,6 +16,11 @@ std::string PythonLine::text() const {
   return file.empty() ? "" : base::text(file, ":", number, " (", function, ")");
 }
 
+const PythonLine& PythonLine::none() {
+  static const PythonLine line;
+  return line;
+}
+
 const Interpreter& interpreter() {
   return of_this_process();
 }

@@ -9,13 +9,15 @@
 
 namespace vdev {
 
-/// A line of Python. The file is empty if there is none.
+/// A line of Python. The file is empty if there is none. Those that functions return live as long as the
+/// process, and equal ones have one address.
 struct PythonLine {
   std::string function, file;
   int number = 0;
 
   /// Returns "file.py:12 (function)", or "" if there is none.
   std::string text() const;
+  static const PythonLine& none();
 };
 
 /// Holds functions of the interpreter. Without one they do nothing.
@@ -27,9 +29,9 @@ struct Interpreter {
   /// Returns the innermost line on the calling thread that base::is_of_program(), or else the innermost one
   /// that belongs neither to torch nor to vccl. There is none on autograd's threads, for instance. Takes the
   /// lock.
-  PythonLine (*line)() = [] { return PythonLine(); };
+  const PythonLine& (*line)() = &PythonLine::none;
   /// Returns the same for the main thread, whatever it does. Takes the lock.
-  PythonLine (*line_of_main_thread)() = [] { return PythonLine(); };
+  const PythonLine& (*line_of_main_thread)() = &PythonLine::none;
   /// Calls `function`, and makes Python warnings of torch's warnings in it. The caller holds the lock.
   void (*with_warnings)(const std::function<void()>& function) = [](const auto& function) { function(); };
 };

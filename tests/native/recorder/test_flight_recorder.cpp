@@ -12,6 +12,7 @@
 #include <memory>
 #include <new>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -321,8 +322,44 @@ TEST(readers_see_whole_entries_of_threads_that_write) {
   CHECK_EQ(snapshot.groups.front().progress.completed[0], last.load());
 }
 
+TEST(calls_of_one_line_share_its_text) {
+  FlightRecorder recorder({.entries = 4, .stacks = FlightRecorder::Stacks::lines});
+  const FlightReader reader(recorder.memory());
+  const auto group = recorder.open_group(group_of("all"));
+  const auto call = [&](std::uint64_t number, std::uint16_t line) {
+    auto entry = entry_of(number);
+    entry.line = line;
+    recorder.begin(group, {&entry, 1});
+  };
+  const int lines[2] = {};
+  const auto first = recorder.line_of(&lines[0]), second = recorder.line_of(&lines[1]);
+  CHECK(first.is_new && second.is_new && first.number != second.number);
+  CHECK(!recorder.line_of(&lines[0]).is_new);
+  CHECK_EQ(recorder.line_of(&lines[0]).number, first.number);
+  recorder.write_line(first.number, "train\ttrain.py\t7\n");
+  recorder.write_line(second.number, "x\t" + std::string(1000, 'y') + "\t7\n");
+  for (const std::uint16_t line : {first.number, second.number, first.number}) call(line, line);
+  call(9, 0);  // a call whose line is not known
+  const auto stacks = reader.read().stacks;
+  CHECK_EQ(stacks.size(), std::size_t{4});
+  CHECK_EQ(stacks[0], "train\ttrain.py\t7\n");
+  CHECK(stacks[1].starts_with("x\tyyy") && stacks[1].ends_with("y...") && stacks[1].size() < 512);
+  CHECK_EQ(stacks[2], stacks[0]);
+  CHECK_EQ(stacks[3], "");
+}
+
+TEST(lines_that_find_no_room_have_no_number) {
+  FlightRecorder recorder({.entries = 4, .stacks = FlightRecorder::Stacks::lines});
+  std::vector<char> lines(2 * FlightEntry::kMostLines);
+  std::set<std::uint16_t> numbers;
+  for (const char& line : lines) numbers.insert(recorder.line_of(&line).number);
+  CHECK(numbers.contains(0));
+  CHECK(numbers.size() > FlightEntry::kMostLines / 2 && numbers.size() <= FlightEntry::kMostLines + 1);
+  CHECK_EQ(*numbers.rbegin(), FlightEntry::kMostLines);
+}
+
 TEST(a_hundred_thousand_damaged_records_harm_no_reader) {
-  FlightRecorder recorder({.entries = 256, .stacks = true});
+  FlightRecorder recorder({.entries = 256, .stacks = FlightRecorder::Stacks::whole});
   const auto group = recorder.open_group(group_of("all"));
   for (std::uint64_t i = 1; i <= 256; ++i) {
     auto entry = entry_of(i);

@@ -34,9 +34,22 @@ def of_tensor(address: int, shape: Sequence[int]) -> str | None:
     return None
 
 
-def _has_memory(tensor: torch.Tensor) -> bool:
-    """Whether it is no wrapper, such as those that vmap() and grad() give to the function that they call."""
-    return tensor.layout == torch.strided and torch._C._has_storage(tensor)
+_COMPRESSED_ROWS = (torch.sparse_csr, torch.sparse_bsr)
+_COMPRESSED_COLUMNS = (torch.sparse_csc, torch.sparse_bsc)
+
+
+def _parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Returns the dense tensors that have its elements, and none for a wrapper.
+
+    vmap() and grad() give wrappers to the function that they call. These are views, and no element is read.
+    """
+    if tensor.layout == torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in _COMPRESSED_ROWS:
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in _COMPRESSED_COLUMNS:
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return (tensor,) if tensor.layout == torch.strided and torch._C._has_storage(tensor) else ()
 
 
 def _shapes_at(frame: FrameType, address: int) -> dict[str, list[int]]:
@@ -47,8 +60,9 @@ def _shapes_at(frame: FrameType, address: int) -> dict[str, list[int]]:
         # A tensor of another class may have no memory of its own, and asking it may call operators.
         if not isinstance(value, torch.Tensor) or type(value) not in (torch.Tensor, torch.nn.Parameter):
             continue
-        if _has_memory(value) and torch._C.TensorBase.data_ptr(value) == address:
-            found[name] = list(value.shape)
+        for part in _parts(value):
+            if torch._C.TensorBase.data_ptr(part) == address:
+                found[name] = [] if part.is_nested else list(part.shape)
     # Before Python 3.13 the frame keeps this copy, and with it objects that the program has deleted.
     if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         values.clear()

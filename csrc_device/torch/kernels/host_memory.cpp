@@ -14,6 +14,7 @@
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/kernels/argument_tensors.hpp"
+#include "csrc_device/torch/kernels/tensor_parts.hpp"
 #include "csrc_device/torch/races/state.hpp"
 
 namespace vdev::races {
@@ -104,6 +105,12 @@ CpuOperator look_at(const c10::OperatorHandle& op) {
       "aten::randint_like",
       "aten::resize_",
       "aten::resize_as_",
+      "aten::unsqueeze_",
+      "aten::squeeze_",
+      "aten::transpose_",
+      "aten::t_",
+      "aten::as_strided_",
+      "aten::detach_",
       "aten::set_",
       "aten::is_same_size",
       "aten::is_set_to",
@@ -115,6 +122,20 @@ CpuOperator look_at(const c10::OperatorHandle& op) {
       "aten::sym_numel",
       "aten::sym_storage_offset",
       "aten::_has_compatible_shallow_copy_type",
+      // Of sparse and nested tensors. Those that make one keep the tensors that they are given.
+      "aten::_nnz",
+      "aten::_dimI",
+      "aten::_dimV",
+      "aten::sparse_dim",
+      "aten::dense_dim",
+      "aten::is_coalesced",
+      "aten::_coalesced_",
+      "aten::sparse_resize_",
+      "aten::_sparse_coo_tensor_with_dims_and_tensors",
+      "aten::sparse_compressed_tensor",
+      "aten::_nested_tensor_size",
+      "aten::_nested_tensor_strides",
+      "aten::_nested_tensor_storage_offsets",
       // Calls copy_, which may be an access of a stream.
       "aten::_to_copy",
   };
@@ -154,8 +175,10 @@ void look_at_call(const at::RecordFunction& call) {
     for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
       if (!tensor.defined()) return;
       on_card = on_card || is_card(tensor.device());
-      if (tensor.is_cpu() && tensor.layout() == at::kStrided && Followed::get().block_of(tensor) != nullptr)
-        found.emplace_back(i, tensor);
+      if (!tensor.is_cpu()) return;
+      for_each_dense(tensor, [&](const at::Tensor& dense) {
+        if (is_followed(dense)) found.emplace_back(i, dense);
+      });
     });
   }
   if (found.empty() || on_card) return;
@@ -202,8 +225,9 @@ Touched touched_on_host(const at::Tensor& tensor, bool writes) {
 }
 
 void note_pointer_taken(const at::Tensor& on_host, const char* call) {
-  if (!is_followed(on_host) || on_host.layout() != at::kStrided) return;
-  host_access(site_of(call), {touched_on_host(on_host, false)});
+  for_each_dense(on_host, [&](const at::Tensor& dense) {
+    if (is_followed(dense)) host_access(site_of(call), {touched_on_host(dense, false)});
+  });
 }
 
 void forget_host_memory() {

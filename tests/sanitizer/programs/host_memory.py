@@ -204,3 +204,52 @@ def downloaded_states_are_saved_too_early(repaired: bool) -> None:
         torch.accelerator.synchronize()
     torch.save(state, io.BytesIO())  # second
     torch.accelerator.synchronize()
+
+
+def coo() -> torch.Tensor:
+    return torch.sparse_coo_tensor(torch.arange(8)[None], torch.ones(8), (9,), check_invariants=False)
+
+
+def csr() -> torch.Tensor:
+    return torch.ones(4, 4).to_sparse_csr()
+
+
+def nested() -> torch.Tensor:
+    return torch.nested.as_nested_tensor([torch.ones(2), torch.ones(3)])
+
+
+@racing("read after write", OF_HOST)
+def a_sparse_tensor_is_read_too_early(repaired: bool) -> None:
+    sparse = coo().to("vdev")
+    host = sparse.to("cpu", non_blocking=True)  # first
+    if repaired:
+        current().synchronize()
+    host.mul(2)  # second
+
+
+@racing("write after read", OF_HOST)
+def a_pinned_sparse_tensor_is_changed_too_early(repaired: bool) -> None:
+    host = coo().pin_memory()
+    sparse = host.to("vdev", non_blocking=True)  # first
+    if repaired:
+        current().synchronize()
+    host.mul_(2)  # second
+    sparse.to_dense()
+
+
+@racing("read after write", OF_HOST)
+def a_compressed_sparse_tensor_is_read_too_early(repaired: bool) -> None:
+    sparse = csr().to("vdev")
+    host = sparse.to("cpu", non_blocking=True)  # first
+    if repaired:
+        current().synchronize()
+    host @ torch.ones(4, 1)  # second
+
+
+@racing("read after write", OF_HOST)
+def a_nested_tensor_is_read_too_early(repaired: bool) -> None:
+    parts = nested().to("vdev")
+    host = parts.to("cpu", non_blocking=True)  # first
+    if repaired:
+        current().synchronize()
+    host.mul(2)  # second

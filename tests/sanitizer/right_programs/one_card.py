@@ -454,3 +454,20 @@ def a_module_goes_to_the_host_and_comes_back() -> None:
     model.to("cpu", non_blocking=True)
     model.to("vdev", non_blocking=True)
     model(batch().to("vdev")).sum().item()
+
+
+@right()
+def forms_of_sparse_and_nested_tensors_are_looked_at_during_a_copy() -> None:
+    indices, values = torch.arange(8)[None], torch.ones(8)
+    sparse = torch.sparse_coo_tensor(indices, values, (9,), check_invariants=False).to("vdev")
+    rows = torch.ones(4, 4).to_sparse_csr().to("vdev")
+    nested = torch.nested.as_nested_tensor([torch.ones(2), torch.ones(3)]).to("vdev")
+    host = sparse.to("cpu", non_blocking=True)
+    torch.sparse_coo_tensor(host._indices(), host._values(), host.shape, check_invariants=False)
+    assert (host._nnz(), host.sparse_dim(), host.is_coalesced()) == (8, 1, False)
+    host = rows.to("cpu", non_blocking=True)
+    assert (host._nnz(), host.values().shape) == (16, (16,))
+    assert nested.to("cpu", non_blocking=True).size(0) == 2
+    flat = pinned(4)
+    flat.copy_(torch.ones(4, device="vdev"), non_blocking=True)
+    assert flat.unsqueeze_(0).t_().squeeze_(1).shape == (4,)

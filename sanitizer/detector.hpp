@@ -51,9 +51,11 @@ class Detector {
   std::vector<Race> unwritten(Lane lane, Site site, std::span<const Access> accesses);
 
   /// Tells that memory was allocated for `stream`: only that lane may use it without a wait. Others have to
-  /// be behind what that lane has done until now, which may have used the memory, as scratch memory at least.
-  /// So the allocation counts as a write of the lane's last action. Accesses of the memory's earlier life are
-  /// remembered, unless the allocator has waited for them: for another stream, it has waited for everything.
+  /// be behind what that lane has done until now, which may have used the memory, as scratch memory at least,
+  /// and behind what it has waited for, which may be the last use of the memory's earlier life. So the
+  /// allocation counts as a write of the lane's last action, with those waits. Accesses of the memory's
+  /// earlier life are remembered, unless the allocator has waited for them: for another stream, it has waited
+  /// for everything.
   void allocated(const void* block, std::size_t bytes, Lane stream, Site site);
   /// Tells that memory will not be given out again before `stream` has reached the point where it is freed
   /// (record_stream()).
@@ -86,6 +88,7 @@ class Detector {
   struct LaneState {
     VectorClock clock;          // has the lane's own time, too
     std::uint64_t version = 0;  // counts changes of `clock` but for the lane's own time
+    bool has_waited = false;    // since its last action
     Point last;                 // what point() returned for this clock, or null
     // The lane that was last waited for, with its version then: joining it again needs its own time only.
     Lane waited_for = 0;
@@ -98,6 +101,7 @@ class Detector {
     return lanes_[lane];
   }
   bool join(Lane lane, const VectorClock& clock);
+  Point point_of(LaneState& its);
   std::vector<Race> add(Lane lane, Time time, const VectorClock& before, Site site,
                         std::span<const Access> accesses);
 

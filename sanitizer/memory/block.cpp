@@ -9,8 +9,9 @@ void Block::add(const Access& access, const Action& action, const VectorClock& b
                 const std::function<void(const PastAccess&)>& race) {
   const auto comes_before = [&](const PastAccess& past) {
     const auto [lane, time] = std::pair(past.action.lane, past.action.time);
-    return lane == action.lane || before.includes(lane, time) ||
-           (!past.is_allocation && reusable.includes(lane, time));
+    if (lane == action.lane) return true;
+    if (past.is_allocation && born) return before.includes(*born);
+    return before.includes(lane, time) || (!past.is_allocation && reusable.includes(lane, time));
   };
   std::size_t kept = 0;
   for (std::size_t i = 0; i < past_.size(); ++i) {

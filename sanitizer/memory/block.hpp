@@ -41,9 +41,10 @@ class Block {
   const std::vector<PastAccess>& past() const { return past_; }
 
   std::size_t bytes = 0;
-  Lane stream = 0;             // for which the memory was allocated
-  Site allocated = 0;          // 0 if nobody has told of the allocation
-  VectorClock reusable;        // comes before every access: the allocator has waited for it
+  Lane stream = 0;       // for which the memory was allocated
+  Site allocated = 0;    // 0 if nobody has told of the allocation
+  Point born;            // comes before the uses by other lanes; null: the action of the allocation says it
+  VectorClock reusable;  // comes before every access: the allocator has waited for it
   std::vector<Lane> kept_for;  // the streams of record_stream()
   std::vector<Point> held;     // the ends of operations that hold the memory
 

@@ -23,6 +23,13 @@ class VectorClock {
   /// Returns whether the action of `lane` at `time` comes before the point.
   bool includes(Lane lane, Time time) const { return (*this)[lane] >= time; }
 
+  /// Returns whether all that comes before the other point comes before this one, too.
+  bool includes(const VectorClock& other) const {
+    for (std::size_t i = 0; i < other.times_.size(); ++i)
+      if (other.times_[i] > (*this)[static_cast<Lane>(i)]) return false;
+    return true;
+  }
+
   void set(Lane lane, Time time) {
     if (lane >= times_.size()) times_.resize(lane + 1, 0);
     times_[lane] = time;

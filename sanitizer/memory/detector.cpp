@@ -18,16 +18,18 @@ Point Detector::point_from(VectorClock clock) const {
 
 Point Detector::point(Lane lane) {
   const std::lock_guard lock(mutex_);
-  LaneState& its = state(lane);
-  if (its.last) return its.last;
-  auto clock = std::make_shared<VectorClock>(its.clock);
-  clock->detector = number_;
-  return its.last = std::move(clock);
+  return point_of(state(lane));
+}
+
+Point Detector::point_of(LaneState& its) {
+  if (!its.last) its.last = point_from(its.clock);
+  return its.last;
 }
 
 bool Detector::join(Lane lane, const VectorClock& clock) {
   LaneState& its = state(lane);
   if (!its.clock.join(clock)) return false;
+  its.has_waited = true;
   ++its.version;
   its.last = nullptr;
   return true;
@@ -49,6 +51,7 @@ bool Detector::wait(Lane lane, Lane other) {
     const Time time = theirs.clock[other];
     if (its.clock[other] >= time) return false;
     its.clock.set(other, time);
+    its.has_waited = true;
     ++its.version;
     its.last = nullptr;
     return true;
@@ -63,6 +66,7 @@ std::vector<Race> Detector::access(Lane lane, Site site, std::span<const Access>
   LaneState& its = state(lane);
   const Time time = its.clock[lane] + 1;
   its.clock.set(lane, time);
+  its.has_waited = false;
   its.last = nullptr;
   return add(lane, time, its.clock, site, accesses);
 }
@@ -111,8 +115,10 @@ void Detector::allocated(const void* block, std::size_t bytes, Lane stream, Site
   fresh.allocated = site;
   addresses_.allocated(block, bytes, site);
   const Footprint all(block, bytes);
-  const Time time = state(stream).clock[stream];
-  if (time != 0 && bytes != 0) fresh.inherit({all, {stream, time, site, true}, 0, true});
+  LaneState& its = state(stream);
+  if (its.has_waited) fresh.born = point_of(its);
+  const Time time = its.clock[stream];
+  if ((time != 0 || fresh.born) && bytes != 0) fresh.inherit({all, {stream, time, site, true}, 0, true});
   if (freed_.empty()) [[likely]] {
     return;
   }

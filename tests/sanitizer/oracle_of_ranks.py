@@ -47,8 +47,10 @@ class Memory:
     ordered: int = (
         0  # comes before every access, because the allocator has waited for it, or its owner knows it
     )
-    # What the owner had done last when it got the memory, and the line: others have to come after that.
-    born: tuple[int, int] | None = None
+    # What came before the owner's next action when it got the memory, and the line: what others do has to come
+    # after that.
+    born: int = 0
+    born_at: int = 0
     kept_for: set[Lane] = field(default_factory=set)
 
 
@@ -119,27 +121,40 @@ class Oracle:
         """Returns, for each access that `lane` would make, those of which nothing puts it behind."""
         found = []
         for touch in touches:
-            place = self.place(touch.name)
-            memory = self.memory[place]
-            ordered = before | memory.ordered
-            numbers = [
-                number
-                for number, past in enumerate(self.accesses)
-                if past.place == place
-                and past.cells & touch.cells
-                and (past.writes or touch.writes)
-                and past.lane != lane
-                and not ordered >> number & 1
-            ]
-            if memory.born is not None and lane != memory.owner and not before >> memory.born[0] & 1:
-                numbers.append(memory.born[0])
+            numbers = self._conflicts(lane, before, touch)
+            if late := self._late_for_birth(lane, before, touch):
+                numbers.append(late.bit_length() - 1)
             found.append(numbers)
         return found
 
+    def _conflicts(self, lane: Lane, before: int, touch: Touch) -> list[int]:
+        place = self.place(touch.name)
+        ordered = before | self.memory[place].ordered
+        return [
+            number
+            for number, past in enumerate(self.accesses)
+            if past.place == place
+            and past.cells & touch.cells
+            and (past.writes or touch.writes)
+            and past.lane != lane
+            and not ordered >> number & 1
+        ]
+
+    def _late_for_birth(self, lane: Lane, before: int, touch: Touch) -> int:
+        """Returns what the memory's owner knew when it got the memory, and this lane does not."""
+        memory = self.memory[self.place(touch.name)]
+        return 0 if lane == memory.owner else memory.born & ~before
+
     def access(self, lane: Lane, line: int, touches: list[Touch], work: str | None = None) -> None:
-        for touch, numbers in zip(touches, self.racing(lane, self._before[lane], touches), strict=True):
-            if numbers:
-                self.verdicts[line].append({self._pair(touch, number) for number in numbers})
+        before = self._before[lane]
+        # All accesses of a call are made at once, so each is judged before the first of them is noted.
+        found = [{self._pair(touch, number) for number in self._conflicts(lane, before, touch)} for touch in touches]
+        for touch, pairs in zip(touches, found, strict=True):
+            if self._late_for_birth(lane, before, touch):
+                born_at = self.memory[self.place(touch.name)].born_at
+                pairs.add((born_at, f"{'write' if touch.writes else 'read'} after write"))
+        if any(found):
+            self.verdicts[line] += [pairs for pairs in found if pairs]
         for touch in touches:
             place = self.place(touch.name)
             life = self.memory[place].life
@@ -148,9 +163,6 @@ class Oracle:
 
     def _pair(self, touch: Touch, number: int) -> tuple[int, str]:
         past = self.accesses[number]
-        memory = self.memory[self.place(touch.name)]
-        if memory.born is not None and number == memory.born[0]:
-            return memory.born[1], f"{'write' if touch.writes else 'read'} after write"
         if past.life != self.memory[past.place].life:
             return past.line, "use after free"
         return past.line, " after ".join(
@@ -164,8 +176,7 @@ class Oracle:
             memory.ordered = (1 << len(self.accesses)) - 1  # the allocator has waited for everything
         memory.owner = stream
         memory.life += 1
-        own = [number for number, past in enumerate(self.accesses) if past.lane == stream]
-        memory.born = (own[-1], line) if own else None
+        memory.born, memory.born_at = self._before[stream], line
 
     def kept_for(self, name: str, stream: Lane) -> None:
         self.memory[self.place(name)].kept_for.add(stream)

@@ -160,6 +160,26 @@ TEST(an_allocator_that_gives_memory_to_another_stream_has_waited) {
   CHECK_EQ(races(detector, third, 4, access_to(0, 64, true)), 0U);
 }
 
+TEST(memory_may_have_been_used_by_what_its_stream_has_waited_for) {
+  const Lane stream = 0, reader = 1, user = 2;
+  const auto races_of_user = [&](auto wait) {
+    Detector detector;
+    detector.allocated(address(kBlock), 64, stream, 1);
+    CHECK_EQ(races(detector, stream, 2, access_to(0, 64, true)), 0U);
+    for (const Lane lane : {reader, user}) detector.wait(lane, stream);
+    CHECK_EQ(races(detector, reader, 3, access_to(0, 64, false)), 0U);
+    detector.wait(stream, reader);
+    wait(detector);
+    CHECK(!detector.freed(address(kBlock)));
+    detector.allocated(address(kBlock), 64, stream, 4);
+    return races(detector, user, 5, access_to(0, 64, true));
+  };
+  CHECK_EQ(races_of_user([](Detector&) {}), 1U);
+  CHECK_EQ(races_of_user([&](Detector& detector) { detector.wait(user, stream); }), 0U);
+  // It knows all that the stream knows, although not from the stream.
+  CHECK_EQ(races_of_user([&](Detector& detector) { detector.wait(user, reader); }), 0U);
+}
+
 TEST(work_of_the_past_sees_only_what_was_before_it) {
   Detector detector;
   const Lane stream = 0, side = 1;

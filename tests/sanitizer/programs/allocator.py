@@ -47,6 +47,23 @@ def new_memory_is_used_on_a_stream_that_does_not_wait(repaired: bool) -> None:
     current().wait_stream(side)
 
 
+@racing("write after write", r"wait_stream")
+def new_memory_is_used_on_a_stream_that_has_waited_too_early(repaired: bool) -> None:
+    """The memory's stream has waited for the last use of the memory, after the other stream has waited for it."""
+    x = large()
+    reader, side = side_stream(), side_stream()
+    with torch.vdev.stream(reader):
+        x.sum()
+    current().wait_stream(reader)
+    del x
+    y = torch.empty(LARGE, device="vdev")  # first
+    if repaired:
+        side.wait_stream(current())
+    with torch.vdev.stream(side):
+        y.fill_(1)  # second
+    current().wait_stream(side)
+
+
 @racing("use after free", RECORD)
 def the_wrong_stream_is_recorded(repaired: bool) -> None:
     x = large()

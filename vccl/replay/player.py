@@ -1,11 +1,13 @@
 """Plays the plan of one rank. ``python -m vccl.replay`` starts it on every rank, through vrun."""
 
 import argparse
+import dataclasses
 import datetime
 import json
 import os
 import pathlib
 import time
+from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -19,8 +21,23 @@ from vccl.replay import calls
 _LOOK_SECONDS = 0.05
 
 
+@dataclasses.dataclass
+class _UnderWay:
+    """A step that was launched: its handle, or else the event behind it, and its buffers."""
+
+    work: Any
+    event: torch.Event | None
+    taken: list[tuple[str, calls.Buffers]]
+
+
 class _Player:
-    """Makes the calls of a plan, and remembers which of them are under way."""
+    """Makes the calls of a plan, and remembers which of them are under way.
+
+    A job may call on several streams, and its ranks see the calls of different groups start in different
+    orders. On one stream, calls that had overlapped would wait for each other, on two ranks the other way
+    round. So the calls of each group have a stream of their own, as all ranks call them in one order, and
+    calls of CPU tensors do not block.
+    """
 
     def __init__(self, plan: dict[str, Any], options: argparse.Namespace) -> None:
         self._plan = plan["rank"]
@@ -39,7 +56,8 @@ class _Player:
                 self._groups.append(dist.new_group(ranks, backend="vccl", timeout=timeout))
         self._sizes = [len(ranks) for ranks in plan["groups"]]
         self._pool = calls.BufferPool()
-        self._under_way: dict[int, tuple[Any, list[tuple[str, calls.Buffers]]]] = {}
+        self._under_way: dict[int, _UnderWay] = {}
+        self._streams: dict[Hashable, torch.Stream] = {}
         self._steps = self._plan["steps"]
 
     def play(self) -> None:
@@ -58,30 +76,46 @@ class _Player:
         for number in list(self._under_way):
             self._finish(number)
 
-    def _launch(self, step: dict[str, Any]) -> tuple[Any, list[tuple[str, calls.Buffers]]]:
-        taken = []
-        work = None
-        batch = step["is_batch"]
+    def _launch(self, step: dict[str, Any]) -> _UnderWay:
+        first = step["calls"][0]
+        device = self._devices[first["card"]]
+        taken = [self._pool.take(call, device, self._sizes[call["group"]]) for call in step["calls"]]
+        buffers = [of_call for _, of_call in taken]
+        if device.type == "cpu":
+            launched = {**step, "calls": [{**call, "async": True} for call in step["calls"]]}
+            return _UnderWay(self._call(launched, device, buffers), None, taken)
+        with self._stream(device, first["group"], first["name"] in ("send", "recv")) as stream:
+            work = self._call(step, device, buffers)
+            event = stream.record_event() if work is None else None
+        return _UnderWay(work, event, taken)
+
+    def _call(self, step: dict[str, Any], device: torch.device, buffers: list[calls.Buffers]) -> Any:
         group = self._groups[step["calls"][0]["group"]]
-        device = self._devices[step["calls"][0]["card"]]
-        for call in step["calls"]:
-            taken.append(self._pool.take(call, device, self._sizes[call["group"]]))
-        if batch:
+        work = None
+        if step["is_batch"]:
             group._start_coalescing(device)
-        for call, (_, buffers) in zip(step["calls"], taken, strict=True):
-            work = calls.launch(group, call, buffers)
-        if batch:
-            work = group._end_coalescing(device)
-        return work, taken
+        for call, of_call in zip(step["calls"], buffers, strict=True):
+            work = calls.launch(group, call, of_call)
+        return group._end_coalescing(device) if step["is_batch"] else work
 
     def _finish(self, number: int) -> None:
-        work, taken = self._under_way.pop(number)
-        if work is not None:
-            work.wait()
-        if any(tensor.device.type != "cpu" for _, (i, o) in taken for tensor in (*i, *o)):
-            torch.accelerator.current_stream().synchronize()
-        for key, buffers in taken:
+        step = self._under_way.pop(number)
+        device = next((tensor.device for _, (i, o) in step.taken for tensor in (*i, *o)), None)
+        if step.event is not None:
+            step.event.synchronize()
+        elif device is None or device.type == "cpu":
+            step.work.wait()
+        else:  # on a card, wait() holds up a stream: one that has nothing else to do
+            with self._stream(device) as stream:
+                step.work.wait()
+                stream.synchronize()
+        for key, buffers in step.taken:
             self._pool.give_back(key, buffers)
+
+    def _stream(self, device: torch.device, *of: Hashable) -> torch.Stream:
+        if (device, *of) not in self._streams:
+            self._streams[device, *of] = torch.Stream(device)
+        return self._streams[device, *of]
 
 
 def _devices(steps: list[dict[str, Any]], wanted: str) -> dict[int, torch.device]:

@@ -174,6 +174,31 @@ def test_training_in_parallel_is_recorded_and_made_again(vrun, script, run, tmp_
     assert "The replay has made the calls of the record." in replay(run, folder, "--gaps")
 
 
+def overlap(rank: int, size: int, folder: str) -> None:
+    """The ranks call two groups in different order, each on a stream of its own."""
+    groups = [dist.new_group([0, 1]) for _ in range(2)]
+    streams = [torch.Stream("vdev") for _ in groups]
+    x = torch.ones(2, 4, device="vdev")
+    for group in groups:
+        dist.all_reduce(x[0], group=group)
+    sync("vdev")
+    with vccl.record(folder):
+        for _ in range(3):
+            for number in (0, 1) if rank == 0 else (1, 0):
+                with streams[number]:
+                    dist.all_reduce(x[number], group=groups[number])
+        sync("vdev")
+    for group in groups:
+        dist.destroy_process_group(group)
+
+
+def test_groups_that_overlap_in_different_order_are_played_again(rank_pool, run, tmp_path):
+    folder = tmp_path / "record"
+    rank_pool.run(2, overlap, str(folder))
+    assert "The replay has made the calls of the record." in replay(run, folder)
+    assert "The replay has made the calls of the record." in replay(run, folder, "--device", "cpu")
+
+
 HANG = """
 import torch, torch.distributed as dist
 dist.init_process_group("vccl")

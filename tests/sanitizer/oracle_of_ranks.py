@@ -47,8 +47,8 @@ class Memory:
     ordered: int = (
         0  # comes before every access, because the allocator has waited for it, or its owner knows it
     )
-    # What came before the owner's next action when it got the memory, and the line: what others do has to come
-    # after that.
+    # What came before the owner's next action when it got the memory, and the line. What others do has to
+    # come after that.
     born: int = 0
     born_at: int = 0
     kept_for: set[Lane] = field(default_factory=set)
@@ -148,7 +148,10 @@ class Oracle:
     def access(self, lane: Lane, line: int, touches: list[Touch], work: str | None = None) -> None:
         before = self._before[lane]
         # All accesses of a call are made at once, so each is judged before the first of them is noted.
-        found = [{self._pair(touch, number) for number in self._conflicts(lane, before, touch)} for touch in touches]
+        found = [
+            {self._pair(touch, number) for number in self._conflicts(lane, before, touch)}
+            for touch in touches
+        ]
         for touch, pairs in zip(touches, found, strict=True):
             if self._late_for_birth(lane, before, touch):
                 born_at = self.memory[self.place(touch.name)].born_at

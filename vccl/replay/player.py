@@ -113,9 +113,10 @@ class _Player:
             self._pool.give_back(key, buffers)
 
     def _stream(self, device: torch.device, *of: Hashable) -> torch.Stream:
-        if (device, *of) not in self._streams:
-            self._streams[device, *of] = torch.Stream(device)
-        return self._streams[device, *of]
+        key = (device, *of)
+        if key not in self._streams:
+            self._streams[key] = torch.Stream(device)
+        return self._streams[key]
 
 
 def _devices(steps: list[dict[str, Any]], wanted: str) -> dict[int, torch.device]:

@@ -49,7 +49,7 @@ def new_memory_is_used_on_a_stream_that_does_not_wait(repaired: bool) -> None:
 
 @racing("write after write", r"wait_stream")
 def new_memory_is_used_on_a_stream_that_has_waited_too_early(repaired: bool) -> None:
-    """The memory's stream has waited for the last use of the memory, after the other stream has waited for it."""
+    """The memory's stream has waited for its last use after the other stream has waited for that stream."""
     x = large()
     reader, side = side_stream(), side_stream()
     with torch.vdev.stream(reader):

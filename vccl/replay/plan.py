@@ -18,6 +18,9 @@ KNOWN = frozenset(
 )  # fmt: skip
 
 
+MESSAGES = ("send", "recv")
+
+
 @dataclasses.dataclass
 class Step:
     """What a rank launches together: one call, or those of a batch.
@@ -51,7 +54,22 @@ class Plan:
     skipped: int = 0
 
     def as_dict(self, rank: int) -> dict[str, Any]:
-        return {"size": self.size, "groups": self.groups, "rank": dataclasses.asdict(self.ranks[rank])}
+        return {
+            "size": self.size,
+            "groups": self.groups,
+            "used_by_all": self._used_by_all(),
+            "rank": dataclasses.asdict(self.ranks[rank]),
+        }
+
+    def _used_by_all(self) -> list[int]:
+        """Returns the places of the groups of which all ranks call a collective."""
+        users: list[set[int]] = [set() for _ in self.groups]
+        for rank, its in enumerate(self.ranks):
+            for step in its.steps:
+                for call in step.calls:
+                    if call["name"] not in MESSAGES:
+                        users[call["group"]].add(rank)
+        return [place for place, ranks in enumerate(self.groups) if users[place] == set(ranks)]
 
 
 @dataclasses.dataclass

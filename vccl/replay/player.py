@@ -16,6 +16,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from vccl._device_type import device_type
 from vccl.replay import calls
+from vccl.replay.plan import MESSAGES
 
 # How often a rank that has nothing more to do looks whether the others have.
 _LOOK_SECONDS = 0.05
@@ -59,6 +60,23 @@ class _Player:
         self._under_way: dict[int, _UnderWay] = {}
         self._streams: dict[Hashable, torch.Stream] = {}
         self._steps = self._plan["steps"]
+        self._connect(plan["used_by_all"])
+
+    def _connect(self, places: list[int]) -> None:
+        """Uses groups on this rank's cards for the first time.
+
+        The ranks of a group meet for that. In the job they had met in an order that the record may not show,
+        as it may be of a part of the program. A group that not all ranks use stays as it is: whoever waited
+        for a rank in the job does so in the replay.
+        """
+        cards = {
+            (call["group"], self._devices[call["card"]])
+            for step in self._steps
+            for call in step["calls"]
+            if call["group"] in places and self._devices[call["card"]].type != "cpu"
+        }
+        for place, device in sorted(cards, key=lambda used: (used[0], used[1].index)):
+            self._groups[place]._get_backend(device).eager_connect_single_device(device)
 
     def play(self) -> None:
         """Makes all calls once, and returns when they are over."""
@@ -84,7 +102,7 @@ class _Player:
         if device.type == "cpu":
             launched = {**step, "calls": [{**call, "async": True} for call in step["calls"]]}
             return _UnderWay(self._call(launched, device, buffers), None, taken)
-        with self._stream(device, first["group"], first["name"] in ("send", "recv")) as stream:
+        with self._stream(device, first["group"], first["name"] in MESSAGES) as stream:
             work = self._call(step, device, buffers)
             event = stream.record_event() if work is None else None
         return _UnderWay(work, event, taken)

@@ -195,7 +195,7 @@ def overlap(rank: int, size: int, folder: str) -> None:
 
 
 def make_overlap(folder: pathlib.Path) -> None:
-    """Writes other times into the record: each pair of calls overlaps, and starts as the ranks have called."""
+    """Writes other times into the record: each pair of calls overlaps, in the order of the rank's calls."""
     for rank in range(2):
         file = folder / f"rank-{rank}.jsonl"
         lines = [json.loads(line) for line in file.read_text().splitlines()]

@@ -134,6 +134,7 @@ FRAMEWORKS = {
         (
             compare("recovery", _python("torchft_train.py")),
             compare("recovery on vdev", _python("torchft_train.py"), "vdev", device="vdev"),
+            Case("a call that raises on vdev", _python("torchft_raise.py"), device="vdev"),
         ),
     ),
     "mingpt": Framework(

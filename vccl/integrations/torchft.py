@@ -10,6 +10,8 @@ failure, which lets the program read that, and takes part in nothing more until 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -75,6 +77,15 @@ class ProcessGroupVccl(ProcessGroupWrapper):
         for device in ("vdev", "cpu"):
             group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.CUSTOM, backend)
         return group
+
+    @contextmanager
+    def _run_context(self) -> Iterator[None]:
+        """Surrounds each call. One that raises is a failure too: the others wait for this replica in it."""
+        try:
+            yield
+        except Exception as error:
+            self.fail(error)
+            raise
 
     def _wrap_work(self, work: dist.Work, opts: object) -> dist.Work:
         return work if self._failure is not None else _Work(self, work)

@@ -1,16 +1,17 @@
-"""Trains through faults in two ways, and ends with the loss of the run that met none.
+"""Trains through faults in three ways, and ends with the loss of the run that met none.
 
 python examples/survive.py [--hosts 2]
 
 Once the ranks start again from a checkpoint whenever one of them has failed (vrun --max-restarts). The loss
 is the same to the bit: the same ranks add up the same numbers. Once the ranks that are left go on without
 those that have died (shrink_group). They share out the same samples, so the loss is the same but for the
-rounding of sums that are added up in another order. The faults come from plans (vccl.faults), so each run
-meets the same ones.
+rounding of sums that are added up in another order. Once torchft repeats the steps that have failed, if it is
+installed (survive_torchft.py). The faults come from plans (vccl.faults), so each run meets the same ones.
 """
 
 import argparse
 import datetime
+import importlib.util
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -68,26 +69,33 @@ class Training:
         self.net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)).double().to(device)
         self.loss = 0.0
 
-    def samples(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns this rank's part of a step's samples, by its place among the ranks that are left."""
+    def samples(self, step: int, own: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns those of a step's samples that are this rank's."""
         generator = torch.Generator().manual_seed(step)
         x = torch.randn(SAMPLES, 8, dtype=torch.float64, generator=generator)
-        own = slice(dist.get_rank(), None, dist.get_world_size())
         return x[own].to(self.device), x.sum(1, keepdim=True).sin()[own].to(self.device)
 
-    def step(self, step: int) -> None:
-        """Makes one step. Nothing has changed if it raises."""
-        x, y = self.samples(step)
+    def share(self, step: int, own: slice) -> torch.Tensor:
+        """Returns the loss and the gradients of this rank's samples. They add up to those of all."""
+        x, y = self.samples(step, own)
         loss = nn.functional.mse_loss(self.net(x), y, reduction="sum") / SAMPLES
         gradients = torch.autograd.grad(loss, list(self.net.parameters()))
-        everything = torch.cat([loss.detach().reshape(1), *(gradient.flatten() for gradient in gradients)])
-        dist.all_reduce(everything)
+        return torch.cat([loss.detach().reshape(1), *(gradient.flatten() for gradient in gradients)])
+
+    def apply(self, everything: torch.Tensor) -> None:
+        """Changes the parameters by the sum of all shares. Nothing has changed if that has failed."""
         self.loss = everything[0].item()  # raises what has become of the all_reduce
         with torch.no_grad():
             at = 1
             for parameter in self.net.parameters():
                 parameter.sub_(0.1 * everything[at : at + parameter.numel()].view_as(parameter))
                 at += parameter.numel()
+
+    def step(self, step: int) -> None:
+        """Makes one step with the ranks that are left. Nothing has changed if it raises."""
+        everything = self.share(step, slice(dist.get_rank(), None, dist.get_world_size()))
+        dist.all_reduce(everything)
+        self.apply(everything)
 
     def state(self) -> dict[str, torch.Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self.net.state_dict().items()}
@@ -215,6 +223,11 @@ def main() -> None:
     print(f"fewer and fewer ranks: loss {through_deaths!r}, without faults {whole!r}", flush=True)
     if through_restarts != undisturbed or abs(through_deaths - whole) > ROUNDING * abs(whole):
         raise SystemExit("a fault has changed the loss")
+    if importlib.util.find_spec("torchft") is None:
+        print("torchft: not run, because it needs torchft (pip install torchft==0.2.0)", flush=True)
+    else:
+        script = Path(__file__).with_name("survive_torchft.py")
+        subprocess.run([sys.executable, str(script), "--hosts", str(options.hosts)], check=True)
     print("no fault has changed the loss")
 
 

@@ -60,6 +60,7 @@ _LIGHTNING = _python("lightning_fit.py")
 _TRITON = ("python", "-m", "pytest", "-p", "no:cacheprovider", str(HERE.parent / "triton_kernels"))
 _ZERO = _torchrun("deepspeed_zero.py")
 _MINGPT = _torchrun("mingpt.py", "{sources}")
+_SURVIVE = HERE.parents[1] / "examples" / "survive_torchft.py"  # compares with its own run without faults
 _EXAMPLES = "https://raw.githubusercontent.com/pytorch/examples/77f55b912142e11fcfdf5b530231fb9c52f181e8"
 
 FRAMEWORKS = {
@@ -135,6 +136,8 @@ FRAMEWORKS = {
             compare("recovery", _python("torchft_train.py")),
             compare("recovery on vdev", _python("torchft_train.py"), "vdev", device="vdev"),
             Case("a call that raises on vdev", _python("torchft_raise.py"), device="vdev"),
+            Case("faults on vdev", ("python", str(_SURVIVE)), device="vdev"),
+            Case("faults of links on vdev", ("python", str(_SURVIVE), "--hosts", "2"), device="vdev"),
         ),
     ),
     "mingpt": Framework(

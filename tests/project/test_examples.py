@@ -79,10 +79,12 @@ def test_both_backends_train_alike(vrun):
 def test_survive(run, hosts):
     """The loss is that of the runs without faults, although every fault of the plans has struck."""
     output = run([sys.executable, EXAMPLES / "survive.py", "--hosts", str(hosts)])
-    assert "no fault has changed the loss" in output, output
+    assert "no fault has changed the loss\n" in output, output
+    # tests/frameworks has torchft.
+    assert importlib.util.find_spec("torchft") or "not run, because it needs torchft" in output, output
     # In the vrun with restarts: seven ends of attempts, and what only takes time.
     for kind in ("kill during", "segv before", "raise before", "exit after", "abort during", "oom before"):
         assert re.search(rf"rank [01]: {kind} all_reduce", output), output
     assert "rank 1: kill before checkpoint" in output and "rank 1: stop during all_reduce" in output, output
-    assert "goes on after" in output and "rank 3 goes on" not in output, output
+    assert "goes on after" in output and "rank 1 goes on" not in output, output
     assert ("rank 0: reset-link during all_reduce" in output) is (hosts == 2), output

@@ -108,7 +108,7 @@ void ProcessGroupVccl::begin_recording() {
   read_recorder_variables();
   read_check_variables();
   FlightGroup group;
-  put_text(group.name, options_->group_name);
+  put_text(group.name, options_->group_name.empty() ? group_name() : options_->group_name);
   put_text(group.description, options_->group_desc);
   group.rank = static_cast<std::uint32_t>(rank_);
   group.set_ranks(ranks_from(*options_, size_));
@@ -119,12 +119,18 @@ void ProcessGroupVccl::begin_recording() {
   begin_record_if_asked();
 }
 
-// The process has its rank from the job's first group. `id` is known once that group is made.
+// The process has its rank from the job's first group. `id` is known once that group is made. A group that
+// knows of no default group, and of no ranks but its own, is a job by itself: torchft makes one for each
+// quorum, and the processes of one may have been in different ones before.
 void ProcessGroupVccl::record_process() {
   auto& recorder = recording_->recorder();
   auto process = recorder.process();
-  if (options_->call != "init_process_group" && process.rank >= 0 && get_text(process.job) != "") return;
   const auto ranks = ranks_from(*options_, size_);
+  std::uint64_t expected = 0;
+  const bool is_job = options_->call == "init_process_group" ||
+                      (options_->origin.empty() &&
+                       std::ranges::all_of(ranks, [&](std::uint64_t number) { return number == expected++; }));
+  if (!is_job && process.rank >= 0 && get_text(process.job) != "") return;
   process.rank = static_cast<std::int32_t>(ranks[static_cast<std::size_t>(rank_)]);
   process.size = size_;
   put_text(process.job, id());

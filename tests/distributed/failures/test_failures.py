@@ -308,3 +308,39 @@ def test_pool_itself_is_bounded(rank_pool):
 
 def answer(rank, size):
     return rank
+
+
+GROUPS_OF_THEIR_OWN = """
+import datetime, torch, torch.distributed as dist
+from vccl._C import ProcessGroupVccl
+from vccl.distributed import make_group
+
+def stay_away():
+    time.sleep(4)
+
+def group(name, number, size):
+    options = ProcessGroupVccl.Options()
+    options._timeout = datetime.timedelta(seconds=2)
+    return make_group(dist.PrefixStore(name, store), number, size, options)
+
+store, rank, size = next(dist.rendezvous("env://"))
+if rank != 1:
+    earlier = group("earlier", rank // 2, 2)
+    earlier.allreduce([torch.ones(2)]).wait()
+now = group("now", rank, size)
+now.allreduce([torch.ones(2)]).wait()
+if rank == 0:
+    stay_away()
+else:
+    try:
+        now.allreduce([torch.ones(2)]).wait()
+    except RuntimeError as error:
+        print(f"{rank}: {error}", flush=True)
+    time.sleep(1)  # so that the other one, too, finds who is there
+"""
+
+
+def test_a_process_belongs_to_the_group_that_it_has_made_last_without_a_default_group(vrun, script):
+    said = vrun("--cards", 3, script(GROUPS_OF_THEIR_OWN))
+    assert "Rank 0 sleeps in stay_away" in said and "Ranks 1, 2 wait in all_reduce" in said
+    assert "group unnamed" in said and "has no process here" not in said

@@ -41,10 +41,12 @@ bool asks_other_hosts() {
 
 }  // namespace
 
-std::string circle_of_calls(bool at_once) {
+std::string circle_of_calls(When when) {
   static Due look(kBetweenLooksNs);
+  const bool at_once = when == When::at_once;
   if (!own_flight_recorder().enabled() || (!at_once && !look.now())) return {};
   try {
+    if (when == When::if_first_of_host && !speaks_for_host()) return {};
     auto options = own_job_options();
     if (!at_once && !asks_other_hosts()) options.others = nullptr;
     std::string text;

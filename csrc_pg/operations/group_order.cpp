@@ -113,8 +113,9 @@ bool GroupOrder::uses_several() noexcept {
   return Members::of_this_process().used.load(std::memory_order_relaxed) > 1;
 }
 
-std::shared_ptr<std::atomic<bool>> GroupOrder::failure_mark() const noexcept {
-  return {own_, &own_->failed};
+std::shared_ptr<std::atomic<bool>> GroupOrder::failure_mark(
+    const std::shared_ptr<GroupOrder>& order) noexcept {
+  return {order, &order->own_->failed};
 }
 
 // Relaxed: whoever has seen the failure has seen the end of the operation that failed, and the mark before

@@ -36,11 +36,12 @@ class GroupOrder {
   };
   /// Counts so many collectives.
   Place next(std::size_t calls);
-  /// Returns whether this process has called collectives of two groups. Before that, its calls close no
-  /// circle.
+  /// Returns whether this process has called collectives of two groups. Before that, its calls are in
+  /// no circle.
   static bool uses_several() noexcept;
-  /// Returns what is to be set when an operation of the group has failed.
-  std::shared_ptr<std::atomic<bool>> failure_mark() const noexcept;
+  /// Returns what is to be set when an operation of the group has failed. It keeps the object, because what
+  /// fails after the group's end counts too.
+  static std::shared_ptr<std::atomic<bool>> failure_mark(const std::shared_ptr<GroupOrder>& order) noexcept;
   /// Call this when the group was aborted.
   void note_failure() noexcept;
   /// Returns whether a group of this process has failed since the default group was made.

@@ -22,6 +22,7 @@ void Outcome::started() noexcept {
 }
 
 void Outcome::finish(std::exception_ptr error, std::optional<ErrorCode> code) noexcept {
+  std::shared_ptr<std::atomic<bool>> mark;  // what it keeps goes without the lock
   {
     std::lock_guard lock(mutex_);
     if (std::exchange(ending_, true)) return;
@@ -29,7 +30,8 @@ void Outcome::finish(std::exception_ptr error, std::optional<ErrorCode> code) no
     code_ = code;
     finished_ns_ = base::monotonic_ns();
     // Relaxed: whoever has seen the end by the release store below sees the mark.
-    if (failure_mark_ && error) failure_mark_->store(true, std::memory_order_relaxed);
+    mark = std::move(failure_mark_);
+    if (mark && error) mark->store(true, std::memory_order_relaxed);
     // Before anybody can see the end, so that whoever has seen it finds it in the recorder.
     if (recorder_) recorder_->ended(recorded_, !error, finished_ns_, source_.load(std::memory_order_relaxed));
   }

@@ -13,8 +13,7 @@ void ProcessGroupVccl::put_in_order(Request& request, CollectivePlan& plan) {
   const auto place = order_->next(plan.calls().size());
   plan.set_order(place.number);
   if (!plan.calls().empty()) request.place_in_order = place.first;
-  if (!GroupOrder::uses_several()) return;
-  const auto circle = circle_of_calls(false);
+  const auto circle = circle_of_calls(GroupOrder::uses_several() ? When::in_turn : When::if_first_of_host);
   // Ranks learn of a failure at different times, and what they call then is in no order.
   if (circle.empty() || GroupOrder::any_failed()) return;
   const auto text = told_of(circle);
@@ -26,7 +25,7 @@ void ProcessGroupVccl::put_in_order(Request& request, CollectivePlan& plan) {
 // Whichever rank comes last sees all calls of all ranks.
 std::string ProcessGroupVccl::circle_at_the_end() const {
   if (!order_ || options_->call != "init_process_group" || GroupOrder::any_failed()) return {};
-  const auto circle = circle_of_calls(true);
+  const auto circle = circle_of_calls(When::at_once);
   return circle.empty() ? circle : told_of(circle);
 }
 

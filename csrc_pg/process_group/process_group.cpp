@@ -128,8 +128,9 @@ void ProcessGroupVccl::record_process() {
   const auto ranks = ranks_from(*options_, size_);
   std::uint64_t expected = 0;
   const bool is_job = options_->call == "init_process_group" ||
-                      (options_->origin.empty() &&
-                       std::ranges::all_of(ranks, [&](std::uint64_t number) { return number == expected++; }));
+                      (options_->origin.empty() && std::ranges::all_of(ranks, [&](std::uint64_t number) {
+                         return number == expected++;
+                       }));
   if (!is_job && process.rank >= 0 && get_text(process.job) != "") return;
   process.rank = static_cast<std::int32_t>(ranks[static_cast<std::size_t>(rank_)]);
   process.size = size_;
@@ -281,7 +282,7 @@ ProcessGroupVccl::BegunOperation ProcessGroupVccl::begin_operation(c10d::OpType 
   SuccessHooks::watch(success_hooks_, begun.outcome);
   AbortHooks::watch(abort_hooks_, *begun.outcome);
   watch_completion(begun.outcome, type, begun.sequence);
-  if (order_) begun.outcome->mark_failure_in(order_->failure_mark());
+  if (order_) begun.outcome->mark_failure_in(GroupOrder::failure_mark(order_));
   // The last of these, because it may end the process.
   watch_failure(options_->after_failure, communicators_.to_abort(), *begun.outcome);
   return begun;

@@ -84,7 +84,7 @@ def _reduction(call: dict[str, Any]) -> Any:
 
 def _options(kind: str, call: dict[str, Any]) -> Any:
     options = getattr(c10d, kind)()
-    options.asyncOp = call["async"]
+    options.asyncOp = True
     if hasattr(options, "rootRank"):
         options.rootRank = max(0, call["root"])
     if hasattr(options, "reduceOp"):
@@ -93,7 +93,10 @@ def _options(kind: str, call: dict[str, Any]) -> Any:
 
 
 def launch(group: dist.ProcessGroup, call: dict[str, Any], buffers: Buffers) -> Any:
-    """Makes the call, as torch.distributed would, and returns its Work, or None if there is none."""
+    """Makes the call, as torch.distributed would with ``async_op=True``, and returns its Work.
+
+    There is none if the calls of a batch are being collected.
+    """
     inputs, outputs = buffers
     return _CALLS[call["name"]](group, call, inputs, outputs)
 
@@ -156,7 +159,7 @@ _CALLS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
     ),
     "all_to_all": lambda g, c, i, o: g.alltoall(o, i, _options("AllToAllOptions", c)),
     "all_to_all_single": _all_to_all_single,
-    "barrier": lambda g, c, i, o: dist.barrier(group=g, async_op=c["async"]),
+    "barrier": lambda g, c, i, o: dist.barrier(group=g, async_op=True),
     "send": lambda g, c, i, o: g.send(i, c["peer"], c["tag"]),
     "recv": _recv,
 }

@@ -57,19 +57,26 @@ class Plan:
         return {
             "size": self.size,
             "groups": self.groups,
-            "used_by_all": self._used_by_all(),
+            "used_by_all": self._used_by_all(-1),
+            "used_by_all_on_cards": self._used_by_all(0),
             "rank": dataclasses.asdict(self.ranks[rank]),
         }
 
-    def _used_by_all(self) -> list[int]:
-        """Returns the places of the groups of which all ranks call a collective."""
-        users: list[set[int]] = [set() for _ in self.groups]
+    def _used_by_all(self, from_card: int) -> list[int]:
+        """Returns the places of the groups of which each rank calls collectives on one card.
+
+        `from_card` is 0, or -1 if the CPU counts as a card, too.
+        """
+        cards: list[dict[int, set[int]]] = [{} for _ in self.groups]
         for rank, its in enumerate(self.ranks):
-            for step in its.steps:
-                for call in step.calls:
-                    if call["name"] not in MESSAGES:
-                        users[call["group"]].add(rank)
-        return [place for place, ranks in enumerate(self.groups) if users[place] == set(ranks)]
+            for call in (call for step in its.steps for call in step.calls):
+                if call["name"] not in MESSAGES and call["card"] >= from_card:
+                    cards[call["group"]].setdefault(rank, set()).add(call["card"])
+        return [
+            place
+            for place, ranks in enumerate(self.groups)
+            if all(len(cards[place].get(rank, ())) == 1 for rank in ranks)
+        ]
 
 
 @dataclasses.dataclass
@@ -226,5 +233,4 @@ def _call_of(call: Call, place: int, peer: int) -> dict[str, Any]:
         "factor": call.factor if call.factor == call.factor else 1.0,
         "peer": peer,
         "tag": call.tag,
-        "async": call.is_async,
     }

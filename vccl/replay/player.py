@@ -1,13 +1,11 @@
 """Plays the plan of one rank. ``python -m vccl.replay`` starts it on every rank, through vrun."""
 
 import argparse
-import dataclasses
 import datetime
 import json
 import os
 import pathlib
 import time
-from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -22,22 +20,13 @@ from vccl.replay.plan import MESSAGES
 _LOOK_SECONDS = 0.05
 
 
-@dataclasses.dataclass
-class _UnderWay:
-    """A step that was launched: its handle, or else the event behind it, and its buffers."""
-
-    work: Any
-    event: torch.Event | None
-    taken: list[tuple[str, calls.Buffers]]
-
-
 class _Player:
     """Makes the calls of a plan, and remembers which of them are under way.
 
     A job may call on several streams, and its ranks see the calls of different groups start in different
     orders. On one stream, calls that had overlapped would wait for each other, on two ranks the other way
-    round. So the calls of each group have a stream of their own, as all ranks call them in one order, and
-    calls of CPU tensors do not block.
+    round. So each call returns a handle here, even if it did not in the job, and is held up only by what its
+    step waits for.
     """
 
     def __init__(self, plan: dict[str, Any], options: argparse.Namespace) -> None:
@@ -57,10 +46,11 @@ class _Player:
                 self._groups.append(dist.new_group(ranks, backend="vccl", timeout=timeout))
         self._sizes = [len(ranks) for ranks in plan["groups"]]
         self._pool = calls.BufferPool()
-        self._under_way: dict[int, _UnderWay] = {}
-        self._streams: dict[Hashable, torch.Stream] = {}
+        self._under_way: dict[int, tuple[Any, list[tuple[str, calls.Buffers]]]] = {}
+        # wait() of an operation on a card holds up a stream, which has nothing else to do.
+        self._waiting: dict[torch.device, torch.Stream] = {}
         self._steps = self._plan["steps"]
-        self._connect(plan["used_by_all"])
+        self._connect(plan["used_by_all"] if options.device == "vdev" else plan["used_by_all_on_cards"])
 
     def _connect(self, places: list[int]) -> None:
         """Uses groups on this rank's cards for the first time.
@@ -73,7 +63,9 @@ class _Player:
             (call["group"], self._devices[call["card"]])
             for step in self._steps
             for call in step["calls"]
-            if call["group"] in places and self._devices[call["card"]].type != "cpu"
+            if call["group"] in places
+            and call["name"] not in MESSAGES
+            and self._devices[call["card"]].type != "cpu"
         }
         for place, device in sorted(cards, key=lambda used: (used[0], used[1].index)):
             self._groups[place]._get_backend(device).eager_connect_single_device(device)
@@ -94,47 +86,31 @@ class _Player:
         for number in list(self._under_way):
             self._finish(number)
 
-    def _launch(self, step: dict[str, Any]) -> _UnderWay:
-        first = step["calls"][0]
-        device = self._devices[first["card"]]
-        taken = [self._pool.take(call, device, self._sizes[call["group"]]) for call in step["calls"]]
-        buffers = [of_call for _, of_call in taken]
-        if device.type == "cpu":
-            launched = {**step, "calls": [{**call, "async": True} for call in step["calls"]]}
-            return _UnderWay(self._call(launched, device, buffers), None, taken)
-        with self._stream(device, first["group"], first["name"] in MESSAGES) as stream:
-            work = self._call(step, device, buffers)
-            event = stream.record_event() if work is None else None
-        return _UnderWay(work, event, taken)
-
-    def _call(self, step: dict[str, Any], device: torch.device, buffers: list[calls.Buffers]) -> Any:
+    def _launch(self, step: dict[str, Any]) -> tuple[Any, list[tuple[str, calls.Buffers]]]:
         group = self._groups[step["calls"][0]["group"]]
+        device = self._devices[step["calls"][0]["card"]]
+        taken = [self._pool.take(call, device, self._sizes[call["group"]]) for call in step["calls"]]
         work = None
         if step["is_batch"]:
             group._start_coalescing(device)
-        for call, of_call in zip(step["calls"], buffers, strict=True):
-            work = calls.launch(group, call, of_call)
-        return group._end_coalescing(device) if step["is_batch"] else work
+        for call, (_, buffers) in zip(step["calls"], taken, strict=True):
+            work = calls.launch(group, call, buffers)
+        if step["is_batch"]:
+            work = group._end_coalescing(device)
+        return work, taken
 
     def _finish(self, number: int) -> None:
-        step = self._under_way.pop(number)
-        device = next((tensor.device for _, (i, o) in step.taken for tensor in (*i, *o)), None)
-        if step.event is not None:
-            step.event.synchronize()
-        elif device is None or device.type == "cpu":
-            step.work.wait()
-        else:  # on a card, wait() holds up a stream: one that has nothing else to do
-            with self._stream(device) as stream:
-                step.work.wait()
-                stream.synchronize()
-        for key, buffers in step.taken:
+        work, taken = self._under_way.pop(number)
+        device = next((tensor.device for _, (i, o) in taken for tensor in (*i, *o)), None)
+        if device is None or device.type == "cpu":
+            work.wait()
+        else:
+            stream = self._waiting.setdefault(device, torch.Stream(device))
+            with stream:
+                work.wait()
+            stream.synchronize()
+        for key, buffers in taken:
             self._pool.give_back(key, buffers)
-
-    def _stream(self, device: torch.device, *of: Hashable) -> torch.Stream:
-        key = (device, *of)
-        if key not in self._streams:
-            self._streams[key] = torch.Stream(device)
-        return self._streams[key]
 
 
 def _devices(steps: list[dict[str, Any]], wanted: str) -> dict[int, torch.device]:

@@ -17,7 +17,7 @@ std::string PythonLine::text() const {
 }
 
 const PythonLine& PythonLine::none() {
-  static const PythonLine line;
+  static const auto& line = *new PythonLine();
   return line;
 }
 

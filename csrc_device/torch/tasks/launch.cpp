@@ -68,8 +68,11 @@ void wait_for_turn(int card) {
 
 }  // namespace
 
+// torch calls some operators with the interpreter's lock. The task that the wait is for may be under way on a
+// thread that needs the lock: the allocator gives it up and takes it again.
 void wait_for_current_stream(int card) {
   check_usable(card);
+  WithoutGil no_gil;
   with_torch_errors([&] { current_stream(card)->synchronize_before_reading(); });
 }
 

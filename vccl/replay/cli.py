@@ -149,8 +149,8 @@ def _play(job: Job, options: argparse.Namespace) -> int:
 
 def _launch(plan: Plan, folder: pathlib.Path, target: pathlib.Path, options: argparse.Namespace) -> int:
     """Runs the plan, which makes a record of its own in `target`. Returns the status of vrun."""
-    for rank in range(plan.size):
-        (folder / f"plan-{rank}.json").write_text(json.dumps(plan.as_dict(rank)))
+    for rank, its in enumerate(plan.as_dicts()):
+        (folder / f"plan-{rank}.json").write_text(json.dumps(its))
     command = [
         sys.executable,
         "-m",

@@ -53,14 +53,15 @@ class Plan:
     ranks: list[RankPlan]
     skipped: int = 0
 
-    def as_dict(self, rank: int) -> dict[str, Any]:
-        return {
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """Returns what each rank has to know, by rank."""
+        for_all = {
             "size": self.size,
             "groups": self.groups,
             "used_by_all": self._used_by_all(-1),
             "used_by_all_on_cards": self._used_by_all(0),
-            "rank": dataclasses.asdict(self.ranks[rank]),
         }
+        return [{**for_all, "rank": dataclasses.asdict(rank)} for rank in self.ranks]
 
     def _used_by_all(self, from_card: int) -> list[int]:
         """Returns the places of the groups of which each rank calls collectives on one card.

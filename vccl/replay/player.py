@@ -47,8 +47,6 @@ class _Player:
         self._sizes = [len(ranks) for ranks in plan["groups"]]
         self._pool = calls.BufferPool()
         self._under_way: dict[int, tuple[Any, list[tuple[str, calls.Buffers]]]] = {}
-        # wait() of an operation on a card holds up a stream, which has nothing else to do.
-        self._waiting: dict[torch.device, torch.Stream] = {}
         self._steps = self._plan["steps"]
         self._connect(plan["used_by_all"] if options.device == "vdev" else plan["used_by_all_on_cards"])
 
@@ -101,14 +99,11 @@ class _Player:
 
     def _finish(self, number: int) -> None:
         work, taken = self._under_way.pop(number)
-        device = next((tensor.device for _, (i, o) in taken for tensor in (*i, *o)), None)
-        if device is None or device.type == "cpu":
-            work.wait()
-        else:
-            stream = self._waiting.setdefault(device, torch.Stream(device))
-            with stream:
-                work.wait()
-            stream.synchronize()
+        work.wait()
+        # On a card, wait() holds up the current stream, which has nothing else to do.
+        for device in {tensor.device for _, (i, o) in taken for tensor in (*i, *o)}:
+            if device.type != "cpu":
+                torch.accelerator.current_stream(device).synchronize()
         for key, buffers in taken:
             self._pool.give_back(key, buffers)
 

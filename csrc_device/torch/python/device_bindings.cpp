@@ -279,10 +279,7 @@ void begin_kernel(int card, const std::string& name, const std::string& uses, co
     races::record_call(card, races::site_of(name.c_str()), touched);
   }
   const auto called = is_recording() ? base::monotonic_ns() : 0;
-  {
-    py::gil_scoped_release no_gil;
-    wait_for_current_stream(card);
-  }
+  wait_for_current_stream(card);
   if (SpoiledMemory::any()) [[unlikely]] {
     for (const auto& tensor : tensors) check_readable(tensor.cast<at::Tensor>());
   }

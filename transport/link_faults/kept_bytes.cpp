@@ -12,12 +12,18 @@
 #include <utility>
 
 #include "base/signals.hpp"
+#include "transport/link_faults/foreign_memory.hpp"
 
 namespace vccl::link_faults {
 namespace {
 
 // How long a connection that takes no more bytes is left alone.
 constexpr Milliseconds kPause{2};
+
+std::string copied(const void* data, std::size_t size) {
+  const ForeignMemory data_of_libzmq;
+  return {static_cast<const char*>(data), size};
+}
 
 }  // namespace
 
@@ -40,7 +46,7 @@ bool KeptBytes::keep(ino_t connection, int descriptor, const void* data, std::si
     }
     auto& pieces = found->second.pieces;
     if (!pieces.empty()) due = std::max(due, pieces.back().due);
-    pieces.push_back({due, std::string(static_cast<const char*>(data), size)});
+    pieces.push_back({due, copied(data, size)});
     changed_.notify_all();
     return true;
   } catch (const std::exception&) {  // there is no memory, or no thread

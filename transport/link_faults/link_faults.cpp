@@ -16,6 +16,7 @@
 #include "base/hash.hpp"
 #include "transport/connections/connection_guard.hpp"
 #include "transport/connections/link_ends.hpp"
+#include "transport/link_faults/foreign_memory.hpp"
 #include "transport/link_faults/kept_bytes.hpp"
 #include "transport/link_faults/replaced_calls.hpp"
 
@@ -62,9 +63,14 @@ Milliseconds time_of_piece(State& all) {
   return time;
 }
 
+ssize_t send_of_libzmq(int descriptor, const void* data, std::size_t size, int flags) {
+  const ForeignMemory data_of_libzmq;
+  return ::send(descriptor, data, size, flags);
+}
+
 ssize_t send_with_faults(int descriptor, const void* data, std::size_t size, int flags) {
   State& all = state();
-  if (!all.on.load(std::memory_order_acquire)) return ::send(descriptor, data, size, flags);
+  if (!all.on.load(std::memory_order_acquire)) return send_of_libzmq(descriptor, data, size, flags);
   const ino_t connection = number_of(descriptor);
   std::unique_lock lock(all.mutex);
   if (!all.drops && all.delay == Milliseconds(0) && all.lost <= 0 && all.kept.empty())
@@ -82,7 +88,7 @@ ssize_t send_with_faults(int descriptor, const void* data, std::size_t size, int
     size = piece;
   }
   lock.unlock();
-  return ::send(descriptor, data, size, flags);
+  return send_of_libzmq(descriptor, data, size, flags);
 }
 
 /// libzmq closes the connection when it hears of the error. Until then it has not used it.
@@ -97,6 +103,7 @@ int connect_with_faults(int descriptor, const sockaddr* address, socklen_t size)
     errno = ECONNREFUSED;
     return -1;
   }
+  const ForeignMemory address_of_libzmq;
   return ::connect(descriptor, address, size);
 }
 

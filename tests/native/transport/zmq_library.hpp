@@ -13,11 +13,9 @@
 #if defined(__SANITIZE_THREAD__)
 // libzmq is not built with the sanitizer: its own hand-over of messages between threads looks like races. Nor
 // does the sanitizer see that libzmq closes a descriptor, whose number may then be that of a file that the
-// named functions open, nor how libzmq's threads come by what they give to functions in place of the
-// system's.
+// named functions open.
 extern "C" __attribute__((used, visibility("default"))) inline const char* __tsan_default_suppressions() {
-  return "called_from_lib:libzmq\ncalled_from_lib:libsodium\nrace:open_descriptors\nrace:is_refused_at\n"
-         "race:_with_faults\n";
+  return "called_from_lib:libzmq\ncalled_from_lib:libsodium\nrace:open_descriptors\nrace:is_refused_at\n";
 }
 #endif
 

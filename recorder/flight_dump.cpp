@@ -53,6 +53,7 @@ class Dump {
     to_.key("pg_config");
     write_groups();
     field("comm_lib_version", options_.library);
+    write_faults();
     to_.key("pg_status");
     write_status();
     if (options_.operations) write_entries();
@@ -117,6 +118,16 @@ class Dump {
       if (known < entry.group.size) status("ranks_cut_of", entry.group.size);
       to_.end_dict();
     });
+    to_.end_dict();
+  }
+
+  // Torch's tools do not look at keys that they do not know.
+  void write_faults() {
+    if (snapshot_.process.faults == 0) return;
+    to_.key("vccl_faults");
+    to_.begin_dict();
+    field("struck", snapshot_.process.faults);
+    field("last", std::string_view(get_text(snapshot_.process.last_fault)));
     to_.end_dict();
   }
 

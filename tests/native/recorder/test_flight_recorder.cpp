@@ -415,6 +415,8 @@ TEST(faults_stay_when_the_process_is_described_anew) {
   CHECK_EQ(process.rank, 1);
   CHECK_EQ(process.faults, std::uint64_t{2});
   CHECK_EQ(get_text(process.last_fault), std::string("kill during all_reduce 3"));
+  const auto dump = json_of(reader.read(), {});
+  CHECK(dump.find(R"("vccl_faults":{"struck":2,"last":"kill during all_reduce 3"})") != std::string::npos);
 }
 
 TEST(memory_of_another_form_is_refused) {

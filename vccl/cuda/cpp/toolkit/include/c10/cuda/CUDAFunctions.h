@@ -4,6 +4,9 @@
 #include <c10/core/Device.h>
 #include <c10/cuda/CUDAException.h>
 
+#include <cstdint>
+#include <optional>
+
 namespace c10::cuda {
 
 inline DeviceIndex device_count() noexcept {
@@ -36,6 +39,28 @@ inline cudaError_t GetDeviceCount(int* count) {
 inline cudaError_t GetDevice(DeviceIndex* index) {
   *index = current_device();
   return cudaSuccess;
+}
+inline cudaError_t SetDevice(DeviceIndex index, bool = false) {
+  return cudaSetDevice(index);
+}
+// A card is there from the beginning, so torch's difference between these two and the others does not exist.
+inline cudaError_t MaybeSetDevice(DeviceIndex index) {
+  return SetDevice(index);
+}
+inline void SetTargetDevice() {}
+inline bool hasPrimaryContext(DeviceIndex index) {
+  return index >= 0 && index < device_count();
+}
+inline std::optional<DeviceIndex> getDeviceIndexWithPrimaryContext() {
+  return device_count() > 0 ? std::optional(current_device()) : std::nullopt;
+}
+
+inline void memcpy_and_sync(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  C10_CUDA_CHECK(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, stream));
+  C10_CUDA_CHECK(cudaStreamSynchronize(stream));
+}
+inline void stream_synchronize(cudaStream_t stream) {
+  C10_CUDA_CHECK(cudaStreamSynchronize(stream));
 }
 
 }  // namespace c10::cuda

@@ -3,9 +3,11 @@
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/core/impl/InlineDeviceGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <optional>
+#include <vector>
 
 namespace c10::cuda {
 
@@ -37,11 +39,13 @@ struct OptionalCUDAGuard {
   }
   void set_device(Device device) { guard_.reset_device(device); }
   void set_index(DeviceIndex index) { guard_.reset_device(card_at(index)); }
+  void reset() { guard_.reset(); }
   std::optional<Device> original_device() const { return guard_.original_device(); }
   std::optional<Device> current_device() const { return guard_.current_device(); }
 
  private:
-  OptionalDeviceGuard guard_;
+  // Unlike OptionalDeviceGuard, this can be reset.
+  c10::impl::InlineOptionalDeviceGuard<c10::impl::VirtualGuardImpl> guard_;
 };
 
 struct CUDAStreamGuard {
@@ -60,15 +64,34 @@ struct OptionalCUDAStreamGuard {
   OptionalCUDAStreamGuard() = default;
   explicit OptionalCUDAStreamGuard(std::optional<Stream> stream) : guard_(stream) {}
   void reset_stream(Stream stream) { guard_.reset_stream(stream); }
+  void reset() { guard_.reset(); }
+  std::optional<CUDAStream> original_stream() const { return stream_of(guard_.original_stream()); }
+  std::optional<CUDAStream> current_stream() const { return stream_of(guard_.current_stream()); }
 
  private:
+  static std::optional<CUDAStream> stream_of(const std::optional<Stream>& stream) {
+    return stream ? std::optional(CUDAStream(*stream)) : std::nullopt;
+  }
   OptionalStreamGuard guard_;
+};
+
+struct CUDAMultiStreamGuard {
+  explicit CUDAMultiStreamGuard(ArrayRef<CUDAStream> streams) : guard_(unwrapped(streams)) {}
+
+ private:
+  static std::vector<Stream> unwrapped(ArrayRef<CUDAStream> streams) {
+    std::vector<Stream> result;
+    for (const CUDAStream& stream : streams) result.push_back(stream.unwrap());
+    return result;
+  }
+  MultiStreamGuard guard_;
 };
 
 }  // namespace c10::cuda
 
 namespace at::cuda {
 using c10::cuda::CUDAGuard;
+using c10::cuda::CUDAMultiStreamGuard;
 using c10::cuda::CUDAStreamGuard;
 using c10::cuda::OptionalCUDAGuard;
 using c10::cuda::OptionalCUDAStreamGuard;

@@ -7,6 +7,10 @@
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 
+#include <cstddef>
+#include <functional>
+#include <ostream>
+
 namespace c10::cuda {
 
 inline c10::impl::VirtualGuardImpl cards() {
@@ -31,6 +35,10 @@ class CUDAStream {
   StreamId id() const { return stream_.id(); }
   bool query() const { return stream_.query(); }
   void synchronize() const { stream_.synchronize(); }
+  struct c10::StreamData3 pack3() const { return stream_.pack3(); }
+  static CUDAStream unpack3(StreamId id, DeviceIndex index, DeviceType type) {
+    return CUDAStream(Stream::unpack3(id, index, type));
+  }
   Stream unwrap() const { return stream_; }
   cudaStream_t stream() const {
     return static_cast<cudaStream_t>(::vdev::cuda::stream_pointer(device_index(), id()));
@@ -52,11 +60,26 @@ inline CUDAStream getDefaultCUDAStream(DeviceIndex index = -1) {
 inline CUDAStream getStreamFromPool(bool is_high_priority = false, DeviceIndex index = -1) {
   return CUDAStream(cards().getStreamFromGlobalPool(card_at(index), is_high_priority));
 }
+/// A lower number is a higher priority. Cards have 0 and -1.
+inline CUDAStream getStreamFromPool(int priority, DeviceIndex index = -1) {
+  return getStreamFromPool(priority < 0, index);
+}
 inline void setCurrentCUDAStream(CUDAStream stream) {
   cards().exchangeStream(stream);
 }
 
+inline std::ostream& operator<<(std::ostream& out, const CUDAStream& stream) {
+  return out << stream.unwrap();
+}
+
 }  // namespace c10::cuda
+
+template <>
+struct std::hash<c10::cuda::CUDAStream> {
+  std::size_t operator()(const c10::cuda::CUDAStream& stream) const noexcept {
+    return std::hash<c10::Stream>{}(stream.unwrap());
+  }
+};
 
 namespace at::cuda {
 using c10::cuda::CUDAStream;

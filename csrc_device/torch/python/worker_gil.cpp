@@ -7,16 +7,28 @@
 namespace vdev {
 namespace {
 
+#if PY_VERSION_HEX < 0x030C0000
+std::mutex& making_states() {
+  static auto* const mutex = new std::mutex;  // leaked, because workers run until the process ends
+  return *mutex;
+}
+
+/// Lets forks wait for who makes a state. Call this before the first one is made.
+void guard_forks() {
+  static const bool guarded = [] {
+    const auto free = [] { making_states().unlock(); };
+    return ::pthread_atfork([] { making_states().lock(); }, free, free) == 0;
+  }();
+  static_cast<void>(guarded);
+}
+#endif
+
 /// Makes a state for the calling thread, and no fork begins meanwhile.
 PyThreadState* make_state() {
 #if PY_VERSION_HEX < 0x030C0000
+  guard_forks();
   // Whoever forks holds the GIL and takes this mutex, so nobody may wait for the GIL under it.
-  static auto* const mutex = [] {
-    static auto* const making = new std::mutex;  // leaked, because workers run until the process ends
-    ::pthread_atfork([] { making->lock(); }, [] { making->unlock(); }, [] { making->unlock(); });
-    return making;
-  }();
-  const std::lock_guard lock(*mutex);
+  const std::lock_guard lock(making_states());
 #endif
   return PyThreadState_New(PyInterpreterState_Main());
 }

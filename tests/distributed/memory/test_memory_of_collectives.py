@@ -1,38 +1,15 @@
 """Memory that is freed while collectives are queued is reused in the order of its stream, as on a GPU."""
 
-import threading
-
 import pytest
 import torch
 import torch.distributed as dist
+from gate import Gate
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 pytestmark = pytest.mark.asynchronous
 
 ELEMENTS = 1 << 19  # whole blocks of the large pool
-
-
-class Gate:
-    """Keeps the current stream from going on until ``open()``, or to the end of the ``with`` statement."""
-
-    def __init__(self) -> None:
-        self.opened = threading.Event()
-        self.was_late = False
-        torch.vdev._launch_host_func(self.wait)
-
-    def wait(self) -> None:
-        self.was_late |= not self.opened.wait(60)
-
-    def open(self) -> None:
-        self.opened.set()
-
-    def __enter__(self) -> "Gate":
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.open()
-        assert not self.was_late, "the test has waited for a stream behind its closed gate"
 
 
 def fresh_pool():

@@ -10,35 +10,11 @@ from unittest import mock
 
 import pytest
 import torch
+from gate import BOUND, Gate
 from torch import nn
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.optim import ZeroRedundancyOptimizer
-
-BOUND = 60  # seconds, after which a gate opens that a test has left closed
-
-
-class Gate:
-    """Holds the current stream back from its beginning until open()."""
-
-    def __init__(self):
-        self.opened = threading.Event()
-        self.stream = torch.vdev.current_stream()
-
-    def __enter__(self):
-        torch.vdev.synchronize()
-        torch.vdev._launch_host_func(lambda: self.opened.wait(BOUND))
-        return self
-
-    def is_closed(self):
-        return not self.opened.is_set() and not self.stream.query()
-
-    def open(self):
-        self.opened.set()
-        self.stream.synchronize()
-
-    def __exit__(self, *error):
-        self.open()
 
 
 @pytest.mark.asynchronous
@@ -63,7 +39,7 @@ def test_consolidated_states_of_zero_are_not_there_yet(ranks):
         found = optimizer._all_state_dicts[0]["state"]
         assert {state["momentum_buffer"].device.type for state in found.values()} == {"cpu"}
         assert gate.is_closed()
-        gate.open()  # the repair: synchronize before state_dict()
+        gate.open_and_wait()  # the repair: synchronize before state_dict()
         states = optimizer.state_dict()["state"].values()
         for parameter, state in zip(model.parameters(), states, strict=True):
             assert torch.equal(state["momentum_buffer"], parameter.grad.cpu())
@@ -78,7 +54,7 @@ def test_a_stager_does_not_wait_for_the_program(ranks, repaired):
     with Gate() as gate:
         x.fill_(1)
         if repaired:
-            gate.open()  # as torch.accelerator.synchronize() before stage() waits for it
+            gate.open_and_wait()  # as torch.accelerator.synchronize() before stage() waits for it
         staged = stager.stage({"x": x}).result(BOUND / 2)
         assert repaired or gate.is_closed()
         assert staged["x"].eq(1.0 if repaired else 0.0).all()
@@ -111,7 +87,7 @@ def test_gradients_on_the_cpu_are_unscaled_too_early(ranks, repaired):
     with Gate() as gate:
         inverse.mul_(0.25)
         if repaired:
-            threading.Timer(0.1, gate.opened.set).start()
+            threading.Timer(0.1, gate.open).start()
             with mock.patch.object(_MultiDeviceReplicator, "get", waiting_get(_MultiDeviceReplicator.get)):
                 scaler._unscale_grads_(optimizer, inverse, found_inf)
             assert weight.grad.tolist() == [2.0] * 3

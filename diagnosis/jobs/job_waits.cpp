@@ -128,7 +128,8 @@ void find_waits(Job& job) {
     for (const PendingCall& call : rank.calls) {
       std::vector<int> awaited;
       if (call.message) {
-        awaited = awaited_in_message(job, rank, call);
+        // One that has not started waits for its own rank's stream, and not yet for the peer.
+        if (call.started) awaited = awaited_in_message(job, rank, call);
       } else if (call.started || std::exchange(first, false)) {
         awaited = awaited_in_collective(job, number, call);
       }

@@ -55,6 +55,8 @@ class Observed {
     return add(entry);
   }
   Observed& sends(int peer, int tag = 0) { return add(message("send", peer, tag, true)); }
+  Observed& will_send(int peer) { return add(message("send", peer, 0, true, false)); }
+  Observed& will_receive(int peer) { return add(message("recv", peer, 0, false, false)); }
   Observed& receives(int peer, int tag = 0) { return add(message("recv", peer, tag, false)); }
   Observed& has_received(int peer, int tag = 0) {
     FlightEntry entry = message("recv", peer, tag, false);
@@ -82,8 +84,8 @@ class Observed {
     if (started) entry.started_ns = entry.created_ns + 1;
     return entry;
   }
-  static FlightEntry message(const char* name, int peer, int tag, bool sends) {
-    FlightEntry entry = entry_of(name, 1, true);
+  static FlightEntry message(const char* name, int peer, int tag, bool sends, bool started = true) {
+    FlightEntry entry = entry_of(name, 1, started);
     entry.flags = FlightEntry::kMessage;
     if (sends) entry.flags |= FlightEntry::kSends;
     entry.peer = peer;
@@ -208,6 +210,19 @@ TEST(a_ring_of_receives_and_a_message_of_another_tag) {
   find_waits(tags);
   CHECK(judge(tags).size() == 1 && is(tags.findings[0], "unmatched", {0, 1}));
   CHECK(has(tags.findings[0].text, "tag 3") && has(tags.findings[0].text, "tag 5"));
+}
+
+TEST(messages_behind_other_work_of_their_stream_wait_for_no_peer) {
+  // The ring is behind a collective that all ranks are in.
+  Job ring = job_of({Observed(0, 2).calls(1).will_send(1).will_receive(1),
+                     Observed(1, 2).calls(1).will_send(0).will_receive(0)});
+  find_waits(ring);
+  CHECK(judge(ring).empty());
+  // Rank 1 computes before what it sends.
+  Job late = job_of({Observed(0, 2).receives(1), Observed(1, 2).will_send(0)});
+  find_waits(late);
+  stands(late, 1, "compute", true);
+  CHECK(judge(late).size() == 1 && is(late.findings[0], "missing", {1}));
 }
 
 TEST(a_circle_of_more_ranks_than_the_text_names) {

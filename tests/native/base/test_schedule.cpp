@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <mutex>
+#include <semaphore>
 #include <set>
 
 #include "tests/native/base/threads_of_schedule.hpp"
@@ -263,6 +264,41 @@ TEST(a_thread_goes_on_if_its_look_says_so) {
            status = schedule::sleep(&mutex, lock, std::chrono::steady_clock::time_point::max(), look);
        }});
   CHECK(status == std::cv_status::timeout);
+}
+
+namespace {
+
+std::atomic<bool> in_look{false};
+std::binary_semaphore look_may_end{0};
+
+}  // namespace
+
+TEST(a_thread_that_loses_the_turn_in_its_look_gets_it_again) {
+  std::mutex mutex;
+  bool done = false;
+  play(plan_of("random:1"), {[&] {
+                               std::unique_lock lock(mutex);
+                               const schedule::Look look{1ms, [] {
+                                                           if (!in_look.exchange(true))
+                                                             look_may_end.acquire();
+                                                           return false;
+                                                         }};
+                               while (!done)
+                                 schedule::sleep(&mutex, lock, std::chrono::steady_clock::time_point::max(),
+                                                 look);
+                             },
+                             [&] {
+                               while (!in_look) step();
+                               {
+                                 const std::lock_guard lock(mutex);
+                                 done = true;
+                               }
+                               schedule::wake(&mutex);
+                               const auto before = schedule::report().taken;
+                               while (schedule::report().taken == before) step();
+                               look_may_end.release();
+                             }});
+  CHECK(done);
 }
 
 TEST(the_end_frees_all_threads) {

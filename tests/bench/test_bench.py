@@ -299,6 +299,15 @@ def test_run(vrun, tmp_path, collective, backends, device):
     assert len(table) == len(expected), output  # rank 0 alone prints
 
 
+def test_cards_that_pose_are_measured_without_naming_them(vrun, tmp_path):
+    output = vrun(
+        *("--as-cuda", "--cards", 2, "-m", "vccl.bench", "all_reduce", "--backend", "nccl"),
+        *("--max", 4, "--iters", 3, "--warmup", 1, "--json", "out.json"),
+    )
+    assert json.loads((tmp_path / "out.json").read_text())["devices"] == {"nccl": "cuda"}
+    assert "nccl on cuda" in output
+
+
 def test_ops_cover_what_the_command_line_offers():
     assert set(cases.REDUCE_OPS) == {"sum", "avg", "min", "max"}
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from vccl._device_type import device_type
 from vccl.bench import __doc__ as description
 from vccl.bench import baseline, graphs, markdown, plot, steps, tune
 from vccl.bench.cases import CASES, REDUCE_OPS, Case, MemoryPass, Setting
@@ -51,7 +52,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--backend", default="vccl", help="one or several, compared: vccl,gloo,mpi (default: vccl)"
     )
     parser.add_argument(
-        "--device", default="vdev", help="vdev or cpu; gloo is always measured on cpu tensors"
+        "--device",
+        default=device_type(),
+        help="cpu, or the type of the cards (default); gloo is always measured on cpu tensors",
     )
     parser.add_argument(
         "--min", type=parse_size, default=4, metavar="SIZE", help="smallest size (default: 4)"

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from vccl._device_type import device_type
 from vccl.bench.gate import Gate
 from vccl.bench.job import world
 from vccl.bench.measure import synchronizer
@@ -108,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def compare(args: argparse.Namespace, control: dist.ProcessGroup) -> None:
     """Measures and prints. Leaves no DDP object behind, because none may outlive a group of gloo."""
-    card = torch.device("vdev", dist.get_rank() % torch.accelerator.device_count())
+    card = torch.device(device_type(), dist.get_rank() % torch.accelerator.device_count())
     torch.accelerator.set_device_index(card.index)
     shape = (args.width, args.layers, args.batch)
     trainees = [

@@ -127,7 +127,7 @@ class Dump {
     to_.key("vccl_faults");
     to_.begin_dict();
     field("struck", snapshot_.process.faults);
-    field("last", std::string_view(get_text(snapshot_.process.last_fault)));
+    field("last", get_text(snapshot_.process.last_fault));
     to_.end_dict();
   }
 

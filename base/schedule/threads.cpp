@@ -95,24 +95,22 @@ bool took_turn(ThisThread& me, std::int64_t time) noexcept {
   return slot.turn.load() != 0;
 }
 
-/// Asks for the turn once more if it was taken from the thread before the thread knew that it had it. A
-/// thread that looks, or waits for the table's lock, sleeps where the schedule does not know it, and may be
-/// given the turn just then. Without this, nobody would ever choose it again.
-void ask_again_if_lost(ThisThread& me) noexcept {
-  if (me.own().state != State::lost) return;
-  TableLock lock(*me.table);
-  if (me.is_over() || me.own().state != State::lost) return;
-  become(me, State::ready);
-  hand_on(*me.table, lock);
+/// Watches who has the turn, for a thread that waits for it. Makes the thread ready again if the turn was
+/// taken from it before it knew that it had it: a thread that looks, or waits for the table's lock, sleeps
+/// where the schedule does not know it, and may be given the turn just then. Nobody would ever choose it
+/// again.
+void watch_holder(ThisThread& me, Watch& watch) noexcept {
+  if (me.own().state == State::lost) {
+    const TableLock lock(*me.table);
+    if (!me.is_over() && me.own().state == State::lost) become(me, State::ready);
+  }
+  watch.look(*me.table);  // hands the turn on
 }
 
 /// Blocks until the thread, which is ready, has the turn, or the schedule is over.
 void await_turn(ThisThread& me) noexcept {
   Watch watch;
-  while (!me.is_over() && !took_turn(me, Watch::kLook)) {
-    ask_again_if_lost(me);
-    watch.look(*me.table);
-  }
+  while (!me.is_over() && !took_turn(me, Watch::kLook)) watch_holder(me, watch);
 }
 
 /// Does the same, and lets Python run meanwhile.
@@ -326,8 +324,7 @@ std::cv_status sleep(const void* channel, std::unique_lock<std::mutex>& lock, Ti
       next_look = std::chrono::steady_clock::now() + look->period;
     }
     if (!waits) {
-      ask_again_if_lost(me);
-      watch.look(table);
+      watch_holder(me, watch);
     } else if (goes_on || std::chrono::steady_clock::now() >= end) {
       TableLock held(table);
       timed_out = !me.is_over() && me.own().state == State::blocked;

@@ -13,20 +13,19 @@ std::mutex& making_states() {
   return *mutex;
 }
 
-/// Lets forks wait for who makes a state. Call this before the first one is made.
-void guard_forks() {
-  static const bool guarded = [] {
-    const auto free = [] { making_states().unlock(); };
-    return ::pthread_atfork([] { making_states().lock(); }, free, free) == 0;
-  }();
-  static_cast<void>(guarded);
+void before_fork() {
+  making_states().lock();
+}
+
+void after_fork() {
+  making_states().unlock();
 }
 #endif
 
 /// Makes a state for the calling thread, and no fork begins meanwhile.
 PyThreadState* make_state() {
 #if PY_VERSION_HEX < 0x030C0000
-  guard_forks();
+  [[maybe_unused]] static const int installed = ::pthread_atfork(&before_fork, &after_fork, &after_fork);
   // Whoever forks holds the GIL and takes this mutex, so nobody may wait for the GIL under it.
   const std::lock_guard lock(making_states());
 #endif

@@ -55,12 +55,12 @@ inline std::optional<DeviceIndex> getDeviceIndexWithPrimaryContext() {
   return device_count() > 0 ? std::optional(current_device()) : std::nullopt;
 }
 
-inline void memcpy_and_sync(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
-  C10_CUDA_CHECK(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, stream));
-  C10_CUDA_CHECK(cudaStreamSynchronize(stream));
-}
 inline void stream_synchronize(cudaStream_t stream) {
   C10_CUDA_CHECK(cudaStreamSynchronize(stream));
+}
+inline void memcpy_and_sync(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  C10_CUDA_CHECK(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, stream));
+  stream_synchronize(stream);
 }
 
 }  // namespace c10::cuda

@@ -262,6 +262,7 @@ RecorderVariables read_recorder_variables() {
   variables.default_file = base::text(home.empty() ? "/tmp" : home, "/.cache/torch/comm_lib_trace_rank_");
   variables.after_failure = dumps_after_failure();
   variables.trigger = variable("VCCL_RECORDER_TRIGGER");
+  variables.pipe = first_set({}, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE").second;
   read_record(variables);
   if (!variables.record_directory.empty() && size.empty()) variables.entries = kEntriesOfRecord;
   return variables;

@@ -106,6 +106,9 @@ struct RecorderVariables {
   std::string record_directory;
   bool record_hashes = false;  // whether VCCL_RECORD asks for hashes of the elements, too
   std::string trigger;  // VCCL_RECORDER_TRIGGER: the path of a file that asks for a dump when it appears
+  // TORCH_NCCL_DEBUG_INFO_PIPE_FILE, where NCCL's variables are read: the path of a pipe into which somebody
+  // writes to ask for a dump, without the rank's number and ".pipe" at the end
+  std::string pipe;
 };
 
 /// Returns VCCL_RAS_ADDR, or NCCL_RAS_ADDR where NCCL's variables are read: "host:port" at which this process

@@ -16,8 +16,8 @@
 #include "csrc_device/runtime/host_sharing.hpp"
 #include "csrc_pg/collectives/call.hpp"
 #include "csrc_pg/collectives/selector.hpp"
-#include "csrc_pg/dumps/other_hosts.hpp"
 #include "csrc_pg/dumps/own_flight_recorder.hpp"
+#include "csrc_pg/explanations/other_hosts.hpp"
 #include "faults/faults.hpp"
 #include "transport/variables.hpp"
 

@@ -7,13 +7,14 @@
 namespace vccl {
 
 /// While a process has one of these, it writes a dump when it gets SIGUSR1, unless the program has a handler
-/// of its own, and when the file appears that VCCL_RECORDER_TRIGGER names. Each group has one. A thread of
-/// the process waits for both without waking up in between, and ends with the last of these objects. The
+/// of its own, when the file appears that VCCL_RECORDER_TRIGGER names, and when somebody writes into its
+/// pipe (DumpPipe). Each group has one. The process has its rank by then, which is in the pipe's name. A
+/// thread waits for all of them without waking up in between, and ends with the last of these objects. The
 /// thread also gets the signals by which others ask for the stacks of this process: so these interrupt no
 /// thread of the program, for whose system calls they would be an error.
 class DumpRequests {
  public:
-  /// Throws Error(invalid) if the file's folder cannot be watched.
+  /// Throws Error(invalid) if the file's folder cannot be watched, or the pipe cannot be made.
   DumpRequests();
   ~DumpRequests() { end(kPatience); }
   DumpRequests(const DumpRequests&) = delete;

@@ -15,7 +15,7 @@
 namespace vccl {
 namespace {
 
-constexpr std::chrono::seconds kPatience{15};  // as long as ProcessGroupNCCL waits for a dump
+constexpr std::chrono::seconds kWriterPatience{15};  // as long as ProcessGroupNCCL waits for a dump
 
 // DebugInfoWriter::getWriter() registers a writer of its own if there is none, and a program could not
 // register another one afterwards. Whether there is one is in a private member, which an explicit
@@ -46,7 +46,7 @@ void call_registered_writer(int rank, std::string dump) {
     }
     done->set_value();
   }).detach();
-  if (end.wait_for(kPatience) != std::future_status::ready)
+  if (end.wait_for(kWriterPatience) != std::future_status::ready)
     std::fprintf(stderr, "[vccl] rank %d: the registered DebugInfoWriter did not return in time\n", rank);
 }
 

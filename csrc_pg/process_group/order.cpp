@@ -2,7 +2,7 @@
 #include <string>
 
 #include "base/text.hpp"
-#include "csrc_pg/dumps/circles.hpp"
+#include "csrc_pg/explanations/circles.hpp"
 #include "csrc_pg/operations/group_order.hpp"
 #include "csrc_pg/process_group/process_group.hpp"
 #include "transport/error.hpp"

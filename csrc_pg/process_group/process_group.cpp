@@ -15,8 +15,8 @@
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_pg/arguments/checks.hpp"
 #include "csrc_pg/arguments/torch_types.hpp"
-#include "csrc_pg/dumps/other_hosts.hpp"
 #include "csrc_pg/dumps/own_spool.hpp"
+#include "csrc_pg/explanations/other_hosts.hpp"
 #include "csrc_pg/handles/after_failure.hpp"
 #include "csrc_pg/handles/callback_pool.hpp"
 #include "csrc_pg/operations/errors.hpp"
@@ -114,8 +114,8 @@ void ProcessGroupVccl::begin_recording() {
   group.set_ranks(ranks_from(*options_, size_));
   recording_ = std::make_shared<Recording>(group);
   communicators_.show_meetings_in(recording_);
-  dump_requests_ = std::make_unique<DumpRequests>();
   record_process();
+  dump_requests_ = std::make_unique<DumpRequests>();
   begin_record_if_asked();
 }
 

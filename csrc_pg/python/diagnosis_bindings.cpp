@@ -24,9 +24,9 @@
 #include "base/fork.hpp"
 #include "base/signals.hpp"
 #include "csrc_pg/dumps/dumps.hpp"
-#include "csrc_pg/dumps/explanations.hpp"
-#include "csrc_pg/dumps/other_hosts.hpp"
 #include "csrc_pg/dumps/stack_requests.hpp"
+#include "csrc_pg/explanations/explanations.hpp"
+#include "csrc_pg/explanations/other_hosts.hpp"
 #include "diagnosis/job.hpp"
 
 namespace vccl {

@@ -476,6 +476,47 @@ def test_the_dump_is_whole_when_the_process_ends(run, tmp_path, wanted, named, w
         assert last["profiling_name"] == "nccl:recv 0<-0" and last["retired"]
 
 
+PIPE = """
+import os, pickle, stat, sys, time
+import torch, torch.distributed as dist
+
+dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+dist.all_reduce(torch.ones(3, device="cuda"))
+torch.cuda.synchronize()
+pipe, dump = sys.argv[1] + "0.pipe", os.environ["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] + "0"
+for request in "1\\n", "more than a line\\n" * 20:
+    with open(pipe, "w") as written:
+        written.write(request)
+    deadline = time.monotonic() + 60
+    while not os.path.exists(dump) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert pickle.load(open(dump, "rb"))["entries"][-1]["profiling_name"] == "nccl:all_reduce"
+    os.remove(dump)
+dist.destroy_process_group()
+assert not os.path.exists(pipe), "the pipe is still there"
+"""
+
+
+def test_a_pipe_asks_for_a_dump(run, tmp_path):
+    prefix = str(tmp_path / "now_")
+    variables = {
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": prefix,
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(tmp_path / "rank_"),
+    }
+    os.mkfifo(prefix + "0.pipe")  # an earlier job has left it
+    told = run([sys.executable, "-c", PIPE, prefix], env=variables)
+    assert told.count("The flight recorder of rank 0 was written") == 2
+
+    (tmp_path / "now_0.pipe").write_text("")
+    told = run([sys.executable, "-c", PIPE, prefix], env=variables, status=1)
+    assert f"asks for the pipe {prefix}0.pipe, but something that is no pipe is there" in told
+    assert (tmp_path / "now_0.pipe").exists()
+    variables["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"] = str(tmp_path / "none" / "now_")
+    assert "now_0.pipe, but No such file or directory; name" in run(
+        [sys.executable, "-c", PIPE, prefix], env=variables, status=1
+    )
+
+
 def options_with(**variables: str):
     """The options of a group that is made under these variables."""
     with pytest.MonkeyPatch.context() as changed:

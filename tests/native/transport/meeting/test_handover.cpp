@@ -375,6 +375,9 @@ TEST(variables_of_the_flight_recorder_are_checked_when_read) {
   CHECK_EQ(read_recorder_variables().entries, std::size_t{5});
   unsetenv("TORCH_NCCL_TRACE_BUFFER_SIZE");
   CHECK(read_recorder_variables().after_failure == DumpsAfterFailure::where_named);
+  setenv("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "/tmp/now_", 1);
+  CHECK_EQ(read_recorder_variables().pipe, std::string("/tmp/now_"));
+  unsetenv("TORCH_NCCL_DEBUG_INFO_PIPE_FILE");
   setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "Yes", 1);
   CHECK(read_recorder_variables().after_failure == DumpsAfterFailure::always);
   setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 1);

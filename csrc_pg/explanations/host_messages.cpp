@@ -1,4 +1,4 @@
-#include "csrc_pg/dumps/host_messages.hpp"
+#include "csrc_pg/explanations/host_messages.hpp"
 
 #include <algorithm>
 #include <cstddef>

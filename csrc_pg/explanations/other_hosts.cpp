@@ -1,4 +1,4 @@
-#include "csrc_pg/dumps/other_hosts.hpp"
+#include "csrc_pg/explanations/other_hosts.hpp"
 
 #include <unistd.h>
 
@@ -14,8 +14,8 @@
 #include "base/clock.hpp"
 #include "base/fork.hpp"
 #include "base/text.hpp"
-#include "csrc_pg/dumps/host_messages.hpp"
 #include "csrc_pg/dumps/own_flight_recorder.hpp"
+#include "csrc_pg/explanations/host_messages.hpp"
 #include "diagnosis/job.hpp"
 #include "transport/questions.hpp"
 

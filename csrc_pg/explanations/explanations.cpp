@@ -1,4 +1,4 @@
-#include "csrc_pg/dumps/explanations.hpp"
+#include "csrc_pg/explanations/explanations.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -11,9 +11,9 @@
 
 #include "base/text.hpp"
 #include "csrc_pg/collectives/dtype.hpp"
-#include "csrc_pg/dumps/other_hosts.hpp"
 #include "csrc_pg/dumps/own_flight_recorder.hpp"
 #include "csrc_pg/dumps/stack_requests.hpp"
+#include "csrc_pg/explanations/other_hosts.hpp"
 #include "transport/deadlock_watch.hpp"
 #include "transport/explanation.hpp"
 
@@ -42,7 +42,7 @@ std::chrono::milliseconds stack_patience(std::chrono::nanoseconds waited) {
   return std::clamp(std::chrono::duration_cast<std::chrono::milliseconds>(waited), kLeast, kMost);
 }
 
-constexpr std::size_t kMostText = 1500;
+constexpr std::size_t kMostExplanation = 1500;
 
 /// Returns why the waits on other hosts are not known, as a sentence, or an empty text.
 std::string silence_of_other_hosts() {
@@ -65,7 +65,7 @@ std::string explain(std::chrono::nanoseconds waited) {
     for (const Finding& finding : job.findings) text += (text.empty() ? "" : " ") + finding.text;
   }
   if (!silence.empty()) text += (text.empty() ? "" : " ") + silence;
-  return std::string(base::cut_text(text, kMostText));
+  return std::string(base::cut_text(text, kMostExplanation));
 }
 
 std::string explain_order(const std::string& group, std::uint64_t rank, std::uint64_t other) {
@@ -74,7 +74,7 @@ std::string explain_order(const std::string& group, std::uint64_t rank, std::uin
   std::string text;
   for (const Job& job : calls_of_jobs(options))
     text += order_text(job, group, static_cast<int>(rank), static_cast<int>(other), options);
-  return std::string(base::cut_text(text, kMostText));
+  return std::string(base::cut_text(text, kMostExplanation));
 }
 
 /// Calls the function. An error or a warning is worth as much without the text.

@@ -1,4 +1,4 @@
-#include "csrc_pg/dumps/circles.hpp"
+#include "csrc_pg/explanations/circles.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 #include "base/clock.hpp"
 #include "base/text.hpp"
-#include "csrc_pg/dumps/explanations.hpp"
-#include "csrc_pg/dumps/other_hosts.hpp"
 #include "csrc_pg/dumps/own_flight_recorder.hpp"
+#include "csrc_pg/explanations/explanations.hpp"
+#include "csrc_pg/explanations/other_hosts.hpp"
 
 namespace vccl {
 namespace {

@@ -299,7 +299,7 @@ def test_the_wheel_has_what_the_package_needs(distributions):
     (minor,) = _torch_version.compiled_for()
     folder = f"vccl/_torch_{minor.replace('.', '_')}"
     compiled = {f"{folder}/_C{sysconfig.get_config_var('EXT_SUFFIX')}", f"{folder}/libvccl.so"}
-    for_cpp = {f"vccl/include/vccl/{name}.hpp" for name in ("device", "group", "version")}
+    for_cpp = {f"vccl/include/vccl/{name}.hpp" for name in ("device", "group", "kernels", "version")}
     for_cpp.add("vccl/share/cmake/vccl/vcclConfig.cmake")
     shipped = {name for name in names if not name.startswith(about)}
     assert shipped == sources | compiled | for_cpp

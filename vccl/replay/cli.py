@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from vccl.replay import chakra, comparison, matching, nccl_tests, scaling, summary
 from vccl.replay.files import Job, RecordError, read_job
-from vccl.replay.plan import Plan, make_plan, recorded_roles
+from vccl.replay.plan import GAPS, Plan, make_plan, recorded_roles
 
 # The command's status.
 _FINE, _FOUND, _WRONG = 0, 1, 2
@@ -55,7 +55,9 @@ def _parser() -> argparse.ArgumentParser:
         "--export", choices=("chakra", "nccl-tests"), help="write it in another form to --output"
     )
     parser.add_argument("--output", type=pathlib.Path, help="a folder for chakra, a file for nccl-tests")
-    parser.add_argument("--gaps", action="store_true", help="wait between calls as long as the job computed")
+    parser.add_argument(
+        "--gaps", choices=GAPS, help="what ranks do between calls for as long as the job computed there"
+    )
     parser.add_argument("--ranks", type=_positive, metavar="N", help="scale the replay to N ranks")
     parser.add_argument("--repeat", type=_positive, default=1, metavar="K", help="make all calls K times")
     parser.add_argument(
@@ -161,7 +163,7 @@ def _launch(plan: Plan, folder: pathlib.Path, target: pathlib.Path, options: arg
         "vccl.replay.player",
     ]
     command += [str(folder), "--repeat", str(options.repeat), "--device", options.device]
-    command += ["--timeout", str(options.timeout), *(["--gaps"] if options.gaps else [])]
+    command += ["--timeout", str(options.timeout), *(["--gaps", options.gaps] if options.gaps else [])]
     sys.stdout.flush()
     return subprocess.run(command, env={**os.environ, "VCCL_RECORD": str(target)}).returncode
 

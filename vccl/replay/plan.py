@@ -19,6 +19,7 @@ KNOWN = frozenset(
 
 
 MESSAGES = ("send", "recv")
+GAPS = ("compute", "sleep")  # what a rank of a replay may do while the job computed
 
 
 @dataclasses.dataclass

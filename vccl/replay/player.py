@@ -14,8 +14,10 @@ from torch.distributed import distributed_c10d as c10d
 
 from vccl._device_type import device_type
 from vccl.replay import calls
-from vccl.replay.plan import MESSAGES
+from vccl.replay.plan import GAPS, MESSAGES
 
+# The tensor with which a rank computes in gaps: some microseconds an addition, within a core's cache.
+_COMPUTED_ELEMENTS = 32_768
 # How often a rank that has nothing more to do looks whether the others have.
 _LOOK_SECONDS = 0.05
 
@@ -77,12 +79,21 @@ class _Player:
             if self._gaps:
                 since = time.perf_counter_ns() if step["waits"] else due
                 due = since + step["gap_ns"] if number else due
-                _sleep_until(due)
+                self._pass_gap(due)
             self._under_way[number] = self._launch(step)
             if self._gaps:
                 due = time.perf_counter_ns()
         for number in list(self._under_way):
             self._finish(number)
+
+    def _pass_gap(self, due_ns: int) -> None:
+        """Returns at that time. Ranks that compute need cores meanwhile, as those of the job did."""
+        if self._gaps == "compute":
+            elements = torch.ones(_COMPUTED_ELEMENTS)
+            while time.perf_counter_ns() < due_ns:
+                elements.add_(1)
+        else:
+            time.sleep(max(0, due_ns - time.perf_counter_ns()) * 1e-9)
 
     def _launch(self, step: dict[str, Any]) -> tuple[Any, list[tuple[str, calls.Buffers]]]:
         group = self._groups[step["calls"][0]["group"]]
@@ -123,12 +134,6 @@ def _devices(steps: list[dict[str, Any]], wanted: str) -> dict[int, torch.device
     return {-1: own if wanted == "vdev" else cpu, **found}
 
 
-def _sleep_until(due_ns: int) -> None:
-    left = due_ns - time.perf_counter_ns()
-    if left > 0:
-        time.sleep(left * 1e-9)
-
-
 def _meet(store: dist.Store, what: str, size: int) -> None:
     """Waits for the other ranks without an operation, which the record of the replay would have."""
     if store.add(f"replay/{what}", 1) == size:
@@ -149,7 +154,7 @@ def _linger(store: dist.Store, size: int, seconds: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="vccl.replay.player")
     parser.add_argument("plans", type=pathlib.Path)
-    parser.add_argument("--gaps", action="store_true")
+    parser.add_argument("--gaps", choices=GAPS)
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--device", choices=("recorded", "vdev", "cpu"), default="recorded")
     parser.add_argument("--timeout", type=float, default=60.0)

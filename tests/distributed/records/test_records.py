@@ -120,7 +120,7 @@ def test_every_call_is_recorded_and_made_again(rank_pool, run, tmp_path, device)
     again = read_job(tmp_path / "replay")
     assert comparison.compare(job, again) == []
     if device == "vdev":
-        replay(run, folder, "--device", "cpu", "--gaps", "--repeat", 2, "--keep", tmp_path / "cpu")
+        replay(run, folder, "--device", "cpu", "--gaps", "sleep", "--repeat", 2, "--keep", tmp_path / "cpu")
         names = {op.call.card for op in read_job(tmp_path / "cpu").ranks[0].operations}
         assert names == {-1}
 
@@ -173,7 +173,7 @@ def test_training_in_parallel_is_recorded_and_made_again(vrun, script, run, tmp_
     assert job.problems == [] and matching.differences(job) == []
     names = {op.call.name for op in job.ranks[0].operations}
     assert {"all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "send"} <= names
-    assert "The replay has made the calls of the record." in replay(run, folder, "--gaps")
+    assert "The replay has made the calls of the record." in replay(run, folder, "--gaps", "compute")
 
 
 def overlap(rank: int, size: int, folder: str) -> None:

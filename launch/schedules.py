@@ -2,9 +2,25 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 
 EXACT = ",exact"
+_TEXT = re.compile(rf"(?:random|pct:(?P<depth>\d+)):(?P<seed>\d+)(?:{EXACT})?")
+
+
+def what_is_wrong(schedule: str | None) -> str | None:
+    """Returns why the value of --schedule cannot be used, or None.
+
+    Each rank reads it once more (base/schedule/text.cpp). Here, it is refused before a rank starts.
+    """
+    found = _TEXT.fullmatch(schedule or "random:0")
+    if found and int(found["seed"]) < 2**64 and 1 <= int(found["depth"] or 1) <= 16:
+        return None
+    return (
+        f"--schedule {schedule!r} is not valid: expected random:SEED or pct:DEPTH:SEED, with a seed from "
+        f"0 to {2**64 - 1} and a depth from 1 to 16, and perhaps '{EXACT}' behind it"
+    )
 
 
 @contextlib.contextmanager

@@ -53,9 +53,12 @@ def ranks_of(traces: Sequence[Trace]) -> list[int]:
     if all(rank is None for rank in ranks):
         return list(range(len(traces)))
     if None in ranks:
-        raise ValueError(f"trace {ranks.index(None) + 1} names no rank, and others do")
+        raise ValueError(
+            f"trace {ranks.index(None) + 1} names no rank, and others do: write each trace while the "
+            "process group exists"
+        )
     if len(set(ranks)) < len(ranks):
-        raise ValueError(f"two traces are of the same rank: {ranks}")
+        raise ValueError(f"two traces are of the same rank: in their order, they are of ranks {ranks}")
     return [int(rank) for rank in ranks if rank is not None]
 
 

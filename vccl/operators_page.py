@@ -55,10 +55,10 @@ in a capture.
 - **Switches of the process.** The default dtype, the deterministic mode and oneDNN's settings change when the
   queued tasks have run ([torch.md](inside/torch.md)).
 - **Errors.** What can be seen in the arguments is raised at the call. What a kernel finds in the elements,
-  such as an index that is out of range, is the stream's error: the next synchronisation raises it with the
-  operator's name, and tasks in between are skipped. `VDEV_LAUNCH_TRACE=1` adds the line of the call. The
-  card can be used afterwards, unless `VDEV_STRICT=1` is set. Results
-  of the failed call and of the skipped ones then hold undefined values.
+  such as an index that is out of range, is the stream's error. The next synchronisation raises it with the
+  operator's name, and whoever reads the call's results gets it again. Tasks that read these results do not
+  run, and all other tasks do ([errors.md](errors.md#reading-after-a-failure)). `VDEV_LAUNCH_TRACE=1` adds
+  the line of the call. The card can be used afterwards, unless `VDEV_STRICT=1` is set.
 - **Failed collectives.** An operator that is queued when a collective fails does not run if it reads what
   the collective should have written. Its results then raise the failure when they are read
   ([errors.md](errors.md)). Operators that are called later raise it at the call.

@@ -75,8 +75,9 @@ void check_chunks(const at::Tensor& whole, const at::Tensor& chunk, int size, co
 
 void check_no_list(const std::vector<TensorVector>& lists, const char* what, std::int64_t root,
                    const char* operation) {
-  TORCH_CHECK_VALUE(lists.empty() || (lists.size() == 1 && lists.front().empty()), operation, ": a list of ",
-                    what, "s on a rank other than ", root, ", which alone has one");
+  TORCH_CHECK_VALUE(lists.empty() || (lists.size() == 1 && lists.front().empty()), operation,
+                    ": this rank gave a list of ", what, "s, and only rank ", root,
+                    " may give one; pass no list on the other ranks");
 }
 
 void check_one_device(const TensorVector& tensors, const char* operation) {

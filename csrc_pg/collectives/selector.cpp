@@ -176,9 +176,10 @@ Choice choose_algorithms(Communicator& communicator, const Call& call) {
   if (!chooser.done()) chooser.offer(chooser.staged_kind());
   if (!chooser.done()) chooser.offer_all();
   if (chooser.done()) return chooser.choice();
-  throw Error(ErrorCode::unsupported,
-              base::text("no algorithm for ", to_string(call.collective), " of ", chooser.bytes(),
-                         " bytes over ", communicator.host_count(), " hosts"));
+  throw Error(
+      ErrorCode::unsupported,
+      base::text("no algorithm can do ", to_string(call.collective), " of ", chooser.bytes(), " bytes over ",
+                 communicator.host_count(), " hosts. Please report this: the ring should do every call"));
 }
 
 void check_algorithm_choice(const std::string& choice) {

@@ -35,7 +35,9 @@ int ProcessGroupVccl::card_of_barrier(const c10d::BarrierOptions& options) const
   if (!nccl_.on()) return vdev::current_card();
   const auto used = communicators_.used_cards();
   if (!used.empty()) return used.front();
-  TORCH_CHECK_VALUE(vdev::card_count() > 0, "barrier: a strict group meets on cards, and there are none");
+  TORCH_CHECK_VALUE(vdev::card_count() > 0, "barrier: ", names().rank(rank_),
+                    " sees no card, and a strict group meets on cards. Look at VDEV_VISIBLE_DEVICES, or set "
+                    "VCCL_STRICT=0 on all ranks");
   return static_cast<int>(names().in_job(rank_) % static_cast<std::uint64_t>(vdev::card_count()));
 }
 

@@ -131,9 +131,9 @@ BackendPtr ProcessGroupVccl::split(const StorePtr& store, const std::vector<int>
 
 BackendPtr ProcessGroupVccl::merge(const StorePtr& store, const BackendOptionsPtr& given, const int& rank,
                                    const int& size) {
-  TORCH_CHECK_VALUE(size > 0 && rank >= 0 && rank < size, "merging groups: rank ", rank, " of ", size,
-                    " ranks; the store has to be one that no other merge uses, and as many ranks as it is ",
-                    "given have to call");
+  TORCH_CHECK_VALUE(size > 0 && rank >= 0 && rank < size, "merge_remote_group: this rank is number ", rank,
+                    " (from 0) on the store, and the size is ", size,
+                    ". Give each merge a store of its own, and let exactly `size` ranks call it");
   auto options = options_of_child(given);
   // The global ranks of the other groups' ranks are not known, so the merged group counts its ranks from 0.
   options->global_ranks_in_group.resize(static_cast<std::size_t>(size));
@@ -245,7 +245,7 @@ bool ProcessGroupVccl::supportsTensorAlloc(c10::DeviceIndex index) {
 
 // Peers map all memory of every card, so any tensor of a card is equally good for communication.
 at::Tensor ProcessGroupVccl::allocateTensor(long size, at::TensorOptions options) {
-  TORCH_CHECK_VALUE(size >= 0, "allocating a tensor of ", size, " elements from a group");
+  TORCH_CHECK_VALUE(size >= 0, "allocate_tensor: the size is ", size, ", and must not be negative");
   if (!options.has_device()) options = options.device(vdev::device_of(vdev::current_card()));
   TORCH_CHECK_VALUE(vdev::is_card(options.device()), "backend vccl allocates tensors on cards, and not on ",
                     options.device());

@@ -206,7 +206,9 @@ void ProcessGroupVccl::abort() {
   abort_hooks_->call();
   failures_->settle();
   if (order_) order_->note_failure();
-  communicators_.abort(base::text(names().rank(rank_), " aborted the group ", group_name()));
+  communicators_.abort(base::text(
+      names().rank(rank_), " aborted the group ", group_name(),
+      "; look for the error that a rank has raised before, destroy the group, and make a new one"));
 }
 
 std::map<int, std::string> ProcessGroupVccl::ended_ranks() const {

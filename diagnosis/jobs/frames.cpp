@@ -54,7 +54,7 @@ std::string whereabouts(const JobRank& rank) {
   if (stacks->main_known && stacks->waits)
     verb = "waits";
   else if (stacks->lock_held && rank.activity == Activity::sleeps)
-    verb = "stands in C code, and Python's lock is held,";
+    verb = "is stuck in C code, and Python's lock is held,";
   const ThreadStack* stack = telling_stack(*stacks);
   if (!stack || stack->frames.empty()) return verb + "; its main thread runs no Python";
   const Frame& inner = stack->frames.front();

@@ -23,6 +23,15 @@ def test_ranks_play_a_schedule(vrun, script, schedule):
     assert output.count("is right") == 2
 
 
+@pytest.mark.parametrize(
+    "schedule", ["x:1", "random", "pct:0:1", "pct:17:1", f"random:{2**64}", "random:1,x"]
+)
+def test_a_schedule_that_is_none_starts_no_rank(vrun, script, schedule):
+    output = vrun("--cards", 2, "--schedule", schedule, script("print('started')"), status=2)
+    assert f"vrun: --schedule '{schedule}' is not valid: expected random:SEED or pct:DEPTH:SEED" in output
+    assert "started" not in output and "To play them again" not in output
+
+
 def test_a_failing_run_names_its_schedule(vrun, script):
     output = vrun("--cards", 2, "--schedule", "random:8", script("raise SystemExit(3)"), status=3)
     assert "vrun: orders were drawn. To play them again: --schedule random:8" in output

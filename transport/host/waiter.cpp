@@ -207,8 +207,8 @@ void Waiter::time_out(Awaited awaited, const char* what) {
     if (i == host.index || !awaited(i)) continue;
     const auto last =
         std::max(host.line(i).operations[0].sequence.load(), host.line(i).operations[1].sequence.load());
-    begun += base::text("; ", group_.rank_text(host.ranks[i]), " has begun ", last, " operations here; ",
-                        waits_text(group_, i));
+    begun += base::text("; ", group_.rank_text(host.ranks[i]), " has begun ", last,
+                        " operations of this communicator; ", waits_text(group_, i));
   }
   const Milliseconds waited = operation_.deadline().length;
   failures_.raise(

@@ -1,1 +1,1 @@
-"""Shows the jobs of this user while they run or stand: ``python -m vccl.top``."""
+"""Shows the jobs of this user while they run or hang: ``python -m vccl.top``."""

@@ -26,7 +26,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m vccl.top",
         description="Shows what the ranks of the jobs of this user do, who waits for whom, and why.",
-        epilog="With --once and --json the status is 3 if a job stands, and 0 otherwise.",
+        epilog="With --once and --json the status is 3 if a job hangs, and 0 otherwise.",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--once", action="store_true", help="print the tables once, as text")

@@ -7,7 +7,7 @@ from vccl import _C
 from vccl._libraries import use_found_libraries
 from vccl.top import traffic
 
-# For how long ranks that stand are waited for when they are asked for their stacks.
+# For how long ranks that hang are waited for when they are asked for their stacks.
 _STACKS_MS = 500
 
 

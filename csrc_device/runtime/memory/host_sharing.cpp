@@ -120,7 +120,11 @@ void share_host_memory(std::size_t min_bytes) {
   std::lock_guard lock(setup);
   if (!host_memory()) {
     const int number = count.load(std::memory_order_relaxed);
-    if (number == kMostGenerations) throw CardError("CPU memory cannot be shared: too many forks deep");
+    if (number == kMostGenerations) {
+      throw CardError(base::text("CPU memory cannot be shared: this process is a fork of more than ",
+                                 kMostGenerations,
+                                 " processes in a row that share theirs; start it with the spawn method"));
+    }
     known[number] = make_memory();
     static const bool installed =
         ::pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child) == 0;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "base/text.hpp"
 #include "transport/communicator.hpp"
 
 namespace vccl {
@@ -22,9 +23,9 @@ class Blocks {
     most = most / kLine * kLine;
     count_ = most == 0 ? kMost + 1 : (bytes + most - 1) / most;
     if (count_ > kMost)
-      throw Error(
-          ErrorCode::unsupported,
-          "too long a buffer, or too many ranks, for a staged algorithm; use VCCL_ALGO to take the ring");
+      throw Error(ErrorCode::unsupported, base::text("a chunk of ", bytes, " bytes needs ", count_,
+                                                     " blocks, and a staged algorithm has at most ", kMost,
+                                                     "; set VCCL_ALGO on all ranks to take the ring"));
     length_ = count_ == 0 ? most : ((bytes + count_ - 1) / count_ + kLine - 1) / kLine * kLine;
   }
 

@@ -364,12 +364,12 @@ def sent_first(place: Place, elements: int) -> bool:
 
 @row(
     "two ranks isend() 8 MiB to each other, and irecv() afterwards",
-    "stand: the messages of a pair have one order",
+    "hang: the messages of a pair have one order",
     "arrive",
 )
 def large_first(place: Place) -> str | None:
     failed = sent_first(place, LARGE)
-    return None if place.rank > 1 else "stand: the messages of a pair have one order" if failed else "arrive"
+    return None if place.rank > 1 else "hang: the messages of a pair have one order" if failed else "arrive"
 
 
 @row("two ranks isend() 64 KiB to each other, and irecv() afterwards", "arrive: NCCL buffers 4 MiB", "arrive")

@@ -345,7 +345,8 @@ TEST(a_timeout_says_that_the_other_waits_nowhere) {
       operation.finish();
     });
     check_contains(error.what(),
-                   "rank 1 has begun 0 operations here; rank 1 waits in no collective and for no message");
+                   "rank 1 has begun 0 operations of this communicator; rank 1 waits in no collective and "
+                   "for no message");
   });
 }
 

@@ -405,6 +405,12 @@ def begin_kernel(card: int, name: str, uses: str, /, *tensors: torch.Tensor) -> 
         RuntimeError: a task on the stream failed, or a failed collective should have written a tensor.
     """
 
+def is_kernel_captured(card: int, /) -> bool:
+    """Returns whether the card's current stream is captured. Compiled code asks before it runs a kernel."""
+
+def _borrow(tensor: torch.Tensor, /) -> torch.Tensor:
+    """Returns a tensor of the same memory of a card that does not keep the memory."""
+
 def end_kernel(card: int, name: str, /) -> None:
     """Shows the profiler what has run since begin_kernel(). Compiled code calls it after a kernel."""
 

@@ -14,8 +14,8 @@ from vccl._device_type import device_type
 class CardWrapper(PythonWrapperCodegen):
     """Writes the function that makes the buffers of a graph and calls its kernels.
 
-    The kernels are the CPU's. They run on the thread that calls the compiled function, as operators do, so
-    they too have to come after what is queued on the current stream.
+    The kernels are the CPU's. They run on the thread that calls the compiled function, so they have to come
+    after what is queued on the current stream. While that is captured, they are tasks of the graph instead.
     """
 
     @staticmethod
@@ -35,7 +35,8 @@ class CardWrapper(PythonWrapperCodegen):
         super().write_header()
         # mode="reduce-overhead" asks for CUDA graphs. Inductor keeps this with the compiled code.
         V.graph.disable_cudagraphs_reason = "virtual cards have no CUDA graphs"
-        self.header.splice("from vccl._C import begin_kernel, end_kernel")
+        self.header.splice("from vccl._C import begin_kernel, end_kernel, is_kernel_captured")
+        self.header.splice("from vccl._inductor.captured_kernels import capture_kernel")
 
     def _generate_kernel_call_helper(
         self,
@@ -56,9 +57,13 @@ class CardWrapper(PythonWrapperCodegen):
         pointers = [pair for pair in zip(call_args, arg_types, strict=True) if pair[1].endswith("*")]
         uses = "".join("r" if kind.startswith("const ") else "w" for _, kind in pointers)
         tensors = ", ".join(name for name, _ in pointers)
-        self.writeline(f"begin_kernel({device.index}, {kernel_name!r}, {uses!r}, {tensors})")
-        self.writeline(self.wrap_kernel_call(kernel_name, call_args))
-        self.writeline(f"end_kernel({device.index}, '{kernel_name}')")
+        arguments = ", ".join([kernel_name, *call_args])
+        self.writeline(f"if is_kernel_captured({device.index}):")
+        self.writeline(f"    capture_kernel({kernel_name!r}, {uses!r}, {arguments})")
+        self.writeline("else:")
+        self.writeline(f"    begin_kernel({device.index}, {kernel_name!r}, {uses!r}, {tensors})")
+        self.writeline(f"    {self.wrap_kernel_call(kernel_name, call_args)}")
+        self.writeline(f"    end_kernel({device.index}, '{kernel_name}')")
 
     def codegen_cuda_stream_enter(self, *arguments: Any, **options: Any) -> NoReturn:
         """Has a graph that switches streams run operator by operator."""

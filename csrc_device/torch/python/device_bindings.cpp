@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/ops/from_blob.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -301,6 +302,20 @@ void end_kernel(int card, const py::str& name) {
   record_run({std::move(launch), kernel.begin, base::monotonic_ns()});
 }
 
+// Compiled code asks this before each kernel: a kernel that runs at its call would be missing in the graph.
+bool is_kernel_captured(int card) {
+  return current_stream(card)->queue()->capture() != nullptr;
+}
+
+// Returns a tensor of the same memory that does not keep it.
+at::Tensor borrow(const at::Tensor& tensor) {
+  return at::for_blob(tensor.mutable_data_ptr(), tensor.sizes())
+      .strides(tensor.strides())
+      .options(tensor.options())
+      .target_device(tensor.device())
+      .make_tensor();
+}
+
 void bind_waiting_calls(py::module_& m) {
   m.def("_set_sync_debug_mode", [](int mode) {
     TORCH_CHECK(mode >= 0 && mode <= 2, "invalid value of debug_mode, expected 0, 1 or 2, got ", mode);
@@ -320,6 +335,8 @@ void bind_kernels(py::module_& m) {
   m.def("_add_to_type", &add_to_type);
   m.def("begin_kernel", &begin_kernel);
   m.def("end_kernel", &end_kernel);
+  m.def("is_kernel_captured", &is_kernel_captured);
+  m.def("_borrow", &borrow);
   m.def("_forget_calls", &forget_calls);
   m.def("_launch_counts", [] {
     py::dict counts;

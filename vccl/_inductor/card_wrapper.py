@@ -36,7 +36,7 @@ class CardWrapper(PythonWrapperCodegen):
         # mode="reduce-overhead" asks for CUDA graphs. Inductor keeps this with the compiled code.
         V.graph.disable_cudagraphs_reason = "virtual cards have no CUDA graphs"
         self.header.splice("from vccl._C import begin_kernel, end_kernel, is_kernel_captured")
-        self.header.splice("from vccl._inductor.captured_kernels import capture_kernel")
+        self.header.splice("from vccl._inductor.captured_kernels import capture_kernel, move_to_card")
 
     def _generate_kernel_call_helper(
         self,
@@ -64,6 +64,12 @@ class CardWrapper(PythonWrapperCodegen):
         self.writeline(f"    begin_kernel({device.index}, {kernel_name!r}, {uses!r}, {tensors})")
         self.writeline(f"    {self.wrap_kernel_call(kernel_name, call_args)}")
         self.writeline(f"    end_kernel({device.index}, '{kernel_name}')")
+
+    def codegen_device_copy(self, src: Any, dst: Any, non_blocking: bool | str) -> None:
+        if str(non_blocking) == "True":
+            self.writeline(f"move_to_card({dst}, {src})")
+        else:
+            super().codegen_device_copy(src, dst, non_blocking)
 
     def codegen_cuda_stream_enter(self, *arguments: Any, **options: Any) -> NoReturn:
         """Has a graph that switches streams run operator by operator."""

@@ -7,7 +7,7 @@ from torch._inductor.custom_graph_pass import CustomGraphModulePass, get_hash_fo
 from torch._inductor.utils import parallel_num_threads
 
 from vccl._device_type import device_type
-from vccl._inductor import card_operations, card_scheduling, card_wrapper
+from vccl._inductor import captured_kernels, card_operations, card_scheduling, card_wrapper
 from vccl._torch_patches.device import fake_convolution, inductor
 from vccl._version import VERSION
 
@@ -16,7 +16,8 @@ class MoveScalarsToCards(CustomGraphModulePass):
     """Copies CPU tensors of dimension 0 to the card whose tensors they are combined with.
 
     Inductor takes the result of such an operator to be where its first argument is, unless another one is on
-    a GPU that it knows, and would make the result on the CPU.
+    a GPU that it knows, and would make the result on the CPU. The generated code knows these copies by their
+    ``non_blocking`` (`captured_kernels.move_to_card`).
     """
 
     def __call__(self, gm: torch.fx.GraphModule) -> None:
@@ -40,13 +41,20 @@ class MoveScalarsToCards(CustomGraphModulePass):
         A kernel has buffers for as many threads as the process that generated it, and runs on as many as the
         process that calls it. Inductor (2.13) tells these numbers apart only for graphs with CPU tensors.
         """
-        modules = (card_operations, card_scheduling, card_wrapper, fake_convolution, inductor)
+        modules = (
+            captured_kernels,
+            card_operations,
+            card_scheduling,
+            card_wrapper,
+            fake_convolution,
+            inductor,
+        )
         files = get_hash_for_files((__file__, *(str(module.__file__) for module in modules)))
         return VERSION, files, parallel_num_threads()
 
 
 def _copy_to(graph: torch.fx.Graph, scalar: torch.fx.Node, device: torch.device) -> torch.fx.Node:
-    copy = graph.call_function(torch.ops.prims.device_put.default, (scalar, device))
+    copy = graph.call_function(torch.ops.prims.device_put.default, (scalar, device, True))
     value = scalar.meta["val"]
     with value.fake_mode:
         copy.meta["val"] = torch.empty_like(value, device=device)

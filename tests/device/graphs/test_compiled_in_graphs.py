@@ -101,6 +101,18 @@ def test_sizes_are_those_of_the_capture():
         assert result.tolist() == [6.0 + size] * size
 
 
+def test_numbers_on_the_cpu_are_those_of_the_capture():
+    # A fused foreach reads its number in the kernel. For other kernels it is put on the card first.
+    scale = torch.tensor(2.0)
+    tensors = [torch.ones(3, device="vdev"), torch.ones(5, device="vdev")]
+    for scaled in (lambda: torch._foreach_mul(tensors, scale), lambda: [x * scale for x in tensors]):
+        scale.fill_(2.0)
+        graph, results = captured(torch.compile(scaled, fullgraph=True))
+        scale.fill_(4.0)
+        graph.replay()
+        assert [result.tolist() for result in results] == [[2.0] * 3, [2.0] * 5]
+
+
 def test_what_is_freed_while_a_graph_is_captured_is_used_again():
     x = torch.ones(1 << 18, device="vdev")  # 1 MiB
     function = torch.compile(lambda x: (x + 1).relu())

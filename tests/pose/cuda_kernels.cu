@@ -305,6 +305,17 @@ EXPORT ball_query(const float* centers, const float* points, int* found, int bat
   CHECKED;
 }
 
+// A sum over the lanes of one warp, which is too wide for a block with fewer threads.
+__global__ void sum_of_a_warp_kernel(const float* x, float* out) {
+  const float sum = warp_sum(x[threadIdx.x]);
+  const bool is_last = __shfl_sync(0xffffffff, threadIdx.x == blockDim.x - 1, blockDim.x - 1);
+  if (threadIdx.x == 0) out[0] = is_last ? sum : -1;
+}
+EXPORT sum_of_a_warp(const float* x, float* out, int threads, cudaStream_t stream) {
+  sum_of_a_warp_kernel<<<1, threads, 0, stream>>>(x, out);
+  CHECKED;
+}
+
 // What lanes of a warp, and threads of a block, tell each other. Each thread writes eight numbers.
 __global__ void lanes_kernel(int* out) {
   const int lane = threadIdx.x % 32;

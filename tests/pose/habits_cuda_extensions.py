@@ -203,6 +203,14 @@ def probe_functions_of_warps_and_blocks():
         assert found[:, column].tolist() == numbers.tolist(), column
 
 
+def probe_a_warp_with_lanes_that_the_block_does_not_have():
+    x, out = torch.ones(32, device="cuda"), torch.zeros(1, device="cuda")
+    launch("sum_of_a_warp", x, out, 32)
+    assert out.item() == 32
+    launch("sum_of_a_warp", x, out, 16)
+    assert out.isnan().item()  # and not 32, which would look right
+
+
 def probe_cooperative_groups():
     out = torch.zeros(64, 4, dtype=torch.int32, device="cuda")
     launch("tiles", out, 64)

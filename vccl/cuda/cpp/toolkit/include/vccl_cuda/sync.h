@@ -66,7 +66,10 @@ T read_lane(const char* name, unsigned mask, T value, int source, Site site) {
   Exchange mine = exchange_of(WarpCall::kRead, name, mask, value);
   mine.source = source;
   here.worker->exchange(mine, site);
-  return given<T>(mine);
+  if constexpr (std::is_same_v<T, bool>)
+    return mine.value.bytes[0] != 0;  // a bool has no other bits than 0 and 1
+  else
+    return given<T>(mine);
 }
 
 inline int section(int width) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "vccl_cuda/worker.h"
@@ -203,8 +204,12 @@ inline bool Worker::meet(Warp& warp, unsigned lanes) {
     Exchange& exchange = fiber->exchange;
     switch (exchange.call) {
       case WarpCall::kRead:
-        // CUDA does not say what a lane reads that has ended or takes no part. Here it is the reader's own.
-        if (lanes >> exchange.source & 1) exchange.value = given[exchange.source];
+        // CUDA does not say what is read of a lane that has ended, takes no part or is not in the block. All bits
+        // are set here, which is NaN, so that a sum with it is no wrong number that looks right.
+        if (lanes >> exchange.source & 1)
+          exchange.value = given[exchange.source];
+        else
+          std::memset(exchange.value.bytes, 0xff, sizeof exchange.value.bytes);
         break;
       case WarpCall::kBallot: exchange.result = ballot; break;
       case WarpCall::kCombine: exchange.value = combined; break;

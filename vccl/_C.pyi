@@ -468,6 +468,8 @@ class ProcessGroupVccl(Backend):
         """Whether a failed operation ends the process."""
         _stands_for_nccl: bool
         """Whether the group refuses what NCCL refuses, if VCCL_STRICT is unset."""
+        _stands_for_gloo: bool
+        """Whether the group serves the cards of a group of gloo."""
         _call: str
         """The call that makes the group: "new_group". Ranks that meet compare it."""
         _origin: str

@@ -58,7 +58,7 @@ BackendOptionsPtr ProcessGroupVccl::getBackendOptions() {
 c10::intrusive_ptr<Options> ProcessGroupVccl::options_of_child(const BackendOptionsPtr& given) const {
   if (const auto ours = c10::dynamic_intrusive_pointer_cast<Options>(given)) {
     auto options = ours->copy();
-    options->stands_for_nccl = options_->stands_for_nccl;
+    options->stands_for = options_->stands_for;
     return options;
   }
   auto options = options_->copy();

@@ -9,8 +9,21 @@
 
 #include "csrc_device/torch/torch_version.hpp"
 #include "csrc_pg/handles/after_failure.hpp"
+#include "transport/variables.hpp"
 
 namespace vccl {
+
+/// Whose backend a group stands for in pose.
+enum class StandsFor {
+  vccl,  // nobody's but its own
+  nccl,  // if VCCL_STRICT says nothing else, the group refuses what NCCL refuses
+  gloo,  // for the cards alone: it sends no messages, and VCCL_STRICT does not concern it
+};
+
+/// Whether such a group refuses what NCCL refuses. Throws what read_strict() throws.
+inline bool is_strict_for(StandsFor stands_for) {
+  return stands_for != StandsFor::gloo && read_strict(stands_for == StandsFor::nccl);
+}
 
 /// Holds the options that torch.distributed passes as `pg_options`. Copyable, because split_group copies the
 /// parent's options.
@@ -25,9 +38,8 @@ struct Options : vdev::torch_version::BackendOptions {
   /// they raise its error. ProcessGroupNCCL does this under TORCH_NCCL_BLOCKING_WAIT.
   bool blocking_wait = false;
 
-  /// Whether the group stands for one of NCCL's: if VCCL_STRICT says nothing else, it refuses what NCCL
-  /// refuses. A group that is made from another one takes it from there.
-  bool stands_for_nccl = false;
+  /// A group that is made from another one takes this from there.
+  StandsFor stands_for = StandsFor::vccl;
 
   /// What happens, beside the error, when an operation fails.
   AfterFailure after_failure;

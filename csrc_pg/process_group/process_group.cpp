@@ -70,7 +70,7 @@ ProcessGroupVccl::ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int ra
       store_(std::move(store)),
       options_(std::move(options)),
       name_(name_from(*options_)),
-      nccl_(with_torch_errors([&] { return read_strict(options_->stands_for_nccl); }),
+      nccl_(with_torch_errors([&] { return is_strict_for(options_->stands_for); }),
             RankNames(name_, ranks_from(*options_, size)), rank),
       timeout_(options_->timeout),
       communicators_(store_,

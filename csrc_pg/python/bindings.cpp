@@ -44,6 +44,16 @@ c10::intrusive_ptr<ProcessGroupVccl> make(
       store, rank, size, options ? options : c10::make_intrusive<vccl::Options>(), relatives);
 }
 
+// Options have a property for each backend that a group can stand for.
+template <vccl::StandsFor other>
+bool stands_for(const vccl::Options& options) {
+  return options.stands_for == other;
+}
+template <vccl::StandsFor other>
+void stand_for(vccl::Options& options, bool wanted) {
+  options.stands_for = wanted ? other : vccl::StandsFor::vccl;
+}
+
 py::object extras_of(const vccl::Options& options) {
   return options.extras ? *static_cast<const py::object*>(options.extras.get()) : py::none();
 }
@@ -140,8 +150,10 @@ void init_process_group_bindings(py::module_& module) {
           "group_desc", [](const vccl::Options& self) { return self.group_desc; },
           [](vccl::Options& self, const std::string& description) { self.group_desc = description; },
           "How the group is described, which errors call it by where it is not empty.")
-      .def_readwrite("_stands_for_nccl", &vccl::Options::stands_for_nccl,
-                     "Whether the group refuses what NCCL refuses, if VCCL_STRICT is unset.")
+      .def_property("_stands_for_nccl", &stands_for<vccl::StandsFor::nccl>, &stand_for<vccl::StandsFor::nccl>,
+                    "Whether the group refuses what NCCL refuses, if VCCL_STRICT is unset.")
+      .def_property("_stands_for_gloo", &stands_for<vccl::StandsFor::gloo>, &stand_for<vccl::StandsFor::gloo>,
+                    "Whether the group serves the cards of a group of gloo.")
       .def_readwrite("_call", &vccl::Options::call, "The call that makes the group: \"new_group\".")
       .def_readwrite("_origin", &vccl::Options::origin, "_id of a group that all ranks are in, or \"\".")
       .def_property("_extras", &extras_of, &set_extras,

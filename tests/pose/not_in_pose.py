@@ -52,7 +52,7 @@ REASONS: dict[str, str] = {
     f"{_WITHOUT}test_shrink_groups_of_cards_alone_without_the_patch": _PATCH,
     f"{_PATCHES}test_sequence_numbers[None]": _PATCH,
     f"{_PATCHES}test_sequence_numbers_that_torch_sets[None]": _PATCH,
-    f"{_PATCHES}test_capabilities": "gloo refuses cards by another text; test_nccl has it",
+    f"{_PATCHES}test_capabilities": "gloo serves cards; test_nccl has it",
     f"{_PATCHES}test_set_pg_timeout[vccl]": _PATCH,
     f"{_PATCHES}test_set_pg_timeout[None]": _PATCH,
     f"{_PATCHES}test_ddp_of_gloo": "with CUDA, torch leaves the check of bfloat16 to gloo",

@@ -184,17 +184,42 @@ def test_gloo_beside_it(rank_pool):
     rank_pool.run(2, gloo_beside, group=False)
 
 
-def refused_by_gloo(rank, size, store, bound):
+def served_by_gloo(rank, size, store, bound):
     start(rank, size, store, **({"device_id": card(rank)} if bound else {}))
-    group = dist.new_group([0, 1], backend="gloo")
-    assert total("cpu", group) == 3
-    with pytest.raises(RuntimeError, match="No backend type associated with device type cuda"):
-        total(card(rank), group)
+    group = dist.new_group([0, 1], backend="gloo", timeout=TIMEOUT)
+    assert dist.get_backend(group) == "gloo"
+    assert isinstance(group._get_backend(torch.device("cpu")), dist.ProcessGroupGloo)
+    for device in (card(rank), "cpu"):
+        assert total(device, group) == 3
+        x = torch.full((2,), float(rank), device=device)
+        dist.broadcast(x, 1, group=group)
+        assert x.tolist() == [1.0, 1.0]
+        parts = [torch.empty(2, device=device) for _ in range(size)]
+        dist.all_gather(parts, torch.full((2,), float(rank), device=device), group=group)
+        assert [part.tolist() for part in parts] == [[0.0] * 2, [1.0] * 2]
+    # NCCL has no such dtype and no such reduction.
+    bits = torch.tensor([3, 4 + rank], dtype=torch.int16, device=card(rank))
+    dist.all_reduce(bits, dist.ReduceOp.BAND, group=group)
+    assert bits.tolist() == [3, 4]
+    objects = [None, None]
+    dist.all_gather_object(objects, rank, group=group)
+    assert objects == [0, 1]
+    dist.barrier(group=group)
+    dist.monitored_barrier(group=group, timeout=TIMEOUT)
+    for call in (dist.send, dist.recv, dist.isend, dist.irecv):
+        with pytest.raises(RuntimeError, match="a group of gloo sends no tensors of cuda, which is an error"):
+            call(x.cuda(rank), 1 - rank, group=group)
+    y = torch.full((2,), float(rank))
+    (dist.send if rank == 0 else dist.recv)(y, 1 - rank, group=group)
+    assert y.tolist() == [0.0, 0.0]
+    dist.destroy_process_group(group)
+    assert total(card(rank)) == 3
 
 
+@pytest.mark.parametrize("strict", ["nccl", None])
 @pytest.mark.parametrize("bound", [False, True], ids=["free", "bound"])
-def test_gloo_refuses_cards(rank_pool, bound):
-    rank_pool.run(2, refused_by_gloo, bound, group=False)
+def test_gloo_serves_cards(rank_pool, bound, strict):
+    rank_pool.run(2, served_by_gloo, bound, group=False, env={"VCCL_STRICT": strict} if strict else {})
 
 
 def by_default(rank, size, store):
@@ -216,7 +241,7 @@ def under_both_names(rank, size, store, backend):
     assert torch.equal(model.module.weight.grad.cpu(), torch.full((4, 4), 2.0))
 
 
-@pytest.mark.parametrize("backend", ["cuda:vccl", "vccl", "cuda:nccl", "cpu:gloo,cuda:vccl"])
+@pytest.mark.parametrize("backend", ["cuda:vccl", "vccl", "cuda:nccl", "cpu:gloo,cuda:vccl", "gloo"])
 def test_ddp_under_both_names(rank_pool, backend):
     rank_pool.run(2, under_both_names, backend, group=False)
 

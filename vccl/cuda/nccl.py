@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from vccl import _C
 from vccl._C import ProcessGroupVccl
-from vccl.cuda import nccl_variables
+from vccl.cuda import gloo, nccl_variables
 
 logger = logging.getLogger(__name__)
 
@@ -218,8 +218,7 @@ def install() -> None:
     compiled._distributed_c10d._dump_nccl_trace_json = nccl_trace.dump_nccl_trace_json
     compiled._distributed_c10d._reset_fr_recording_nccl = nccl_trace.reset_recording
     c10d._NCCL_AVAILABLE = True
-    # The gloo of torch's CPU build says that it serves CUDA, and ends in a segmentation fault there.
-    dist.Backend.backend_capability[dist.Backend.GLOO] = ["cpu"]
+    gloo.install()
     c10d.default_pg_nccl_timeout = _TIMEOUT
     dist.constants.default_pg_nccl_timeout = _TIMEOUT
     _tell_ignored_variables()

@@ -57,8 +57,8 @@ def _open_to_cards(original: Callable[..., Any], *args: Any, **kwargs: Any) -> A
     bound = world.bound_device_id if world is not None and vccl_backends(world) else None
     if bound is None or bound.type != device_type():
         return original(*args, **kwargs)
-    if device_type() == "cuda" and new_group.backend_of(args, kwargs) in ("gloo", "cpu:gloo"):
-        # A group of gloo must not serve CUDA, not even in name (vccl/cuda/nccl.py): it is bound to no card.
+    if device_type() == "cuda" and new_group.backend_of(args, kwargs) == "cpu:gloo":
+        # Such a group must not serve CUDA, not even in name (vccl/cuda/gloo.py): it is bound to no card.
         return original(*args, **{**kwargs, "device_id": None})
     tables = Backend.backend_capability
     named: dict[str, list[str]] = {name: tables[name] for name in ("gloo", "fake") if name in tables}

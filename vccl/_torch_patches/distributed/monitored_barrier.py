@@ -31,8 +31,13 @@ PATCH = Patch(
 @PATCH.replaces("torch.distributed.distributed_c10d:_register_process_group", "(group_name, group)")
 def _register_process_group(original: Callable[..., None], group_name: str, group: ProcessGroup) -> None:
     original(group_name, group)
-    if vccl_backends(group):
+    if _backends_of(group):
         monitored_barrier.prepare(group)
+
+
+def _backends_of(group: ProcessGroup) -> "list[ProcessGroupVccl]":
+    """Returns the backends that are vccl's, but for those of cards in groups of gloo (vccl/cuda/gloo.py)."""
+    return [backend for backend in vccl_backends(group) if not backend.options._stands_for_gloo]
 
 
 def _refuse_if_strict(backends: "list[ProcessGroupVccl]") -> None:
@@ -56,7 +61,7 @@ def _monitored_barrier_of_module(
     timeout: datetime.timedelta | float | None = None,
     wait_all_ranks: bool = False,
 ) -> None:
-    backends = vccl_backends(c10d._get_default_group() if group is None else group)
+    backends = _backends_of(c10d._get_default_group() if group is None else group)
     if backends:
         _refuse_if_strict(backends)
         return monitored_barrier.monitored_barrier(group, timeout, wait_all_ranks)
@@ -67,7 +72,7 @@ def _monitored_barrier_of_module(
 def _monitored_barrier_of_group(
     original: Callable[..., None], self: ProcessGroup, *args: Any, **kwargs: Any
 ) -> None:
-    if backends := vccl_backends(self):
+    if backends := _backends_of(self):
         _refuse_if_strict(backends)
         return monitored_barrier.monitored_barrier(self, *args, **kwargs)
     return original(self, *args, **kwargs)

@@ -23,9 +23,12 @@ _SECONDS_ON_SCREEN = 0.1
 _SECONDS_WITHOUT_ERASING = 1.0
 # Seconds at the end for what ranks have printed last. What a rank has left running may keep a pipe open.
 _SECONDS_AT_END = 0.5
-# Seconds that the terminal may take at the end. Ctrl-S stops it.
+# Seconds that the terminal may take for a part at the end. Ctrl-S stops it.
 _SECONDS_TO_WRITE = 2.0
+_LOOK_SECONDS = 0.05
 _PART = 1 << 16
+# How many parts are read at the end from a pipe into which somebody still writes.
+_PARTS_AT_END = 64
 
 
 class Relay:
@@ -57,6 +60,7 @@ class Relay:
         self._broken: set[int] = set()
         self._turns = {} if alone else {number: _turn_at(number) for number in self._lines}
         self._end_at: float | None = None
+        self._writing_since: float | None = None
         self._writers: list[BinaryIO] = []
         self._wake = os.eventfd(0)
 
@@ -97,7 +101,13 @@ class Relay:
             self.begin_attempt()
             self._end_at = time.monotonic() + _SECONDS_AT_END
             os.eventfd_write(self._wake, 1)
-            thread.join(_SECONDS_AT_END + _SECONDS_TO_WRITE)
+            # On a busy machine the thread may come late. That is no reason to lose what ranks have printed.
+            while thread.is_alive() and not self._is_stuck():
+                thread.join(_LOOK_SECONDS)
+
+    def _is_stuck(self) -> bool:
+        since = self._writing_since
+        return since is not None and time.monotonic() > since + _SECONDS_TO_WRITE
 
     def _target(self, number: int) -> int:
         return 1 if self._merged else number
@@ -134,7 +144,19 @@ class Relay:
                     show_at = None
         with self._lock:
             for source in list(self._sources):
-                self._end(source)
+                self._drain(source)
+
+    def _drain(self, source: int) -> None:
+        """Passes on what is in a pipe, and closes it."""
+        os.set_blocking(source, False)
+        for _ in range(_PARTS_AT_END):
+            try:
+                self._pass_on(source)
+            except BlockingIOError:
+                break
+            if source not in self._sources:
+                return
+        self._end(source)
 
     def _wait(self, show_at: float | None) -> list[int]:
         """Waits until something can be read or is due. Returns the pipes that can be read."""
@@ -166,10 +188,12 @@ class Relay:
     def _write(self, number: int, data: bytes) -> None:
         """Writes whole lines. The agents of several hosts take turns."""
         turn = self._turns.get(number)
+        self._writing_since = time.monotonic()
         if turn is not None:
             fcntl.flock(turn, fcntl.LOCK_EX)
         try:
             while data and number not in self._broken:
+                self._writing_since = time.monotonic()
                 try:
                     data = data[os.write(number, data) :]
                 except BlockingIOError:  # another program has made the terminal so
@@ -179,6 +203,7 @@ class Relay:
         finally:
             if turn is not None:
                 fcntl.flock(turn, fcntl.LOCK_UN)
+            self._writing_since = None
 
 
 def relay_for(prefix: bool | None, ranks: int, hosts: int, host: int | None) -> Relay | None:

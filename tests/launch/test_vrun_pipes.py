@@ -1,5 +1,7 @@
 """What ranks print to a pipe: lines of several ranks are not mixed, and every byte is as they printed it."""
 
+import sys
+
 import pytest
 
 PIECES = """
@@ -29,3 +31,23 @@ def test_the_order_of_a_rank_stays(vrun, script):
 def test_an_end_without_a_newline_stays_so(vrun, script):
     path = script("if os.environ['RANK'] == '1': sys.stdout.write('one\\ntwo')")
     assert vrun("--nproc-per-node", 2, path).endswith("one\ntwo")
+
+
+LATE = """
+import time
+from vccl.launch import relay
+
+class Late(relay.Relay):
+    def _run(self):  # the system runs the thread when the time at the end is over
+        while self._end_at is None or time.monotonic() < self._end_at:
+            time.sleep(0.01)
+        super()._run()
+
+late = Late([1], set(), None)
+with late.running():
+    late.writers(0, [1])[1].write(b"a line\\n" * 9000 + b"and no end")
+"""
+
+
+def test_nothing_is_lost_where_the_relay_runs_late(run):
+    assert run([sys.executable, "-c", LATE]) == "a line\n" * 9000 + "and no end"

@@ -6,6 +6,7 @@
 
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
+#include "csrc_device/runtime/activity.hpp"
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/spoiled_memory.hpp"
 #include "csrc_device/torch/allocator.hpp"
@@ -41,6 +42,8 @@ void* Allocations::alloc(int card, std::size_t bytes, const std::optional<std::s
   const std::size_t taken = std::max<std::size_t>(bytes, 1);
   auto memory = vdev::allocate_on(card, taken);
   void* data = memory.get();
+  const vdev::ActivityScope activity(
+      [] { return vdev::ActivityLabel{vdev::ActivityKind::kCopy, "Memset (Device)"}; });
   vdev::current_stream(card)->enqueue(std::make_shared<Zero>(data, taken), vdev::Start::kByWaiter,
                                       vdev::Waits::kNever);
   std::lock_guard lock(mutex_);

@@ -65,16 +65,18 @@ c10::Device Handle::get_device() {
 }
 
 void Handle::check_channel(int channel) const {
-  TORCH_CHECK_VALUE(channel >= 0 && channel < connection_->channels(), "channel ", channel, " of ",
-                    connection_->text(), " does not exist: its signal pad has channels 0 to ",
-                    connection_->channels() - 1, ". A larger pad has more (set_signal_pad_size).");
+  // torch's error for CUDA begins like this.
+  TORCH_CHECK(channel >= 0 && channel < connection_->channels(),
+              "The maximum supported channel for barrier(), put_signal() and wait_signal() is ",
+              connection_->channels() - 1, " (got ", channel, "): the signal pad of ", connection_->text(),
+              " has channels from 0 on. A larger pad has more (set_signal_pad_size).");
 }
 
 void Handle::launch(const char* what, int rank, int channel, std::size_t timeout_ms, vdev::Start start,
                     SignalTask::Body body) {
   check_channel(channel);
-  TORCH_CHECK_VALUE(rank >= 0 && rank < get_world_size(), what, ": rank ", rank,
-                    " does not exist in a group of ", get_world_size(), " ranks");
+  TORCH_CHECK(rank >= 0 && rank < get_world_size(), what, ": rank ", rank,
+              " does not exist: it must be in [0, ", get_world_size(), "), the ranks of the group");
   TORCH_CHECK(!connection_->is_closed(rank), what, ": ", freed_text(rank));
   const auto group = group_.lock();
   TORCH_CHECK(group, what, ": the group of ", connection_->text(), " was destroyed");

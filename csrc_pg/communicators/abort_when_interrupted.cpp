@@ -14,6 +14,11 @@ void GroupToAbort::abort(const std::string& reason) noexcept {
   if (group_) group_->abort(reason);
 }
 
+bool GroupToAbort::closing() noexcept {
+  std::lock_guard lock(mutex_);
+  return !group_ || group_->closing();
+}
+
 void GroupToAbort::forget() {
   std::lock_guard lock(mutex_);
   group_ = nullptr;

@@ -21,6 +21,8 @@ class GroupToAbort {
  public:
   explicit GroupToAbort(Communicators& group) : group_(&group) {}
   void abort(const std::string& reason) noexcept;
+  /// Whether the program destroys the group, or has destroyed it.
+  bool closing() noexcept;
   /// Call this before the communicators are destroyed; abort() does nothing afterwards.
   void forget();
 

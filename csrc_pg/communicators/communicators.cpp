@@ -355,6 +355,7 @@ void Communicators::close(Milliseconds patience) noexcept {
     return;
   }
   if (stages_cpu_tensors_.exchange(false)) staging_groups().fetch_sub(1);
+  closing_.store(true, std::memory_order_relaxed);
   {
     std::lock_guard lock(mutex_);
     if (closed_.empty())

@@ -72,6 +72,8 @@ class Communicators {
   const RankNames& names() const { return names_; }
   /// Compares this rank's n-th call of `kind` with the other ranks'. Throws Error(mismatch).
   void agree_on_call(const std::string& kind, const CommonCall& call);
+  /// Whether close() was called: the program destroys the group.
+  bool closing() const noexcept { return closing_.load(std::memory_order_relaxed); }
   /// Returns what aborts the group for as long as it is there.
   const std::shared_ptr<GroupToAbort>& to_abort() const { return to_abort_; }
   /// Returns the communicators that exist.
@@ -133,6 +135,7 @@ class Communicators {
   std::shared_ptr<Recording> recording_;
   std::map<c10::Device, PerDevice, bool (*)(const c10::Device&, const c10::Device&)> by_device_;
   std::string closed_;  // why the group is closed; empty while it is open
+  std::atomic<bool> closing_{false};
   std::shared_ptr<std::atomic<bool>> cancelled_;
   const std::shared_ptr<GroupToAbort> to_abort_;
   std::atomic<bool> stages_cpu_tensors_{false};

@@ -27,6 +27,10 @@ void watch_failure(const AfterFailure& wanted, const std::shared_ptr<GroupToAbor
   // The outcome calls back and is not kept: it lives until the callbacks have returned.
   outcome.when_finished([wanted, group, &outcome](const std::exception_ptr& error) {
     if (!error || !is_between_ranks(outcome.error_code())) return;
+    // With NCCL, the root of a small broadcast does not wait for the other ranks, and neither does another
+    // rank that only gives. Here it does, until they destroy the group as it does itself, which is no reason
+    // to end.
+    if (outcome.error_code() == ErrorCode::peer_left && group->closing()) return;
     if (wanted.abort_group) group->abort(vdev::text_of(error));
     if (wanted.end_process) end_process(error);
   });

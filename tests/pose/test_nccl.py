@@ -542,6 +542,39 @@ def test_a_pipe_asks_for_a_dump(run, tmp_path):
     )
 
 
+def with_a_registered_pool(rank, size, store) -> None:
+    start(rank, size, store, device_id=card(rank))
+    backend = dist.group.WORLD._get_backend(card(rank))
+    pool = torch.cuda.MemPool(backend.mem_allocator)
+    with torch.cuda.use_mem_pool(pool):
+        x = torch.ones(4, device=card(rank))
+    backend.register_mem_pool(pool)
+    dist.all_reduce(x)
+    backend.deregister_mem_pool(pool)
+    assert x.tolist() == [2.0] * 4
+    assert dist.ProcessGroupNCCL.get_build_nccl_version() == backend.get_runtime_nccl_version() == (2, 27, 5)
+    with pytest.raises(NotImplementedError, match="does not estimate the time of collectives"):
+        backend._start_time_estimate()
+
+
+def test_a_pool_can_be_registered(rank_pool):
+    rank_pool.run(2, with_a_registered_pool, group=False)
+
+
+def destroyed_by_all(rank, size, store) -> None:
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+        start(rank, size, store)
+    assert total(card(rank)) == 3
+    if rank == 0:
+        dist.broadcast(torch.ones(5192, device=card(rank)), 0)  # NCCL's root does not wait for the others
+    dist.destroy_process_group()
+
+
+def test_ranks_that_destroy_their_group_end_well(rank_pool):
+    rank_pool.run(2, destroyed_by_all, group=False)
+
+
 def options_with(**variables: str):
     """The options of a group that is made under these variables."""
     with pytest.MonkeyPatch.context() as changed:

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -172,6 +172,12 @@ def _count_split_without_this_rank(group: ProcessGroupVccl, device: torch.device
     group._count_split(f"without rank {group.rank()}, number {group.comm_split_count()}")
 
 
+def _refuse_time_estimate(group: ProcessGroupVccl) -> NoReturn:
+    raise NotImplementedError(
+        "backend vccl does not estimate the time of collectives: NCCL alone knows the speed of its links"
+    )
+
+
 def _hash_tensors(tensors: list[torch.Tensor]) -> int:
     """Returns a number that tells contents apart. torch logs it with TORCH_DISTRIBUTED_DEBUG=DETAIL."""
     hashed = hashlib.blake2b(digest_size=8)
@@ -208,6 +214,11 @@ def install() -> None:
     group._group_start = lambda self: None
     group._group_end = lambda self: None
     group.perform_nocolor_split = _count_split_without_this_rank
+    # Peers map all memory of every card, so a pool's memory needs nothing more.
+    group.register_mem_pool = lambda self, pool, symm=False: None
+    group.deregister_mem_pool = lambda self, pool: None
+    group.get_build_nccl_version = group.get_runtime_nccl_version = staticmethod(lambda: VERSION)
+    group._start_time_estimate = group._end_time_estimate = _refuse_time_estimate
     modules: list[Any] = [dist, c10d, compiled._distributed_c10d]
     for module in modules:
         module.ProcessGroupNCCL = ProcessGroupNCCL

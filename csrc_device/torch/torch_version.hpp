@@ -77,6 +77,8 @@
 // - <torch/csrc/distributed/c10d/Types.hpp>: the options and reductions of collectives.
 // - <torch/csrc/distributed/c10d/Work.hpp>: the handle of a collective, and its virtuals.
 // - <torch/csrc/distributed/c10d/reducer_timer.hpp>: the registry of timers that DDP's logging uses.
+// - <torch/csrc/distributed/c10d/symm_mem/DMAConnectivity.hpp>: the registry of what tells which cards are
+// linked.
 // - <torch/csrc/distributed/c10d/symm_mem/SymmetricMemory.hpp>: the virtuals of symmetric memory, and the
 // registries of its allocators.
 //

@@ -396,17 +396,18 @@ def launch_kernel(
 def _add_to_type(type: type, name: str, value: object, /) -> None:
     """Makes `value` an attribute of a type that is written in C. The type keeps it until the process ends."""
 
-def begin_kernel(card: int, name: str, uses: str, /, *tensors: torch.Tensor) -> None:
+def begin_kernel(card: int, name: str, uses: str, /, *tensors: torch.Tensor) -> bool:
     """Blocks until the current stream of a card has run everything. Compiled code calls it before a kernel.
 
+    Returns False at once if that stream is captured. The kernel is not to run then (`capture_kernel()`).
     ``uses`` has a letter for each tensor: "r" if the kernel reads it only, and otherwise "w".
 
     Raises:
         RuntimeError: a task on the stream failed, or a failed collective should have written a tensor.
     """
 
-def is_kernel_captured(card: int, /) -> bool:
-    """Returns whether the card's current stream is captured. Compiled code asks before it runs a kernel."""
+def _is_captured(card: int, /) -> bool:
+    """Returns whether the card's current stream is captured."""
 
 def _borrow(tensor: torch.Tensor, /) -> torch.Tensor:
     """Returns a tensor of the same memory of a card that does not keep the memory."""

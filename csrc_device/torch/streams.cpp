@@ -26,6 +26,10 @@ c10::Stream current_torch_stream(int card) {
   return c10::Stream(c10::Stream::UNSAFE, device_of(card), current_stream_id(card));
 }
 
+bool is_captured(int card) {
+  return current_stream(card)->queue()->capture() != nullptr;
+}
+
 void synchronize_card(int index) {
   if (traces_calls()) [[unlikely]]
     report_traced_call(TracedCall::device_synchronization);

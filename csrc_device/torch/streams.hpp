@@ -29,6 +29,9 @@ std::shared_ptr<Stream> from_torch(const c10::Stream& stream);
 /// Returns torch's name for the calling thread's current stream on `card`. Makes no card.
 c10::Stream current_torch_stream(int card);
 
+/// Returns whether the calling thread's current stream on `card` is captured. Makes the card if needed.
+bool is_captured(int card);
+
 /// Blocks until everything enqueued on the card's streams has run, and raises their first error. Makes no
 /// card.
 void synchronize_card(int index);

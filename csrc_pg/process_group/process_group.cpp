@@ -13,6 +13,7 @@
 #include "csrc_device/runtime/environment.hpp"
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/torch/gil.hpp"
+#include "csrc_device/torch/streams.hpp"
 #include "csrc_pg/arguments/checks.hpp"
 #include "csrc_pg/arguments/torch_types.hpp"
 #include "csrc_pg/dumps/own_spool.hpp"
@@ -372,7 +373,7 @@ void ProcessGroupVccl::launch_plan(const char* name, Tensors inputs, Tensors out
 }
 
 bool ProcessGroupVccl::is_captured(c10::Device device) {
-  return !device.is_cpu() && vdev::current_stream(device.index())->queue()->capture() != nullptr;
+  return !device.is_cpu() && vdev::is_captured(device.index());
 }
 
 // The operation is the group's at each replay, and not now. So the completion hook does not see it, and the

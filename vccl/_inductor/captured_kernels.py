@@ -23,7 +23,7 @@ def capture_kernel(name: str, uses: str, kernel: Callable[..., Any], *arguments:
             the memory that they had at the capture, and the sizes and the numbers on the CPU of that time.
     """
     tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
-    uses_on_cards = [(tensor, use) for tensor, use in zip(tensors, uses, strict=True) if _is_on_card(tensor)]
+    uses_on_cards = [(tensor, use) for tensor, use in zip(tensors, uses, strict=True) if is_on_card(tensor)]
     reads = [tensor for tensor, _ in uses_on_cards]
     writes = [tensor for tensor, use in uses_on_cards if use == "w"]
     kept = [_kept(argument) for argument in arguments]
@@ -36,16 +36,22 @@ def move_to_card(result: torch.Tensor, source: torch.Tensor) -> None:
     A GPU's kernel gets a number of the CPU with its call, so that this is no copy in a graph. A graph has the
     number of the capture.
     """
-    if source.dim() != 0 or source.device.type != "cpu" or not _is_on_card(result):
+    if not is_cpu_scalar(source) or not is_on_card(result):
         result.copy_(source, True)
-    elif _C.is_kernel_captured(result.device.index):
+    elif _C._is_captured(result.device.index):
         result.fill_(source.item())
     else:
         result.copy_(source)
 
 
-def _is_on_card(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == device_type()
+def is_on_card(value: object) -> bool:
+    """Returns whether a value is a tensor on a card."""
+    return isinstance(value, torch.Tensor) and value.device.type == device_type()
+
+
+def is_cpu_scalar(value: object) -> bool:
+    """Returns whether a value is a tensor of the CPU with dimension 0."""
+    return isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.dim() == 0
 
 
 def _kept(argument: Any) -> Any:
@@ -53,6 +59,6 @@ def _kept(argument: Any) -> Any:
 
     It owns no memory of a card, because the graph's pool uses that for further buffers of the same capture.
     """
-    if not isinstance(argument, torch.Tensor):
-        return argument
-    return _C._borrow(argument) if _is_on_card(argument) else argument.clone()
+    if is_on_card(argument):
+        return _C._borrow(argument)
+    return argument.clone() if isinstance(argument, torch.Tensor) else argument

@@ -35,7 +35,7 @@ class CardWrapper(PythonWrapperCodegen):
         super().write_header()
         # mode="reduce-overhead" asks for CUDA graphs. Inductor keeps this with the compiled code.
         V.graph.disable_cudagraphs_reason = "virtual cards have no CUDA graphs"
-        self.header.splice("from vccl._C import begin_kernel, end_kernel, is_kernel_captured")
+        self.header.splice("from vccl._C import begin_kernel, end_kernel")
         self.header.splice("from vccl._inductor.captured_kernels import capture_kernel, move_to_card")
 
     def _generate_kernel_call_helper(
@@ -58,12 +58,11 @@ class CardWrapper(PythonWrapperCodegen):
         uses = "".join("r" if kind.startswith("const ") else "w" for _, kind in pointers)
         tensors = ", ".join(name for name, _ in pointers)
         arguments = ", ".join([kernel_name, *call_args])
-        self.writeline(f"if is_kernel_captured({device.index}):")
-        self.writeline(f"    capture_kernel({kernel_name!r}, {uses!r}, {arguments})")
-        self.writeline("else:")
-        self.writeline(f"    begin_kernel({device.index}, {kernel_name!r}, {uses!r}, {tensors})")
+        self.writeline(f"if begin_kernel({device.index}, {kernel_name!r}, {uses!r}, {tensors}):")
         self.writeline(f"    {self.wrap_kernel_call(kernel_name, call_args)}")
         self.writeline(f"    end_kernel({device.index}, '{kernel_name}')")
+        self.writeline("else:")
+        self.writeline(f"    capture_kernel({kernel_name!r}, {uses!r}, {arguments})")
 
     def codegen_device_copy(self, src: Any, dst: Any, non_blocking: bool | str) -> None:
         if str(non_blocking) == "True":

@@ -6,8 +6,8 @@ import torch
 from torch._inductor.custom_graph_pass import CustomGraphModulePass, get_hash_for_files
 from torch._inductor.utils import parallel_num_threads
 
-from vccl._device_type import device_type
 from vccl._inductor import captured_kernels, card_operations, card_scheduling, card_wrapper
+from vccl._inductor.captured_kernels import is_cpu_scalar, is_on_card
 from vccl._torch_patches.device import fake_convolution, inductor
 from vccl._version import VERSION
 
@@ -24,10 +24,10 @@ class MoveScalarsToCards(CustomGraphModulePass):
         moved: dict[tuple[torch.fx.Node, torch.device], torch.fx.Node] = {}
         for node in list(gm.graph.nodes):
             result = node.meta.get("val")
-            if not _is_on_card(result) or node.target is torch.ops.prims.device_put.default:
+            if not is_on_card(result) or node.target is torch.ops.prims.device_put.default:
                 continue
             for scalar in node.all_input_nodes:
-                if not _is_cpu_scalar(scalar.meta.get("val")):
+                if not is_cpu_scalar(scalar.meta.get("val")):
                     continue
                 place = (scalar, result.device)
                 if place not in moved:
@@ -59,11 +59,3 @@ def _copy_to(graph: torch.fx.Graph, scalar: torch.fx.Node, device: torch.device)
     with value.fake_mode:
         copy.meta["val"] = torch.empty_like(value, device=device)
     return copy
-
-
-def _is_on_card(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and value.device.type == device_type()
-
-
-def _is_cpu_scalar(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.dim() == 0

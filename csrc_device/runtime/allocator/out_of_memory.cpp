@@ -60,8 +60,7 @@ std::string out_of_memory_text(std::size_t bytes, int card, std::size_t capacity
                      scratch != 0 ? base::text(in_units(scratch), " by kernels that are running, ") : "",
                      "and ", in_units(reserved - std::min(allocated + scratch, reserved)),
                      " is reserved by PyTorch but unallocated. Use a smaller batch, free tensors that are "
-                     "kept alive, or give "
-                     "the cards more capacity with VDEV_MEMORY.");
+                     "kept alive, or give the cards more capacity with VDEV_MEMORY.");
   return text;
 }
 

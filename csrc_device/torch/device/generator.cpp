@@ -42,8 +42,7 @@ std::uint64_t steps_of(std::int64_t numel) {
 // What the program does to a generator while it captures would not be repeated by the replays.
 void refuse_during_own_capture(const c10::Device& device, const char* what) {
   TORCH_CHECK(
-      !card_used(device.index()) || !current_stream(device.index())->queue()->capture(), what, " of a ",
-      device_name(),
+      !card_used(device.index()) || !is_captured(device.index()), what, " of a ", device_name(),
       " generator is not permitted while the current stream is capturing: do it before the capture, or "
       "before a replay");
 }

@@ -272,8 +272,12 @@ struct GeneratedKernel {
 thread_local constinit GeneratedKernel generated_kernel;
 
 // Makes a kernel that torch.compile has generated wait for its turn, and raises what run_at_call() would
-// raise. Which arguments the kernel only writes is not known, so all of them count as read.
-void begin_kernel(int card, const std::string& name, const std::string& uses, const py::args& tensors) {
+// raise. Which arguments the kernel only writes is not known, so all of them count as read. Returns false,
+// and does nothing, if the stream is captured: a kernel that runs at its call would be missing in the graph.
+bool begin_kernel(int card, const std::string& name, const std::string& uses, const py::args& tensors) {
+  if (is_captured(card)) [[unlikely]] {
+    return false;
+  }
   if (races::is_on()) [[unlikely]] {
     races::Tensors touched;
     for (std::size_t i = 0; i < uses.size(); ++i) touched.add(tensors[i].cast<at::Tensor>(), uses[i] == 'w');
@@ -287,6 +291,7 @@ void begin_kernel(int card, const std::string& name, const std::string& uses, co
   if (called != 0) [[unlikely]] {
     generated_kernel = {called, base::monotonic_ns()};
   }
+  return true;
 }
 
 // Records that the kernel has run, under its name.
@@ -300,11 +305,6 @@ void end_kernel(int card, const py::str& name) {
   launch->begin = kernel.called;
   launch->end = kernel.begin;
   record_run({std::move(launch), kernel.begin, base::monotonic_ns()});
-}
-
-// Compiled code asks this before each kernel: a kernel that runs at its call would be missing in the graph.
-bool is_kernel_captured(int card) {
-  return current_stream(card)->queue()->capture() != nullptr;
 }
 
 // Returns a tensor of the same memory that does not keep it.
@@ -335,7 +335,7 @@ void bind_kernels(py::module_& m) {
   m.def("_add_to_type", &add_to_type);
   m.def("begin_kernel", &begin_kernel);
   m.def("end_kernel", &end_kernel);
-  m.def("is_kernel_captured", &is_kernel_captured);
+  m.def("_is_captured", &is_captured);
   m.def("_borrow", &borrow);
   m.def("_forget_calls", &forget_calls);
   m.def("_launch_counts", [] {

@@ -4,6 +4,7 @@
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/runtime/queue.hpp"
 #include "csrc_device/torch/device/card_graph.hpp"
+#include "csrc_device/torch/streams.hpp"
 
 namespace py = pybind11;
 
@@ -28,7 +29,7 @@ void capture_begin(CardGraph& graph, const std::optional<at::MempoolId_t>& pool,
 
 bool is_current_stream_capturing() {
   const int card = current_card();
-  return card_used(card) && current_stream(card)->queue()->capture() != nullptr;
+  return card_used(card) && is_captured(card);
 }
 
 }  // namespace

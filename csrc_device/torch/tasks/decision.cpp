@@ -1,4 +1,5 @@
 #include "csrc_device/torch/tasks/decision.hpp"
+#include "csrc_device/torch/streams.hpp"
 
 #include "base/schedule.hpp"
 #include "csrc_device/runtime/card.hpp"
@@ -35,10 +36,6 @@ Preferred preferred(int card) {
   // began.
   const bool first_too = queue->would_block() || environment().strict || base::schedule::is_on();
   return first_too ? Preferred::as_task_if_at_all : Preferred::as_task;
-}
-
-bool is_captured(int card) {
-  return current_stream(card)->queue()->capture() != nullptr;
 }
 
 // Whether both tensors fill their memory in the same order, so that one run of bytes is copied.

@@ -14,7 +14,9 @@ def what_is_wrong(schedule: str | None) -> str | None:
 
     Each rank reads it once more (base/schedule/text.cpp). Here, it is refused before a rank starts.
     """
-    found = _TEXT.fullmatch(schedule or "random:0")
+    if not schedule:
+        return None
+    found = _TEXT.fullmatch(schedule)
     if found and int(found["seed"]) < 2**64 and 1 <= int(found["depth"] or 1) <= 16:
         return None
     return (

@@ -81,8 +81,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line (default: the process's own) and returns the exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     args = parse(argv)
-    wrong = checks.what_is_wrong(args) or faults.what_is_wrong(args.faults)
-    if wrong := wrong or schedules.what_is_wrong(args.schedule):
+    wrong = (
+        checks.what_is_wrong(args)
+        or faults.what_is_wrong(args.faults)
+        or schedules.what_is_wrong(args.schedule)
+    )
+    if wrong:
         print(f"vrun: {wrong}", file=sys.stderr)
         return 2
     if args.record is not None:

@@ -40,22 +40,16 @@ DumpPipe::DumpPipe(std::string path) : path_(std::move(path)) {
   }
 }
 
-DumpPipe& DumpPipe::operator=(DumpPipe&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(pipe_, other.pipe_);
-  return *this;
-}
-
 bool DumpPipe::take_requests() noexcept {
   std::array<char, 128> bytes;
   bool found = false;
-  while (pipe_ && ::read(pipe_.get(), bytes.data(), bytes.size()) > 0) found = true;
+  while (::read(pipe_.get(), bytes.data(), bytes.size()) > 0) found = true;
   return found;
 }
 
-void DumpPipe::remove() noexcept {
+DumpPipe::~DumpPipe() {
   struct stat own, there;
-  if (!pipe_ || ::fstat(pipe_.get(), &own) != 0 || ::lstat(path_.c_str(), &there) != 0) return;
+  if (::fstat(pipe_.get(), &own) != 0 || ::lstat(path_.c_str(), &there) != 0) return;
   // Another job may have put its pipe there since.
   if (own.st_dev == there.st_dev && own.st_ino == there.st_ino) ::unlink(path_.c_str());
 }

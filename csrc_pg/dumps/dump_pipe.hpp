@@ -14,23 +14,19 @@ namespace vccl {
 /// request. Unlike there, the pipe is removed with this object.
 class DumpPipe {
  public:
-  /// An object without a pipe.
-  DumpPipe() = default;
   /// Throws Error(invalid) if there is something else at the path, or no pipe can be made there.
   explicit DumpPipe(std::string path);
-  DumpPipe(DumpPipe&&) noexcept = default;
-  DumpPipe& operator=(DumpPipe&& other) noexcept;
-  ~DumpPipe() { remove(); }
+  DumpPipe(const DumpPipe&) = delete;
+  DumpPipe& operator=(const DumpPipe&) = delete;
+  ~DumpPipe();
 
-  /// Is ready for reading when somebody has written; -1 without a pipe.
+  /// Is ready for reading when somebody has written.
   int descriptor() const noexcept { return pipe_.get(); }
   /// Returns whether somebody has written, and reads all of it.
   bool take_requests() noexcept;
 
  private:
-  void remove() noexcept;
-
-  std::string path_;
+  const std::string path_;
   base::FileDescriptor pipe_;
 };
 

@@ -16,6 +16,7 @@
 #include <future>
 #include <iterator>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -123,7 +124,7 @@ class Requests {
     (void)!::write(event_.get(), &one, sizeof one);
     if (ended_.wait_for(patience) == std::future_status::ready) {
       thread_.join();
-      pipe_ = DumpPipe();
+      pipe_.reset();
       return;
     }
     // It goes on to use this object.
@@ -136,9 +137,8 @@ class Requests {
     const std::filesystem::path trigger = own_recorder_variables().trigger;
     watched_ = trigger.empty() ? FileDescriptor() : watch(trigger);
     name_ = trigger.filename().string();
-    const auto& pipe = own_recorder_variables().pipe;
-    pipe_ =
-        pipe.empty() ? DumpPipe() : DumpPipe(base::text(pipe, own_flight_recorder().process().rank, ".pipe"));
+    if (const auto& pipe = own_recorder_variables().pipe; !pipe.empty())
+      pipe_.emplace(base::text(pipe, own_flight_recorder().process().rank, ".pipe"));
     // The descriptor is kept, because a signal handler may still be about to write to it.
     if (!event_) event_ = FileDescriptor(base::make_event_counter());
     std::uint64_t of_the_last_thread;
@@ -163,8 +163,9 @@ class Requests {
     ::pthread_sigmask(SIG_UNBLOCK, &asks_for_stacks, nullptr);
     for (;;) {
       // A descriptor of -1 is passed over.
-      pollfd waited[] = {
-          {event_.get(), POLLIN, 0}, {watched_.get(), POLLIN, 0}, {pipe_.descriptor(), POLLIN, 0}};
+      pollfd waited[] = {{event_.get(), POLLIN, 0},
+                         {watched_.get(), POLLIN, 0},
+                         {pipe_ ? pipe_->descriptor() : -1, POLLIN, 0}};
       if (::poll(waited, std::size(waited), -1) < 0 && errno != EINTR) return;
       if (stopping_) return;
       std::uint64_t asked = 0;
@@ -173,7 +174,7 @@ class Requests {
         if (asked % kForStacks != 0) write_dump("SIGUSR1");
       }
       if (watched_ && has_appeared(watched_.get(), name_)) write_dump("VCCL_RECORDER_TRIGGER");
-      if (pipe_.take_requests()) write_dump("TORCH_NCCL_DEBUG_INFO_PIPE_FILE");
+      if (pipe_ && pipe_->take_requests()) write_dump("TORCH_NCCL_DEBUG_INFO_PIPE_FILE");
     }
   }
 
@@ -181,7 +182,7 @@ class Requests {
   int users_ = 0;
   bool left_behind_ = false;  // the thread, which did not end in time
   FileDescriptor event_, watched_;
-  DumpPipe pipe_;
+  std::optional<DumpPipe> pipe_;
   std::string name_;
   std::atomic<bool> stopping_{false};
   std::future<void> ended_;

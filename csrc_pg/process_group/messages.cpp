@@ -63,10 +63,10 @@ bool wait_blocks_host(const Options& options, bool has_messages) {
 }
 
 // gloo takes card tensors in collectives only: for a message, it gives the system their address.
-void check_has_messages(const at::Tensor& tensor, StandsFor stands_for, const char* operation) {
-  TORCH_CHECK(stands_for != StandsFor::gloo || tensor.is_cpu(), operation,
-              ": a group of gloo sends no tensors of ", tensor.device().type(),
-              ", which is an error on GPUs. Send tensor.cpu(), or use a group with the ", "backend nccl");
+void check_has_messages(const Request& request, StandsFor stands_for) {
+  TORCH_CHECK(stands_for != StandsFor::gloo || request.device.is_cpu(), request.name,
+              ": a group of gloo sends no tensors of ", request.device.type(),
+              ", which is an error on GPUs. Send tensor.cpu(), or use a group with the backend nccl");
 }
 
 constexpr const char* kNameOfBatch = "coalesced calls";
@@ -87,7 +87,6 @@ int ProcessGroupVccl::matched_tag(const at::Tensor& tensor, int tag, const char*
 
 WorkPtr ProcessGroupVccl::send(Tensors& tensors, int to, int tag) {
   const auto& tensor = single(tensors, "send");
-  check_has_messages(tensor, options_->stands_for, "send");
   nccl_.check_message(tensor, "send");
   TORCH_CHECK_VALUE(to >= 0, "send: the destination is rank ", to, " of a group of ", size_, " ranks");
   auto call =
@@ -100,7 +99,6 @@ WorkPtr ProcessGroupVccl::send(Tensors& tensors, int to, int tag) {
 
 WorkPtr ProcessGroupVccl::recv(Tensors& tensors, int from, int tag) {
   const auto& tensor = single(tensors, "recv");
-  check_has_messages(tensor, options_->stands_for, "recv");
   nccl_.check_message(tensor, "recv");
   check_written(tensor, "tensor", "recv");
   TORCH_CHECK_VALUE(from >= 0, "recv: the source is rank ", from, " of a group of ", size_, " ranks");
@@ -114,7 +112,6 @@ WorkPtr ProcessGroupVccl::recv(Tensors& tensors, int from, int tag) {
 
 WorkPtr ProcessGroupVccl::recvAnysource(Tensors& tensors, int tag) {
   const auto& tensor = single(tensors, "recv");
-  check_has_messages(tensor, options_->stands_for, "recv");
   if (!tensor.is_cpu()) nccl_.refuse_unsupported("recvAnysource", "recv from any rank");
   check_written(tensor, "tensor", "recv");
   auto call = message_call(tensor, false, kAnySource, matched_tag(tensor, tag, "recv"), size_, "recv");
@@ -193,6 +190,7 @@ std::shared_ptr<vdev::Stream> ProcessGroupVccl::stream_of_message(MessageLane& l
 }
 
 WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
+  check_has_messages(request, options_->stands_for);
   check_bound_card(request);
   request.timeout = effective(request.timeout);
   refuse_message_in_graph(request.device);

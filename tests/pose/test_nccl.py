@@ -502,7 +502,7 @@ def test_the_dump_is_whole_when_the_process_ends(run, tmp_path, wanted, named, w
 
 
 PIPE = """
-import os, pickle, stat, sys, time
+import os, pickle, sys, time
 import torch, torch.distributed as dist
 
 dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)

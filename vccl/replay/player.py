@@ -34,6 +34,7 @@ class _Player:
     def __init__(self, plan: dict[str, Any], options: argparse.Namespace) -> None:
         self._plan = plan["rank"]
         self._gaps = options.gaps
+        self._computed = torch.ones(_COMPUTED_ELEMENTS)
         self._devices = _devices(self._plan["steps"], options.device)
         timeout = datetime.timedelta(seconds=options.timeout)
         everybody = list(range(plan["size"]))
@@ -89,9 +90,8 @@ class _Player:
     def _pass_gap(self, due_ns: int) -> None:
         """Returns at that time. Ranks that compute need cores meanwhile, as those of the job did."""
         if self._gaps == "compute":
-            elements = torch.ones(_COMPUTED_ELEMENTS)
             while time.perf_counter_ns() < due_ns:
-                elements.add_(1)
+                self._computed.add_(1)
         else:
             time.sleep(max(0, due_ns - time.perf_counter_ns()) * 1e-9)
 

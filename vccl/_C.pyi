@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._C._distributed_c10d import Backend, ErrorType, Store
+from torch._C._distributed_c10d import Backend, ErrorType, Store, Work
 from typing_extensions import Buffer, Self
 
 torch_version: str
@@ -534,6 +534,18 @@ class ProcessGroupVccl(Backend):
         """Returns whether the group has a communicator of a card, or has sent messages between cards."""
     def _add_ephemeral_timeout(self, timeout: datetime.timedelta) -> None:
         """Makes the timeouts of operations longer by `timeout` until the next one has ended."""
+    def _set_enable_nan_check(self, enable_nan_check: bool) -> None:
+        """Says whether NaN and infinity in the inputs of later operations is an error.
+
+        At first, VCCL_CHECK says it.
+        """
+    @staticmethod
+    def _verify_work_timeout(work: Work, timeout: datetime.timedelta) -> bool:
+        """Returns whether the operation of `work` was launched with this timeout.
+
+        Raises:
+            TypeError: it is a Work of another backend.
+        """
     def _enable_timing(self) -> None:
         """Does what ``_enable_collectives_timing()`` of the process group does."""
     @property

@@ -117,8 +117,12 @@ class Queue : public std::enable_shared_from_this<Queue> {
   /// them. Throws CardError inside a task of this queue, because the wait could never end. Raises the
   /// interruption of the calling thread; by then, the wait has interrupted what the queue waits for.
   void help_until(std::uint64_t sequence);
-  /// Does the same, but an interruption stays pending. With `gives_up` it ends the wait; the result is then
-  /// false, unless the item is finished.
+  /// Blocks like help_until() while more than `most` items are queued, until half of them are left. So the
+  /// host runs ahead of the queue by a bounded number of items, as CUDA's launches do, and what they hold
+  /// stays bounded, too. Returns at once inside a task of this queue. The caller must not hold the GIL.
+  void bound_length(std::uint64_t most);
+  /// Does the same as help_until(), but an interruption stays pending. With `gives_up` it ends the wait; the
+  /// result is then false, unless the item is finished.
   bool help(std::uint64_t sequence, bool gives_up);
   /// Blocks until item `sequence` is finished, without helping, because a task could take longer than the
   /// caller wants to wait. Returns false when the time is up, or when the calling thread has been

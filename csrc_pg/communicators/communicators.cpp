@@ -87,11 +87,18 @@ bool Communicators::inherited() const {
   return made_.inherited();
 }
 
-// Throws if the group cannot be used. One failed communicator makes the group unusable, because the ranks no
+// Throws if `device` cannot be used. One failed communicator makes the group unusable, because the ranks no
 // longer agree on what was done. The caller holds mutex_.
-void Communicators::check_usable() const {
+void Communicators::check_usable(c10::Device device) const {
   if (!closed_.empty()) throw Error(ErrorCode::aborted, closed_);
-  for (const auto& [device, entry] : by_device_)
+  if (identity_.knows_failure && !device.is_cpu()) {
+    // An operation on a communicator that has failed fails at once, in its task.
+    const auto own = by_device_.find(device);
+    const bool fails =
+        own != by_device_.end() && own->second.made && own->second.made->communicator()->failed();
+    if (fails && !identity_.knows_failure()) return;
+  }
+  for (const auto& [_, entry] : by_device_)
     if (entry.made) entry.made->communicator()->check();
 }
 
@@ -146,7 +153,7 @@ std::shared_ptr<DeviceCommunicator> Communicators::get(c10::Device device, Milli
   check_process();
   const auto find = [&]() -> std::shared_ptr<DeviceCommunicator> {
     std::lock_guard lock(mutex_);
-    check_usable();
+    check_usable(device);
     auto& entry = by_device_[device];
     if (entry.failure) throw *entry.failure;
     return entry.made;
@@ -162,8 +169,9 @@ std::shared_ptr<DeviceCommunicator> Communicators::get(c10::Device device, Milli
     auto made = make(device, timeout);
     if (strikes) strikes->strike(faults::Moment::after);
     std::lock_guard lock(mutex_);
-    check_usable();  // if the group was aborted or closed meanwhile, the new communicator is destroyed here,
-                     // which tells the peers
+    // If the group was aborted or closed meanwhile, the new communicator is destroyed here, which tells the
+    // peers.
+    check_usable(device);
     by_device_[device].made = made;
     return made;
   } catch (const Error& error) {

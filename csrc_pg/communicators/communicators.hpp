@@ -41,6 +41,9 @@ class Communicators {
     bool distinct_cards = false;              // whether two ranks may not use the same card, as with NCCL
     // Called while the ranks meet for the first time. An Error that it throws is told to all ranks.
     std::function<void()> prepare = {};
+    // With NCCL, a rank learns of a peer's failure from its own operations, and its calls begin until then.
+    // Returns whether an operation of this rank has failed. Empty if a failure is raised by every call.
+    std::function<bool()> knows_failure = {};
   };
   /// `relatives` are communicators of other groups. When a communicator is made here, it uses what they know
   /// about the ranks.
@@ -50,8 +53,8 @@ class Communicators {
   /// Returns the communicator of `device` ("vdev:i" or "cpu"). The first call makes the communicator, which
   /// takes all ranks and at most `timeout`. If this fails, the call throws Error, and every later call throws
   /// it again. Throws Error, too, if the group was aborted or closed, or if one of its communicators has
-  /// failed. `call` names the operation that needs the communicator ("all_reduce"), for the errors of ranks
-  /// that wait for this one.
+  /// failed (that of a card itself, only if Identity::knows_failure agrees). `call` names the operation that
+  /// needs the communicator ("all_reduce"), for the errors of ranks that wait for this one.
   std::shared_ptr<DeviceCommunicator> get(c10::Device device, Milliseconds timeout,
                                           const std::string& call = "init_process_group");
   /// Returns the lane for messages of `device`. Messages of every device go over the communicator of the CPU.
@@ -110,7 +113,7 @@ class Communicators {
   std::shared_ptr<StoreAdapter> notices(const std::string& origin) const;
   ConnectStore connect_store() const;
   std::string begin_meeting(c10::Device device, CommunicatorConfig& config, std::unique_ptr<Claim>& claim);
-  void check_usable() const;
+  void check_usable(c10::Device device) const;
   void check_process() const;
   std::vector<std::shared_ptr<MessageLane>> lanes() const;
   void tell_peers_why() noexcept;

@@ -5,6 +5,13 @@
 #include "csrc_device/runtime/queue.hpp"
 
 namespace vccl {
+namespace {
+
+// How many collectives may wait on a stream. Each is a task with a wait before it and a point behind it.
+constexpr std::uint64_t kMostAhead = 1024;
+constexpr std::uint64_t kItemsOfCollective = 3;
+
+}  // namespace
 
 /// Gives the replays of graphs their place among the communicator's tasks. Graphs keep this object, and not
 /// the communicator: a group that was destroyed must leave its peers.
@@ -85,18 +92,29 @@ vdev::Event DeviceCommunicator::enqueue(const std::shared_ptr<vdev::Stream>& str
 // collectives on a card go to launch_on_current_stream().
 vdev::Event DeviceCommunicator::launch(vdev::Task task, vdev::Start start,
                                        const std::vector<vdev::Event>& after) {
-  std::lock_guard lock(order_);
-  if (!device_.is_cpu()) {
-    const auto current = vdev::current_stream(device_.index());
-    if (current != stream_) stream_->wait(current->record());
+  vdev::Event end;
+  {
+    std::lock_guard lock(order_);
+    if (!device_.is_cpu()) {
+      const auto current = vdev::current_stream(device_.index());
+      if (current != stream_) stream_->wait(current->record());
+    }
+    for (const auto& event : after) stream_->wait(event);
+    end = enqueue(stream_, std::move(task), start);
   }
-  for (const auto& event : after) stream_->wait(event);
-  return enqueue(stream_, std::move(task), start);
+  if (!device_.is_cpu()) stream_->queue()->bound_length(kMostAhead * kItemsOfCollective);
+  return end;
 }
 
 vdev::Event DeviceCommunicator::launch_on_current_stream(vdev::Task task) {
-  std::lock_guard lock(order_);
-  return enqueue(vdev::current_stream(device_.index()), std::move(task), vdev::Start::kByWaiter);
+  const auto current = vdev::current_stream(device_.index());
+  vdev::Event end;
+  {
+    std::lock_guard lock(order_);
+    end = enqueue(current, std::move(task), vdev::Start::kByWaiter);
+  }
+  current->queue()->bound_length(kMostAhead * kItemsOfCollective);
+  return end;
 }
 
 vdev::Event DeviceCommunicator::last() const {

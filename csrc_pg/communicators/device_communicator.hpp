@@ -34,11 +34,12 @@ class DeviceCommunicator : public std::enable_shared_from_this<DeviceCommunicato
 
   /// Enqueues `task` on the communicator's stream. The task runs after `after` and after what the caller's
   /// current stream of the device holds. Returns the end of the task. Tasks run one at a time, in the order
-  /// of these calls. Thread-safe.
+  /// of these calls. On a card, blocks while more than 1,024 collectives are queued, as launches on GPUs do.
+  /// Thread-safe.
   vdev::Event launch(vdev::Task task, vdev::Start start, const std::vector<vdev::Event>& after = {});
   /// Enqueues `task` on the caller's current stream of the card, as a deferred task. As a rule, the caller's
-  /// next operator waits for the task and runs it, which saves the worker's wake-up. Call this only for a
-  /// card.
+  /// next operator waits for the task and runs it, which saves the worker's wake-up. Blocks like launch().
+  /// Call this only for a card.
   vdev::Event launch_on_current_stream(vdev::Task task);
 
   /// Do what launch() and launch_on_current_stream() do while the caller's current stream is captured: add

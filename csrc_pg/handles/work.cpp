@@ -149,9 +149,14 @@ void WorkVccl::wait_on_host(std::chrono::milliseconds timeout) const {
   if (reached) return watch_wait();
   const auto communicator = place_.communicator.lock();
   const std::string who = communicator ? communicator->own_text_in_group() : base::text("rank ", rank_);
-  TORCH_CHECK_WITH(DistBackendError, false, who, ": ", description_.name, " (number ", description_.sequence,
-                   " of the group) did not end within the ", timeout.count(),
-                   " ms that wait() was given. It goes on: wait() again, or abort the group.");
+  const std::string late =
+      base::text(description_.name, " (number ", description_.sequence,
+                 " of the group) did not end within the ", timeout.count(), " ms that wait() was given");
+  const bool aborts = description_.waits.aborts && communicator;
+  if (aborts) communicator->abort(late);
+  TORCH_CHECK_WITH(DistBackendError, false, who, ": ", late,
+                   aborts ? ". So the group was aborted, as NCCL's is: destroy it, and make a new one."
+                          : ". It goes on: wait() again, or abort the group.");
 }
 
 void WorkVccl::synchronize() {

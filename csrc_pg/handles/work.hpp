@@ -27,7 +27,8 @@ namespace vccl {
 /// operation's error, every time, if the error is known by then. An error that comes later is raised by every
 /// synchronisation with the stream and by every operator that reads the outputs.
 ///
-/// - wait(timeout) blocks the host. It raises DistBackendError when the time is up; the operation goes on.
+/// - wait(timeout) blocks the host. It raises DistBackendError when the time is up; the operation goes on,
+/// unless WaitRules::aborts.
 ///
 /// - getFuture() returns a future that is already complete. A thread that waits for the future makes its
 /// current stream wait.
@@ -42,6 +43,10 @@ class WorkVccl final : public vdev::torch_version::Work {
     std::string uid, description;
     int size = 0;
   };
+  struct WaitRules {
+    std::chrono::milliseconds timeout{};  // of the operation
+    bool aborts = false;                  // whether wait(timeout) aborts the group when the time is up
+  };
   struct Description {
     int rank = -1;
     c10d::OpType type = c10d::OpType::UNKNOWN;
@@ -52,6 +57,7 @@ class WorkVccl final : public vdev::torch_version::Work {
     std::shared_ptr<const Group> group = nullptr;  // set under a profiler, which then records the waits, too
     std::shared_ptr<HeldMemory> memory = nullptr;  // on a card: of the tensors, until somebody waits
     vdev::races::Point watched = nullptr;          // the end, as the race detector knows it
+    WaitRules waits = {};
   };
 
   /// Says where the operation runs.
@@ -97,6 +103,7 @@ class WorkVccl final : public vdev::torch_version::Work {
   /// operation.
   float getDuration() const override;
   std::uint64_t getSequencenumber() const override;
+  std::chrono::milliseconds timeout() const { return description_.waits.timeout; }
   /// Returns the number by which hooks know the operation (SuccessHooks).
   std::uint64_t getCompletionKey() const override { return outcome_->key(); }
 

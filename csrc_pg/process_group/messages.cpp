@@ -194,6 +194,7 @@ WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
   check_bound_card(request);
   request.timeout = effective(request.timeout);
   refuse_message_in_graph(request.device);
+  call.plan.check_nan(checks_nan_.load(std::memory_order_relaxed));
   if (coalescing_.active()) return coalescing_.add(std::move(request), std::move(call));
   WithoutGil without_gil;
   return begin([&]() -> WorkPtr {
@@ -221,7 +222,7 @@ WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
         WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
                               std::move(request.outputs), sequence,
                               request.blocks_host || wait_blocks_host(*options_, true), group_for_profiler(),
-                              memory, std::move(watched)},
+                              memory, std::move(watched), wait_rules(request.device, request.timeout)},
         WorkVccl::Place(*lane, failures_), end, outcome);
   });
 }
@@ -364,7 +365,7 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
                               all_of(batch.requests, [](const Request& request) { return request.inputs; }),
                               all_of(batch.requests, [](const Request& request) { return request.outputs; }),
                               sequence, wait_blocks_host(*options_, has_messages), group_for_profiler(),
-                              memory, std::move(watched)},
+                              memory, std::move(watched), wait_rules(device, timeout)},
         has_messages ? WorkVccl::Place(*lane, failures_) : WorkVccl::Place(*where, failures_), end, outcome);
   });
 }

@@ -74,10 +74,12 @@ ProcessGroupVccl::ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int ra
       nccl_(with_torch_errors([&] { return is_strict_for(options_->stands_for); }),
             RankNames(name_, ranks_from(*options_, size)), rank),
       timeout_(options_->timeout),
-      communicators_(store_,
-                     {name_, rank, size, options_->is_high_priority_stream, ranks_from(*options_, size),
-                      options_->call, options_->origin, nccl_.on(), [this] { begin_recording(); }},
-                     communicators_of(relatives)) {
+      communicators_(
+          store_,
+          {name_, rank, size, options_->is_high_priority_stream, ranks_from(*options_, size), options_->call,
+           options_->origin, nccl_.on(), [this] { begin_recording(); },
+           nccl_.on() ? [this] { return !failures_->standing().empty(); } : std::function<bool()>()},
+          communicators_of(relatives)) {
   init();
   WithoutGil without_gil;
   const auto strikes = faults::begin_phase(options_->call == "init_process_group" ? "init" : "new_group",
@@ -107,7 +109,7 @@ ProcessGroupVccl::ProcessGroupVccl(c10::intrusive_ptr<c10d::Store> store, int ra
 void ProcessGroupVccl::begin_recording() {
   if (recording_) return;
   read_recorder_variables();
-  read_check_variables();
+  checks_nan_ = read_check_variables().nan_inputs;
   FlightGroup group;
   put_text(group.name, options_->group_name.empty() ? group_name() : options_->group_name);
   put_text(group.description, options_->group_desc);
@@ -301,6 +303,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
   check_bound_card(request);
   request.timeout = effective(request.timeout);
   if (nccl_.on() && !request.device.is_cpu()) plan.drop_empty_calls();
+  plan.check_nan(checks_nan_.load(std::memory_order_relaxed));
   if (coalescing_.active()) return coalescing_.add(std::move(request), std::move(plan));
   WithoutGil without_gil;
   return begin([&]() -> WorkPtr {
@@ -357,12 +360,24 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
       return nullptr;
     }
     return c10::make_intrusive<WorkVccl>(
-        WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
-                              std::move(request.outputs), sequence,
-                              request.blocks_host || options_->blocking_wait, group_for_profiler(),
-                              std::move(memory), std::move(watched)},
+        WorkVccl::Description{
+            rank_, request.type, request.name, std::move(request.inputs), std::move(request.outputs),
+            sequence, request.blocks_host || options_->blocking_wait, group_for_profiler(), std::move(memory),
+            std::move(watched), wait_rules(request.device, request.timeout)},
         WorkVccl::Place(*where, failures_), end, outcome);
   });
+}
+
+// ProcessGroupNCCL aborts its communicators when wait(timeout) has waited in vain.
+WorkVccl::WaitRules ProcessGroupVccl::wait_rules(c10::Device device, milliseconds timeout) const {
+  return {timeout, nccl_.on() && !device.is_cpu()};
+}
+
+bool ProcessGroupVccl::verify_work_timeout(const c10::intrusive_ptr<c10d::Work>& work,
+                                           const milliseconds& timeout) {
+  const auto own = c10::dynamic_intrusive_pointer_cast<WorkVccl>(work);
+  TORCH_CHECK_TYPE(own, "_verify_work_timeout takes a Work of a collective or message of this backend");
+  return own->timeout() == timeout;
 }
 
 void ProcessGroupVccl::launch_plan(const char* name, Tensors inputs, Tensors outputs, CollectivePlan plan) {
@@ -402,10 +417,10 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::capture(Request request, DeviceCommu
   auto outcome = std::make_shared<Outcome>();
   outcome->finish(nullptr);
   return c10::make_intrusive<WorkVccl>(
-      WorkVccl::Description{rank_, request.type, request.name, std::move(request.inputs),
-                            std::move(request.outputs), sequence,
-                            request.blocks_host || options_->blocking_wait, group_for_profiler(),
-                            std::move(memory), std::move(watched)},
+      WorkVccl::Description{
+          rank_, request.type, request.name, std::move(request.inputs), std::move(request.outputs), sequence,
+          request.blocks_host || options_->blocking_wait, group_for_profiler(), std::move(memory),
+          std::move(watched), wait_rules(request.device, request.timeout)},
       WorkVccl::Place(where, failures_), end, std::move(outcome));
 }
 

@@ -236,6 +236,14 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   /// Launches `plan`, which reads `inputs` and writes `outputs`, as a synchronous collective of that name.
   void launch_plan(const char* name, Tensors inputs, Tensors outputs, CollectivePlan plan);
 
+  /// Says whether NaN and infinity in the inputs of later operations is an error. At first VCCL_CHECK says
+  /// it.
+  void check_nan(bool wanted) { checks_nan_.store(wanted, std::memory_order_relaxed); }
+  /// Returns whether the operation of `work` was launched with this timeout. Raises TypeError for a Work of
+  /// another backend.
+  static bool verify_work_timeout(const c10::intrusive_ptr<c10d::Work>& work,
+                                  const std::chrono::milliseconds& timeout);
+
   /// Keeps another backend until this group is destroyed, and then releases it without the GIL.
   void keep(c10::intrusive_ptr<c10d::Backend> backend) { kept_ = std::move(backend); }
 
@@ -321,6 +329,7 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   /// Raises ValueError for another card than the group is bound to, if the group is bound to a card.
   void check_bound_card(const Request& request) const;
   std::chrono::milliseconds effective(std::chrono::milliseconds timeout) const;
+  WorkVccl::WaitRules wait_rules(c10::Device device, std::chrono::milliseconds timeout) const;
   static std::vector<Relative> communicators_of(
       const std::vector<c10::intrusive_ptr<ProcessGroupVccl>>& groups);
   void leave(std::chrono::milliseconds patience) noexcept;
@@ -353,6 +362,7 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<bool> timing_{false};
+  std::atomic<bool> checks_nan_{false};
   std::atomic<bool> connected_at_once_{false};      // whether the card's communicator was made with the group
   std::atomic<std::uint64_t> message_sequence_{0};  // the ranks' numbers need not agree
   Coalescing coalescing_;

@@ -201,6 +201,14 @@ void init_process_group_bindings(py::module_& module) {
            "Whether the group has a communicator of a card, or has sent messages between cards.")
       .def("_add_ephemeral_timeout", &ProcessGroupVccl::addEphemeralTimeout, py::arg("timeout"), without_gil,
            "Makes the timeouts of operations longer until the next one has ended.")
+      .def(
+          "_set_enable_nan_check", &ProcessGroupVccl::check_nan, py::arg("enable_nan_check"),
+          "Whether NaN and infinity in the inputs of later operations is an error. At first, VCCL_CHECK says "
+          "it.")
+      .def_static("_verify_work_timeout", &ProcessGroupVccl::verify_work_timeout, py::arg("work"),
+                  py::arg("timeout"),
+                  "Whether the operation of `work` was launched with this timeout. TypeError for a Work of "
+                  "another backend.")
       .def("_enable_timing", &ProcessGroupVccl::enableCollectivesTiming,
            "Does what _enable_collectives_timing() of the process group does.")
       .def_property_readonly("_timing", &ProcessGroupVccl::timing,

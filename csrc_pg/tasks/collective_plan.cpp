@@ -232,7 +232,7 @@ void CollectivePlan::run_calls(Communicator& communicator, const Deadline& deadl
     auto* const strikes = faults::ever_on() ? faults::Running::current() : nullptr;
     {
       const DamagedInput damaged(strikes, communicator, call);
-      if (checks.nan_inputs) call.refused = nonfinite_input(communicator, call, i, calls_.size());
+      if (checks_nan_) call.refused = nonfinite_input(communicator, call, i, calls_.size());
       vccl::run(communicator, call, deadline);
     }
     damage_output(strikes, communicator, call);

@@ -92,6 +92,9 @@ class CollectivePlan {
   /// Lets the faults of a plan (faults/faults.hpp) strike when this one runs.
   void set_faults(std::shared_ptr<faults::Strikes> faults) { faults_ = std::move(faults); }
   const std::shared_ptr<faults::Strikes>& faults() const { return faults_; }
+  /// Says whether NaN and infinity in what the calls read is an error.
+  void check_nan(bool wanted) { checks_nan_ = wanted; }
+  bool checks_nan() const { return checks_nan_; }
   /// Sets Call::order of the calls.
   void set_order(std::uint32_t order) { order_ = order; }
 
@@ -158,6 +161,7 @@ class CollectivePlan {
   vdev::races::Tensors touched_;
   std::shared_ptr<HeldMemory> held_;
   std::shared_ptr<faults::Strikes> faults_;  // null as a rule
+  bool checks_nan_ = false;
 };
 
 /// Calls `run`, and lets the faults of its operation strike: before, in its midst and after it.

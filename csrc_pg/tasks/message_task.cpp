@@ -109,7 +109,7 @@ void MessageTask::post(MessageCall call, const Deadline& deadline) {
     const auto bytes = call.bytes;
     faults::Damage damage;
     if (call.sends) damage = damage_message(strikes.get(), faults::Moment::before, bytes, dtype);
-    if (call.sends && program_checks().nan_inputs)
+    if (call.sends && plan->checks_nan())
       check_finite_message(*communicator_, call.signature, call.bytes.data(), call.peer);
     const auto hash = [bytes, signature = call.signature] {
       return hash_of_message(signature.dtype, bytes.data(), signature.count);

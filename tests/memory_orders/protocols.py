@@ -427,13 +427,15 @@ def failure_at_begin(orders, waits=True):
 
     def gives_up():
         yield Update("state", lambda n: 1 if n == 0 else None, orders["claim"])
+        yield Store("withdrawn", 1, orders["withdrawn.store"])
         if (yield Load("sequence", orders["sequence.load"])) == 1 and waits:
             yield Await("phase", lambda n: n == 1, orders["phase.load"])
         yield Store("memory", 2)
 
     def begins():
         yield Store("sequence", 1, orders["sequence.store"])
-        if (yield Load("state", orders["state.load"])) == 0:
+        failed = yield Load("state", orders["state.load"])
+        if failed == 0 or (yield Load("withdrawn", orders["withdrawn.load"])) == 0:
             yield Load("memory")
         yield Store("phase", 1, orders["phase.store"])
 
@@ -444,8 +446,13 @@ FAILURE_AT_BEGIN = Protocol(
     "failure_at_the_begin_of_an_operation",
     {
         "transport/state/recorded_failure.hpp": ("return record_.state.load() != FailureRecord::none;",),
-        "transport/host/operation_start.cpp": ("own.sequence.store(operation_.sequence());",),
+        "transport/host/operation_start.cpp": (
+            "own.sequence.store(operation_.sequence());",
+            "if (!failures_.happened()) return;",
+            "return read(group_.host.line(index).phase) ==",
+        ),
         "transport/host/mapped_peers.cpp": (
+            "arrive(RankLine::kWithdrawn);",
             "return read(start_.announced(peer).sequence) != operation_.sequence() ||",
             "group_.own_line().phase.store(number(phase));",
         ),
@@ -455,6 +462,8 @@ FAILURE_AT_BEGIN = Protocol(
         "sequence.load": LOOKS,
         "sequence.store": ANNOUNCES,
         "state.load": LOOKS,
+        "withdrawn.store": ANNOUNCES,
+        "withdrawn.load": LOOKS,
         "phase.store": PUBLISHES,
         "phase.load": AWAITS,
     },
@@ -500,8 +509,9 @@ MEMORY_TAKEN_BACK = Protocol(
             "arrive(RankLine::kWithdrawn);",
             "announce_before_writes(); }",
             "finish_reads();",
-            "if (!failures_.happened()) return;",
+            "start_.check_given_up();",
         ),
+        "transport/host/operation_start.cpp": ("if (!failures_.happened()) return;",),
     },
     # The fences order enough, whatever the orders of the accesses are.
     {

@@ -169,7 +169,10 @@ void GroupCommunicator::connect(Meeting& meeting, const std::vector<RankRecord>&
     failures_->set_links([this] { each_link(&RemoteLinks::pump); },
                          [this] { between_operations(&RemoteLinks::listen); },
                          [this] { each_link(&RemoteLinks::spread_failure); });
-    meeting.serve_links([this] { failures_->check_links(); });
+    meeting.serve_links([this] {
+      failures_->receive();
+      failures_->check();
+    });
   }
   if (across_) across_->watch_all();
   if (remote_) {

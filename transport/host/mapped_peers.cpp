@@ -70,7 +70,7 @@ void MappedPeers::await(int peer, std::uint32_t phase) {
   // A rank that is ahead, in a later operation, has passed this phase too.
   waiter_.until([&] { return read(line.phase) >= wanted; }, peer, "in the midst of");
   // A rank that gives up counts as done (withdraw()), but only after it has recorded why.
-  failures_.check();
+  start_.check_given_up();
 }
 
 void MappedPeers::await_all(std::uint32_t phase) {
@@ -84,7 +84,15 @@ void MappedPeers::await_all(std::uint32_t phase) {
   };
   const auto awaited = [&](int peer) { return read(group_.host.line(peer).phase) < wanted; };
   waiter_.until(ready, awaited, "in the midst of");
-  failures_.check();
+  start_.check_given_up();
+}
+
+// A rank stores a phase of a later operation only when all have begun that operation, or when it gives that
+// operation up. What it said here is lost then.
+bool MappedPeers::declined(int peer) {
+  const std::uint64_t phase = read(group_.host.line(peer).phase);
+  if (phase > number(RankLine::kWithdrawn)) failures_.check();
+  return phase == number(kDeclined);
 }
 
 // Sequences ascend: a claim that names a later operation means that this operation is over.
@@ -100,7 +108,7 @@ bool MappedPeers::claim(int peer) {
 // The work items of ranks on this core are claimed first. The same core then does the same items from call to
 // call, and finds in its cache what it wrote there.
 int MappedPeers::claim_work_item() {
-  failures_.check();
+  start_.check_given_up();
   const int own = group_.host.index;
   // The phase is stored before the first claim, so a rank that finds an item claimed by this rank also finds
   // that this rank may hold it.
@@ -141,7 +149,7 @@ void MappedPeers::await_work_items() {
   // All work items are claimed. A rank that has not begun to claim gets none, so it may come late or die.
   const auto awaited = [&](int peer) { return read(group_.host.line(peer).phase) == number(kSharing); };
   waiter_.until(ready, awaited, "in the midst of");
-  failures_.check();
+  start_.check_given_up();
   // Only a rank that withdraws waits for this phase. It polls, so no wake-up is needed.
   group_.own_line().phase.store(number(kDone));
 }
@@ -174,12 +182,7 @@ void MappedPeers::withdraw() noexcept {
 
 void MappedPeers::check_withdrawn() const {
   finish_reads();
-  // A failure that a rank records behind the operation is no reason to fail this one, so the phases say whose
-  // memory was taken back. They are other ranks' cache lines, and are read after a failure only.
-  if (!failures_.happened()) return;
-  for (int peer = 0; peer < count(); ++peer) {
-    if (read(group_.host.line(peer).phase) == number(RankLine::kWithdrawn)) failures_.check();
-  }
+  start_.check_given_up();
 }
 
 }  // namespace vccl

@@ -28,7 +28,7 @@ class MappedPeers final : public Peers {
   void arrive(std::uint32_t phase) override;
   void await(int peer, std::uint32_t phase) override;
   void await_all(std::uint32_t phase) override;
-  bool declined(int peer) override { return read(group_.host.line(peer).phase) >= number(kDeclined); }
+  bool declined(int peer) override;
   bool oversubscribed() const override { return group_.oversubscribed; }
   int claim_work_item() override;
   void deliver_work_item() override;

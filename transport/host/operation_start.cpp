@@ -78,11 +78,23 @@ void OperationStart::pass(const Announcement& announcement) {
   else
     waiter_.until_all_begin(ready, awaited);
   // A rank that gave up before this rank announced does not wait for this rank: its memory may be in use for
-  // something else by now. This load pairs with the failure's record. Either this rank sees the failure here,
-  // or the rank that gave up sees that this rank has begun, and waits until this rank has ended the operation
-  // (MappedPeers::withdraw).
-  failures_.check();
+  // something else by now. The loads here pair with the failure's record and with the phase that the rank
+  // stored behind it. Either this rank sees both, or the rank that gave up sees that this rank has begun, and
+  // waits until this rank has ended the operation (MappedPeers::withdraw).
+  check_given_up();
   compare();
+}
+
+bool OperationStart::has_given_up(int index) const {
+  return read(group_.host.line(index).phase) ==
+         (operation_.sequence() << RankLine::kPhaseBits | RankLine::kWithdrawn);
+}
+
+// The phases are other ranks' cache lines, and are read after a failure only.
+void OperationStart::check_given_up() const {
+  if (!failures_.happened()) return;
+  for (int i = 0; i < static_cast<int>(group_.host.ranks.size()); ++i)
+    if (has_given_up(i)) failures_.check();
 }
 
 void OperationStart::raise_refusals() const {

@@ -64,7 +64,7 @@ void Waiter::wait_until(Ready ready, Awaited awaited, const char* what, bool at_
 bool Waiter::spin(Ready ready) {
   for (int looks = base::spinning_for_rank(group_.oversubscribed).looks; looks > 0; --looks) {
     if (ready()) return true;
-    failures_.check();
+    if (failures_.happened()) return false;  // is_over() looks once more
     base::cpu_pause();
   }
   return false;
@@ -127,11 +127,15 @@ void Waiter::sleep(Ready ready) {
 // A wait calls this at least every base::kLongestSleep, and looks for dead processes every
 // base::kLivenessPeriod. A process on this machine is dead when the kernel says so about its pidfd
 // (PeerProcess::dead()), however it died. That a peer on another host is gone, the links notice:
-// check_links() receives from them, and RemoteLinks::end_of() fails the group when the connection has ended.
+// receive() reads them, and RemoteLinks::end_of() fails the group when the connection has ended.
 // The first rank that notices records the failure, which ends the waits of all others in check().
 bool Waiter::is_over(Ready ready, Awaited awaited, const char* what, bool look_for_dead) {
-  failures_.check();
-  failures_.check_links();
+  failures_.receive();
+  if (failures_.happened()) {
+    // A rank that is ahead may have failed in a later operation. It had done its part of this one before.
+    if (ready()) return true;
+    failures_.check();
+  }
   if (look_for_dead) failures_.check_meeting();
   const HostGroup& host = group_.host;
   for (int i = 0; i < static_cast<int>(host.ranks.size()); ++i) {

@@ -85,16 +85,17 @@ bool RemoteLinks::look(FunctionRef<bool()> ready, RemoteLink& link, const char* 
   // This happens without the mutex, because failing sends to both neighbours.
   if (wrong) failures_.raise(wrong->code(), wrong->what());
   if (failures_.happened()) spread_failure();
+  if (done) return true;  // whatever has failed, the awaited part of this operation came before
   failures_.check();
   if (end) failures_.raise_for_end(end->code(), end->what());
-  if (!done && operation_.deadline().passed()) {
+  if (operation_.deadline().passed()) {
     failures_.raise(ErrorCode::timeout,
                     base::text(wait_text(operation_.deadline().length, link, what),
                                ". Look for a rank that is stuck or slow, or raise the timeout; "
                                "VCCL_SOCKET_IFNAME chooses the network interface.",
                                explanation(operation_.deadline().length)));
   }
-  return done;
+  return false;
 }
 
 std::string RemoteLinks::wait_text(Milliseconds waited, const RemoteLink& link, const char* what) const {

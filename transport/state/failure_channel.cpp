@@ -61,10 +61,8 @@ std::string FailureChannel::left_text_of_index(int index) const {
                    group_.host.line(index).leave_reason.read());
 }
 
-void FailureChannel::check_links() const {
-  if (!receive_) return;
-  receive_();
-  check();
+void FailureChannel::receive() const {
+  if (receive_) receive_();
 }
 
 void FailureChannel::check_meeting() const {

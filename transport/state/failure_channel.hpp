@@ -46,8 +46,8 @@ class FailureChannel {
   // Only the owner of the current operation may call the next three members. Its waits look here for
   // failures that are not in the record yet.
 
-  /// Receives what other hosts have sent, and throws the failure if there is one among it.
-  void check_links() const;
+  /// Receives what other hosts have sent, and records the failure if there is one among it.
+  void receive() const;
   /// While the communicator is being made: throws why its meeting cannot succeed, if that is known.
   void check_meeting() const;
   /// While the communicator is being made, and a peer has ended: waits a moment for the reason, and throws

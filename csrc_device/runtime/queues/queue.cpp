@@ -304,6 +304,13 @@ void Queue::help_until(std::uint64_t sequence) {
   if (interruption_pending()) raise_interruption();
 }
 
+void Queue::bound_length(std::uint64_t most) {
+  if (length() <= most) [[likely]] {
+    return;
+  }
+  if (!running_here()) help_until(last() - most / 2);
+}
+
 bool Queue::help(std::uint64_t sequence, bool gives_up) {
   if (done(sequence)) return true;
   check_fork();

@@ -108,13 +108,11 @@ void launch(int card, Task task, Waits waits) {
   const auto stream = current_stream(card);
   stream->enqueue(std::move(task), has_spare_core() ? Start::kSoon : Start::kByWaiter, waits);
   Queue& queue = *stream->queue();
-  const std::uint64_t length = queue.length();
-  if (length <= kMostTasks) [[likely]] {
+  if (queue.length() <= kMostTasks) [[likely]] {
     return;
   }
   WithoutGil no_gil;
-  const std::uint64_t last = queue.last();  // at least `length`
-  queue.help_until(last - kMostTasks / 2);
+  queue.bound_length(kMostTasks);
 }
 
 }  // namespace vdev

@@ -4,10 +4,13 @@ nccl_rows.py has the calls; each is made in both modes, and the table of docs/in
 it.
 """
 
+import datetime
+
 import nccl_table
 import pytest
 import torch
 import torch.distributed as dist
+from common import backend_of, hear, tell
 from nccl_rows import ROWS
 from torch import nn
 from torch.distributed.fsdp import fully_shard
@@ -144,3 +147,51 @@ def rings(rank, size, store, bound):
 @pytest.mark.parametrize("bound", [False, True])
 def test_messages_and_collectives(rank_pool, bound):
     rank_pool.run(2, rings, bound, env=STRICT, group=False)
+
+
+def waits_in_vain(rank, size):
+    torch.accelerator.set_device_index(rank)
+    x = torch.ones(4, device="vdev")
+    dist.all_reduce(x)
+    torch.accelerator.synchronize()
+    if rank == 1:
+        hear("given up")
+        with pytest.raises(dist.DistBackendError, match="rank 0 aborted"):
+            dist.all_reduce(x, async_op=True).wait(datetime.timedelta(seconds=300))
+        return
+    work = dist.all_reduce(x, async_op=True)
+    late = r"all_reduce \(number 2 of the group\) did not end within the 20 ms that wait\(\) was given"
+    with pytest.raises(dist.DistBackendError, match=late + r"\. So the group was aborted, as NCCL's is"):
+        work.wait(datetime.timedelta(milliseconds=20))
+    with pytest.raises(dist.DistBackendError, match="aborted group .* " + late):
+        work.wait(datetime.timedelta(seconds=300))
+    with pytest.raises(dist.DistBackendError, match="aborted"):
+        dist.all_reduce(x)
+    tell("given up")
+
+
+def test_a_wait_whose_time_is_up_aborts_the_group(rank_pool):
+    rank_pool.run(2, waits_in_vain, env=STRICT)
+
+
+def begins_after_an_abort(rank, size):
+    torch.accelerator.set_device_index(rank)
+    x = torch.ones(4, device="vdev")
+    dist.all_reduce(x)
+    torch.accelerator.synchronize()
+    if rank == 1:
+        backend_of().abort()
+        with pytest.raises(dist.DistBackendError, match="rank 1 aborted the group"):
+            dist.all_reduce(x)
+        tell("aborted")
+        return
+    hear("aborted")
+    work = dist.all_reduce(x, async_op=True)
+    with pytest.raises(dist.DistBackendError, match="rank 1 aborted"):
+        work.wait(datetime.timedelta(seconds=300))
+    with pytest.raises(dist.DistBackendError, match="rank 1 aborted"):
+        dist.all_reduce(x)  # this rank knows now
+
+
+def test_a_rank_learns_of_an_abort_from_its_own_operation(rank_pool):
+    rank_pool.run(2, begins_after_an_abort, env=STRICT)

@@ -14,6 +14,7 @@ import torch.distributed._functional_collectives as funcol
 from common import PATIENCE, backend_of, everywhere, hear, tell
 from processes import wait_until
 from torch._C._distributed_c10d import ErrorType, OpType, WorkResult
+from torch.distributed import distributed_c10d as c10d
 
 
 def wait_until_over(work: dist.Work) -> None:
@@ -51,6 +52,43 @@ def test_life_of_a_work(ranks, device):
     assert work._get_duration() > 0
     assert work._get_op_type() == OpType.ALLREDUCE.value
     assert work.wait()
+
+
+@pytest.mark.ranks(2)
+@everywhere
+def test_the_timeout_of_a_work(ranks, device):
+    backend = backend_of(device=device)
+    given = dist.AllreduceOptions()
+    given.timeout = datetime.timedelta(seconds=123)
+    x = torch.ones(8, device=device)
+    work = backend.allreduce([x], given)
+    assert backend._verify_work_timeout(work, datetime.timedelta(seconds=123))
+    assert not backend._verify_work_timeout(work, datetime.timedelta(seconds=124))
+    wait_until_over(work)
+    with pytest.raises(TypeError, match="a Work of a collective or message of this backend"):
+        backend._verify_work_timeout(dist.Work(), datetime.timedelta(seconds=1))
+
+
+def refuses_nan(rank, size, device):
+    backend = backend_of(device=device)
+    x, y = torch.full((8,), float("nan"), device=device), torch.empty(16, device=device)
+
+    def gather():
+        wait_until_over(backend._allgather_base(y, x, c10d.AllgatherOptions()))
+        assert y.isnan().all().item()
+
+    gather()
+    backend._set_enable_nan_check(True)
+    backend._set_enable_nan_check(False)
+    gather()
+    backend._set_enable_nan_check(True)
+    with pytest.raises(ValueError, match="element 0 of 8 of the input is NaN or infinite"):
+        gather()
+
+
+@everywhere
+def test_a_check_for_nan_that_is_switched_on(rank_pool, device):
+    rank_pool.run(2, refuses_nan, device)
 
 
 def used_group(rank, device):

@@ -1,5 +1,7 @@
 """Memory that is freed while collectives are queued is reused in the order of its stream, as on a GPU."""
 
+import threading
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -153,3 +155,38 @@ def test_the_peak_of_a_training_step_is_the_same_in_every_run(ranks):
     sharded = blocks * parameters // 2
     assert len(set(peaks)) == 1, peaks
     assert peaks[0] <= sharded + 4 * parameters + (1 << 20), peaks
+
+
+def run_ahead(call, calls: int) -> int:
+    """Calls so often while the card stands still. Returns the bytes that the calls held at most together.
+
+    The card goes on when the calls do not. On a busy machine that may be early, and the bound holds, too.
+    """
+    made, ended = 0, threading.Event()
+    with fresh_pool(), Gate() as gate:
+
+        def go_on():
+            seen = -1
+            while seen < made and not ended.wait(0.3):
+                seen = made
+            gate.open()
+
+        watcher = threading.Thread(target=go_on)
+        watcher.start()
+        before = torch.vdev.memory_allocated()
+        torch.vdev.reset_peak_memory_stats()
+        for number in range(calls):
+            call(torch.empty(128, device="vdev"))
+            made = number + 1
+        ended.set(), watcher.join()
+        torch.vdev.synchronize()
+    return torch.vdev.max_memory_allocated() - before
+
+
+@pytest.mark.ranks(2)
+def test_the_host_runs_ahead_of_collectives_within_bounds(ranks):
+    """CUDA holds up the host when about 1,000 launches have not begun, so their tensors need bounded space."""
+    dist.all_reduce(full(0), async_op=True).wait()
+    calls = 4000
+    held = run_ahead(lambda x: dist.all_reduce(x, async_op=True), calls)
+    assert held < calls * 512 * 3 // 4

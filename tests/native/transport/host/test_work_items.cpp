@@ -351,7 +351,7 @@ TEST(a_timeout_names_the_rank_that_holds_a_work_item) {
 }
 
 // Aborted while rank 1 does the item of rank 0, in whose memory it writes: the error of rank 0, and of rank
-// 2, which claims as the group fails, comes only when rank 1 has stopped.
+// 2, which finds no item left to claim, comes only when rank 1 has stopped.
 TEST(nobody_writes_in_a_work_item_after_the_error) {
   enum { inside, waiting };
   MemoryStore store;
@@ -384,6 +384,7 @@ TEST(nobody_writes_in_a_work_item_after_the_error) {
         flags.await(waiting);
         member.communicator().abort("for the test");
         CHECK_EQ(peers.claim_work_item(), -1);
+        peers.await_work_items();
       }
       operation.finish();
     });

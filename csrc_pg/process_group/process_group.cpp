@@ -225,10 +225,6 @@ std::map<int, std::string> ProcessGroupVccl::ended_ranks() const {
   return ended;
 }
 
-milliseconds ProcessGroupVccl::effective(milliseconds timeout) const {
-  return (timeout == c10d::kUnsetTimeout ? timeout_.load() : timeout) + extra_time_->now();
-}
-
 std::shared_ptr<const WorkVccl::Group> ProcessGroupVccl::group_for_profiler() const {
   if (!at::hasCallbacks()) return nullptr;
   return std::make_shared<const WorkVccl::Group>(WorkVccl::Group{pg_uid_, pg_desc_, size_});
@@ -368,18 +364,6 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
   });
 }
 
-// ProcessGroupNCCL aborts its communicators when wait(timeout) has waited in vain.
-WorkVccl::WaitRules ProcessGroupVccl::wait_rules(c10::Device device, milliseconds timeout) const {
-  return {timeout, nccl_.on() && !device.is_cpu()};
-}
-
-bool ProcessGroupVccl::verify_work_timeout(const c10::intrusive_ptr<c10d::Work>& work,
-                                           const milliseconds& timeout) {
-  const auto own = c10::dynamic_intrusive_pointer_cast<WorkVccl>(work);
-  TORCH_CHECK_TYPE(own, "_verify_work_timeout takes a Work of a collective or message of this backend");
-  return own->timeout() == timeout;
-}
-
 void ProcessGroupVccl::launch_plan(const char* name, Tensors inputs, Tensors outputs, CollectivePlan plan) {
   c10d::AllreduceOptions options;
   options.asyncOp = false;
@@ -422,15 +406,6 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::capture(Request request, DeviceCommu
           request.blocks_host || options_->blocking_wait, group_for_profiler(), std::move(memory),
           std::move(watched), wait_rules(request.device, request.timeout)},
       WorkVccl::Place(where, failures_), end, std::move(outcome));
-}
-
-void ProcessGroupVccl::addEphemeralTimeout(const milliseconds& time) {
-  extra_time_->add(time);
-}
-
-void ProcessGroupVccl::setTimeout(milliseconds timeout) {
-  timeout_.store(timeout);
-  options_->timeout = timeout;
 }
 
 // Every rank counts from zero and has the same calls, so the ranks need not agree on a number.

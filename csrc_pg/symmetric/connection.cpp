@@ -55,6 +55,10 @@ bool Connection::is_closed(int rank) const {
   return peers_[static_cast<std::size_t>(rank)].header().closed.load(std::memory_order_acquire) != 0;
 }
 
+bool Connection::is_signalled(int from, int channel) const {
+  return word(members_.rank, channel, from).load(std::memory_order_acquire) != 0;
+}
+
 Word& Connection::word(int owner, int channel, int sender) const {
   auto* words = reinterpret_cast<Word*>(peers_[static_cast<std::size_t>(owner)].words());
   return words[channel * members_.size + sender];

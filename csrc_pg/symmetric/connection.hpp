@@ -71,6 +71,8 @@ class Connection {
   /// Returns how many channels the pad has room for.
   int channels() const;
   bool is_closed(int rank) const;
+  /// Returns whether a signal of `from` has come that this rank has not taken yet.
+  bool is_signalled(int from, int channel) const;
 
   void put_signal(int to, int channel, const Deadline& deadline);
   void wait_signal(int from, int channel, const Deadline& deadline);

@@ -73,11 +73,12 @@ void Handle::check_channel(int channel) const {
 }
 
 void Handle::launch(const char* what, int rank, int channel, std::size_t timeout_ms, vdev::Start start,
-                    SignalTask::Body body) {
+                    SignalTask::Body body, const std::function<bool()>& arrived) {
   check_channel(channel);
   TORCH_CHECK(rank >= 0 && rank < get_world_size(), what, ": rank ", rank,
               " does not exist: it must be in [0, ", get_world_size(), "), the ranks of the group");
-  TORCH_CHECK(!connection_->is_closed(rank), what, ": ", freed_text(rank));
+  // What a rank has given before it freed its memory can still be taken.
+  TORCH_CHECK(!connection_->is_closed(rank) || (arrived && arrived()), what, ": ", freed_text(rank));
   const auto group = group_.lock();
   TORCH_CHECK(group, what, ": the group of ", connection_->text(), " was destroyed");
   const auto timeout = timeout_ms == 0 ? group->timeout() : Milliseconds(timeout_ms);
@@ -99,10 +100,12 @@ void Handle::put_signal(int dst_rank, int channel, std::size_t timeout_ms) {
 }
 
 void Handle::wait_signal(int src_rank, int channel, std::size_t timeout_ms) {
-  launch("wait_signal", src_rank, channel, timeout_ms, vdev::Start::kByWaiter,
-         [src_rank, channel](Connection& connection, const Deadline& deadline) {
-           connection.wait_signal(src_rank, channel, deadline);
-         });
+  launch(
+      "wait_signal", src_rank, channel, timeout_ms, vdev::Start::kByWaiter,
+      [src_rank, channel](Connection& connection, const Deadline& deadline) {
+        connection.wait_signal(src_rank, channel, deadline);
+      },
+      [&] { return connection_->is_signalled(src_rank, channel); });
 }
 
 }  // namespace vccl::symmetric

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,9 +46,10 @@ class Handle final : public c10d::symmetric_memory::SymmetricMemory {
   const std::shared_ptr<Connection>& connection() const { return connection_; }
   /// Returns whether the handle was made with this group, and not with an earlier one of the same name.
   bool is_of(const ProcessGroupVccl& group) const;
-  /// Checks `rank`, and puts a task on the current stream. `what` is for messages.
+  /// Checks `rank`, and puts a task on the current stream. `what` is for messages. A rank that has freed its
+  /// memory is refused, unless `arrived` says that what the task waits for is there.
   void launch(const char* what, int rank, int channel, std::size_t timeout_ms, vdev::Start start,
-              SignalTask::Body body);
+              SignalTask::Body body, const std::function<bool()>& arrived = {});
 
  private:
   void check_channel(int channel) const;

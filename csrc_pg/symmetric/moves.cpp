@@ -89,17 +89,20 @@ void wait_for_signal(const at::Tensor& sigpad, std::int64_t signal, std::int64_t
   constexpr const char* name = "nvshmem_wait_for_signal";
   const auto word = signal_word(sigpad, allocations().handle_with_pad(sigpad.data_ptr()), name);
   const int from = static_cast<int>(peer);
-  word.handle->launch(name, from, 0, 0, vdev::Start::kByWaiter,
-                      [word, from, signal](Connection& connection, const Deadline& deadline) {
-                        auto* at = word.at(connection, connection.members().rank);
-                        const auto& whole = *reinterpret_cast<std::atomic<std::uint64_t>*>(at);
-                        const auto is_there = [&](std::uint32_t) {
-                          return whole.load(std::memory_order_acquire) == static_cast<std::uint64_t>(signal);
-                        };
-                        connection.await(*reinterpret_cast<Word*>(at), is_there, from, -1,
-                                         base::text("to signal ", signal, " with nvshmem_put_with_signal"),
-                                         deadline);
-                      });
+  const auto is_there = [word, signal](const Connection& connection) {
+    const auto* at = word.at(connection, connection.members().rank);
+    return reinterpret_cast<const std::atomic<std::uint64_t>*>(at)->load(std::memory_order_acquire) ==
+           static_cast<std::uint64_t>(signal);
+  };
+  word.handle->launch(
+      name, from, 0, 0, vdev::Start::kByWaiter,
+      [word, from, signal, is_there](Connection& connection, const Deadline& deadline) {
+        connection.await(
+            *reinterpret_cast<Word*>(word.at(connection, connection.members().rank)),
+            [&](std::uint32_t) { return is_there(connection); }, from, -1,
+            base::text("to signal ", signal, " with nvshmem_put_with_signal"), deadline);
+      },
+      [&] { return is_there(*word.handle->connection()); });
 }
 
 at::Tensor& broadcast(at::Tensor& input, std::int64_t root, std::string group) {

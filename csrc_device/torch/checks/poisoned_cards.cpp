@@ -2,10 +2,12 @@
 
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <mutex>
 
 #include <c10/util/Exception.h>
 
+#include "base/text.hpp"
 #include "csrc_device/runtime/environment.hpp"
 
 namespace vdev {
@@ -42,9 +44,14 @@ void check_usable(int card) {
   }
   std::lock_guard lock(all.mutex);
   const auto& reason = all.reasons[static_cast<std::size_t>(card)];
-  TORCH_CHECK(
-      reason.empty(), device_title(), " error: device-side assert triggered on card ", card, ": ", reason,
-      ". With VDEV_STRICT=1 this is final, as on a GPU: the card can be used again in a new process.");
+  if (reason.empty()) return;
+  constexpr std::int32_t kAssert = 710;  // cudaErrorAssert
+  const c10::SourceLocation here{__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)};
+  throw c10::AcceleratorError(
+      here, kAssert,
+      base::text(device_title(), " error: device-side assert triggered on card ", card, ": ", reason,
+                 ". With VDEV_STRICT=1 this is final, as on a GPU: the card can be used again in a new "
+                 "process."));
 }
 
 }  // namespace vdev

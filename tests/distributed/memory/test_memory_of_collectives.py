@@ -158,7 +158,7 @@ def test_the_peak_of_a_training_step_is_the_same_in_every_run(ranks):
 
 
 def run_ahead(call, calls: int) -> int:
-    """Calls so often while the card stands still. Returns the bytes that the calls held at most together.
+    """Calls so often while the card stands still. Returns how many bytes the calls held at most.
 
     The card goes on when the calls do not. On a busy machine that may be early, and the bound holds, too.
     """
@@ -185,7 +185,7 @@ def run_ahead(call, calls: int) -> int:
 
 @pytest.mark.ranks(2)
 def test_the_host_runs_ahead_of_collectives_within_bounds(ranks):
-    """CUDA holds up the host when about 1,000 launches have not begun, so their tensors need bounded space."""
+    """CUDA holds up the host when about 1,000 launches have not begun, which bounds their space."""
     dist.all_reduce(full(0), async_op=True).wait()
     calls = 4000
     held = run_ahead(lambda x: dist.all_reduce(x, async_op=True), calls)

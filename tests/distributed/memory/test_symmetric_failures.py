@@ -125,6 +125,30 @@ def test_memory_that_its_owner_has_freed(rank_pool):
     assert "rank 1 has freed its symmetric memory while rank 0" in text, text
 
 
+def signals_before_it_frees(rank: int, size: int) -> str:
+    tensor, handle = shared(16)
+    torch.accelerator.synchronize()
+    dist.barrier()
+    if rank == 1:
+        handle.put_signal(dst_rank=0)
+        torch.accelerator.synchronize()
+        del tensor, handle
+        default_store().set("freed", "")
+        default_store().wait(["taken"], datetime.timedelta(seconds=60))
+        return ""
+    default_store().wait(["freed"], datetime.timedelta(seconds=60))
+    handle.wait_signal(src_rank=1)
+    torch.accelerator.synchronize()
+    text = error_of(lambda: handle.wait_signal(src_rank=1))
+    default_store().set("taken", "")
+    return text
+
+
+def test_a_signal_of_a_rank_that_has_freed_its_memory_since(rank_pool):
+    text = rank_pool.run(2, signals_before_it_frees, group_timeout=600, timeout=60)[0]
+    assert "rank 1 of group default_pg has freed its part" in text, text
+
+
 def aborts_while_a_peer_waits(rank: int, size: int) -> str:
     _, handle = shared(16)
     if rank == 1:

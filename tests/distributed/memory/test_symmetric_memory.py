@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symmetric
+from gate import Gate
 from symmetric_cases import OPERATORS, empty, error_of, settled, shared, world_name
 from torch._C._distributed_c10d import _SymmetricMemory
 
@@ -269,6 +270,47 @@ def test_words(ranks):
     assert "greater than or equal to 0" in error_of(
         lambda: _SymmetricMemory.stream_write_value32(words, offset=-1, val=1)
     )
+
+
+def persistent(number: int) -> torch.Tensor:
+    """Memory that compiled code takes anew in each of its calls."""
+    card = torch.device("vdev", torch.vdev.current_device())
+    return _SymmetricMemory.empty_strided_p2p(
+        (8, 8), (8, 1), torch.float32, card, group_name=world_name(), alloc_id=number
+    )
+
+
+@pytest.mark.ranks(2)
+@settled
+def test_persistent_memory_is_taken_again_while_tasks_use_it(ranks):
+    x = torch.ones(8, 8, device="vdev")
+    users = [
+        lambda memory: memory.fill_(1).add(1),
+        lambda memory: torch.mm(x, x, out=memory),
+        lambda memory: memory.copy_(torch.ones(8, 8).pin_memory(), non_blocking=True),
+        lambda memory: torch.empty(8, 8, pin_memory=True).copy_(memory, non_blocking=True),
+        lambda memory: dist.all_reduce(memory),
+        lambda memory: OPERATORS.one_shot_all_reduce(memory, "sum", world_name()),
+    ]
+    dist.all_reduce(persistent(99))
+    for number, use in enumerate(users):
+        use(persistent(number))  # ranks meet on the host in the first call
+        with Gate() as gate:
+            memory = persistent(number)
+            at = memory.data_ptr()
+            result = use(memory)
+            if number > 0:
+                del result  # it may be the memory itself
+            del memory
+            again = persistent(number)
+            assert again.data_ptr() == at, number
+            again.fill_(5)
+            gate.open()
+        assert again.eq(5).all().item(), number
+        if number == 0:
+            assert result.eq(2).all().item()
+        assert "still active" in error_of(lambda: persistent(number))  # noqa: B023
+        del again
 
 
 @pytest.mark.ranks(2)

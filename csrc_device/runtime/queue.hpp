@@ -117,9 +117,11 @@ class Queue : public std::enable_shared_from_this<Queue> {
   /// them. Throws CardError inside a task of this queue, because the wait could never end. Raises the
   /// interruption of the calling thread; by then, the wait has interrupted what the queue waits for.
   void help_until(std::uint64_t sequence);
-  /// Blocks like help_until() while more than `most` items are queued, until half of them are left. So the
-  /// host runs ahead of the queue by a bounded number of items, as CUDA's launches do, and what they hold
-  /// stays bounded, too. Returns at once inside a task of this queue. The caller must not hold the GIL.
+  /// Blocks while more than `most` items are queued, until half of them are left, and runs them like
+  /// help_until(). So the host runs ahead of the queue by a bounded number of items, as CUDA's launches do,
+  /// and what they hold stays bounded, too. An interruption ends the wait and stays pending, because the
+  /// caller has enqueued its item already. Returns at once inside a task of this queue. The caller must not
+  /// hold the GIL.
   void bound_length(std::uint64_t most);
   /// Does the same as help_until(), but an interruption stays pending. With `gives_up` it ends the wait; the
   /// result is then false, unless the item is finished.

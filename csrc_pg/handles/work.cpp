@@ -152,8 +152,8 @@ void WorkVccl::wait_on_host(std::chrono::milliseconds timeout) const {
   const std::string late =
       base::text(description_.name, " (number ", description_.sequence,
                  " of the group) did not end within the ", timeout.count(), " ms that wait() was given");
-  const bool aborts = description_.waits.aborts && communicator;
-  if (aborts) communicator->abort(late);
+  const auto& aborts = description_.waits.aborts;
+  if (aborts) aborts->abort(base::text(who, " aborted the group: ", late));
   TORCH_CHECK_WITH(DistBackendError, false, who, ": ", late,
                    aborts ? ". So the group was aborted, as NCCL's is: destroy it, and make a new one."
                           : ". It goes on: wait() again, or abort the group.");

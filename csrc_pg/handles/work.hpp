@@ -44,8 +44,8 @@ class WorkVccl final : public vdev::torch_version::Work {
     int size = 0;
   };
   struct WaitRules {
-    std::chrono::milliseconds timeout{};  // of the operation
-    bool aborts = false;                  // whether wait(timeout) aborts the group when the time is up
+    std::chrono::milliseconds timeout{};             // of the operation
+    std::shared_ptr<GroupToAbort> aborts = nullptr;  // what wait(timeout) aborts when the time is up, or null
   };
   struct Description {
     int rank = -1;

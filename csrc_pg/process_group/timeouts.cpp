@@ -20,7 +20,7 @@ void ProcessGroupVccl::setTimeout(milliseconds timeout) {
 
 // ProcessGroupNCCL aborts its communicators when wait(timeout) has waited in vain.
 WorkVccl::WaitRules ProcessGroupVccl::wait_rules(c10::Device device, milliseconds timeout) const {
-  return {timeout, nccl_.on() && !device.is_cpu()};
+  return {timeout, nccl_.on() && !device.is_cpu() ? communicators_.to_abort() : nullptr};
 }
 
 bool ProcessGroupVccl::verify_work_timeout(const c10::intrusive_ptr<c10d::Work>& work,

@@ -448,8 +448,11 @@ FAILURE_AT_BEGIN = Protocol(
         "transport/state/recorded_failure.hpp": ("return record_.state.load() != FailureRecord::none;",),
         "transport/host/operation_start.cpp": (
             "own.sequence.store(operation_.sequence());",
-            "if (!failures_.happened()) return;",
-            "return read(group_.host.line(index).phase) ==",
+            "check_given_up(group_, operation_, failures_);",
+        ),
+        "transport/host/given_up.cpp": (
+            "if (!failures.happened()) return;",
+            "if (read(group.host.line(i).phase) == withdrawn) failures.check();",
         ),
         "transport/host/mapped_peers.cpp": (
             "arrive(RankLine::kWithdrawn);",
@@ -508,10 +511,15 @@ MEMORY_TAKEN_BACK = Protocol(
         "transport/host/mapped_peers.cpp": (
             "arrive(RankLine::kWithdrawn);",
             "announce_before_writes(); }",
-            "finish_reads();",
-            "start_.check_given_up();",
+            "check_reads(group_, operation_, failures_);",
         ),
-        "transport/host/operation_start.cpp": ("if (!failures_.happened()) return;",),
+        "transport/host/given_up.cpp": (
+            "finish_reads();",
+            "if (!failures.happened()) return;",
+        ),
+        "transport/links/remote_blocks.cpp": (
+            "check_reads(links_.group(), links_.operation(), links_.failures());",
+        ),
     },
     # The fences order enough, whatever the orders of the accesses are.
     {

@@ -7,6 +7,7 @@
 
 #include "base/spinning.hpp"
 #include "transport/block_hook.hpp"
+#include "transport/host/given_up.hpp"
 #include "transport/shared/taken_back.hpp"
 
 namespace vccl {
@@ -70,7 +71,7 @@ void MappedPeers::await(int peer, std::uint32_t phase) {
   // A rank that is ahead, in a later operation, has passed this phase too.
   waiter_.until([&] { return read(line.phase) >= wanted; }, peer, "in the midst of");
   // A rank that gives up counts as done (withdraw()), but only after it has recorded why.
-  start_.check_given_up();
+  check_given_up(group_, operation_, failures_);
 }
 
 void MappedPeers::await_all(std::uint32_t phase) {
@@ -84,14 +85,14 @@ void MappedPeers::await_all(std::uint32_t phase) {
   };
   const auto awaited = [&](int peer) { return read(group_.host.line(peer).phase) < wanted; };
   waiter_.until(ready, awaited, "in the midst of");
-  start_.check_given_up();
+  check_given_up(group_, operation_, failures_);
 }
 
-// A rank stores a phase of a later operation only when all have begun that operation, or when it gives that
-// operation up. What it said here is lost then.
+// A rank that gives up stores a phase that hides what it had said here: while this operation is under way, it
+// stores one of a later operation only when it gives that one up.
 bool MappedPeers::declined(int peer) {
   const std::uint64_t phase = read(group_.host.line(peer).phase);
-  if (phase > number(RankLine::kWithdrawn)) failures_.check();
+  if (phase >= number(RankLine::kWithdrawn)) failures_.check();
   return phase == number(kDeclined);
 }
 
@@ -108,7 +109,7 @@ bool MappedPeers::claim(int peer) {
 // The work items of ranks on this core are claimed first. The same core then does the same items from call to
 // call, and finds in its cache what it wrote there.
 int MappedPeers::claim_work_item() {
-  start_.check_given_up();
+  check_given_up(group_, operation_, failures_);
   const int own = group_.host.index;
   // The phase is stored before the first claim, so a rank that finds an item claimed by this rank also finds
   // that this rank may hold it.
@@ -149,7 +150,7 @@ void MappedPeers::await_work_items() {
   // All work items are claimed. A rank that has not begun to claim gets none, so it may come late or die.
   const auto awaited = [&](int peer) { return read(group_.host.line(peer).phase) == number(kSharing); };
   waiter_.until(ready, awaited, "in the midst of");
-  start_.check_given_up();
+  check_given_up(group_, operation_, failures_);
   // Only a rank that withdraws waits for this phase. It polls, so no wake-up is needed.
   group_.own_line().phase.store(number(kDone));
 }
@@ -181,8 +182,7 @@ void MappedPeers::withdraw() noexcept {
 }
 
 void MappedPeers::check_withdrawn() const {
-  finish_reads();
-  start_.check_given_up();
+  check_reads(group_, operation_, failures_);
 }
 
 }  // namespace vccl

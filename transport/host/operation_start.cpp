@@ -4,6 +4,7 @@
 
 #include "base/schedule.hpp"
 #include "base/text.hpp"
+#include "transport/host/given_up.hpp"
 
 namespace vccl {
 
@@ -81,20 +82,8 @@ void OperationStart::pass(const Announcement& announcement) {
   // something else by now. The loads here pair with the failure's record and with the phase that the rank
   // stored behind it. Either this rank sees both, or the rank that gave up sees that this rank has begun, and
   // waits until this rank has ended the operation (MappedPeers::withdraw).
-  check_given_up();
+  check_given_up(group_, operation_, failures_);
   compare();
-}
-
-bool OperationStart::has_given_up(int index) const {
-  return read(group_.host.line(index).phase) ==
-         (operation_.sequence() << RankLine::kPhaseBits | RankLine::kWithdrawn);
-}
-
-// The phases are other ranks' cache lines, and are read after a failure only.
-void OperationStart::check_given_up() const {
-  if (!failures_.happened()) return;
-  for (int i = 0; i < static_cast<int>(group_.host.ranks.size()); ++i)
-    if (has_given_up(i)) failures_.check();
 }
 
 void OperationStart::raise_refusals() const {

@@ -27,9 +27,6 @@ class OperationStart {
   /// Returns a window of the announcement of the rank at `index`. Throws Error(protocol) for a window that
   /// lies outside of that rank's regions.
   PeerWindow window_of(int index, WindowRecord OperationSlot::Windows::* which) const;
-  /// Throws the failure if a rank of this host has given up the present operation. A failure of a later
-  /// operation does not count: the ranks that have come that far have done their part of this one.
-  void check_given_up() const;
 
  private:
   OperationSlot& slot(int index) const;
@@ -38,7 +35,6 @@ class OperationStart {
   void copy_payload(const Announcement& announcement, OperationSlot& own) const;
   void compare() const;
   void raise_refusals() const;
-  bool has_given_up(int index) const;
 
   const Group& group_;
   const CurrentOperation& operation_;

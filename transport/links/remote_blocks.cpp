@@ -2,6 +2,7 @@
 #include "base/text.hpp"
 #include "transport/block_hook.hpp"
 #include "transport/connections/control_messages.hpp"
+#include "transport/host/given_up.hpp"
 #include "transport/host/mapped_link.hpp"
 #include "transport/links/remote_links.hpp"
 
@@ -20,7 +21,10 @@ void RemoteOutbox::await_credit() {
 // A long block goes over the link's stream: a frame with its header and a frame with its bytes, enciphered
 // into a slot or lent to libzmq where they lie, which is why drain() waits. A short block is copied and goes
 // over the encrypted connection, behind a MessagePack map, and so do all blocks of a link without a stream.
+// A block may be made of what was read in the memory of this host's ranks. If one of them has given up, the
+// other host must not get it: it may know nothing of the failure, or take it for that of a later operation.
 void RemoteOutbox::send(const std::byte* data, std::size_t bytes) {
+  check_reads(links_.group(), links_.operation(), links_.failures());
   const std::uint64_t sequence = links_.operation().sequence();
   msgpack::Map fields = links_.take_announcement();
   if (link_.streams(bytes)) {

@@ -57,7 +57,7 @@ class FailureChannel {
   // Only the thread that makes the communicator may call the next two members, before the communicator is
   // made.
 
-  /// Sets what the links to other hosts do: `receive` for check_links(), `listen`, which records a failure
+  /// Sets what the links to other hosts do: `receive` for receive(), `listen`, which records a failure
   /// that another host has told unless an operation is under way, and `spread`, which sends the failure on.
   /// The last two may be called on any thread.
   void set_links(std::function<void()> receive, std::function<void()> listen, std::function<void()> spread);

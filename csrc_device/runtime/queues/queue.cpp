@@ -308,7 +308,7 @@ void Queue::bound_length(std::uint64_t most) {
   if (length() <= most) [[likely]] {
     return;
   }
-  if (!running_here()) help_until(last() - most / 2);
+  if (!running_here()) help(last() - most / 2, true);
 }
 
 bool Queue::help(std::uint64_t sequence, bool gives_up) {

@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/ops/stack.h>
 #include <ATen/record_function.h>
 #include <c10/core/StreamGuard.h>
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
@@ -109,7 +111,15 @@ int WorkVccl::sourceRank() const {
 }
 
 std::vector<at::Tensor> WorkVccl::result() {
-  return description_.outputs;
+  return results();
+}
+
+// ProcessGroupNCCL gathers into one tensor, from which it fills the program's list. Here the list is filled
+// in place, so whoever asks gets a copy, made on the current stream.
+std::vector<at::Tensor> WorkVccl::results() const {
+  if (!description_.stacks_outputs) return description_.outputs;
+  const at::NoGradGuard no_grad;
+  return {at::stack(description_.outputs)};
 }
 
 void WorkVccl::raise_known_error() const {
@@ -246,7 +256,7 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkVccl::make_card_future() const {
   if (stream && vdev::races::is_on()) vdev::races::wait(*stream, description_.watched);
   if (stream) guard.emplace(vdev::to_torch(*stream));
   if (description_.type != c10d::OpType::SEND) {
-    future->markCompleted(c10::IValue(description_.outputs));
+    future->markCompleted(c10::IValue(results()));
     return future;
   }
   // An event is recorded on each device that the value has memory on. A send has no result, and its future

@@ -58,6 +58,7 @@ class WorkVccl final : public vdev::torch_version::Work {
     std::shared_ptr<HeldMemory> memory = nullptr;  // on a card: of the tensors, until somebody waits
     vdev::races::Point watched = nullptr;          // the end, as the race detector knows it
     WaitRules waits = {};
+    bool stacks_outputs = false;  // the result is one tensor, as that of NCCL's all_gather into a list
   };
 
   /// Says where the operation runs.
@@ -118,6 +119,7 @@ class WorkVccl final : public vdev::torch_version::Work {
   void wait_on_stream() const;
   void let_go_of_memory() const;
   void raise_known_error() const;
+  std::vector<at::Tensor> results() const;
   c10::intrusive_ptr<c10::ivalue::Future> make_card_future() const;
   c10::intrusive_ptr<c10::ivalue::Future> make_host_future() const;
 

@@ -31,6 +31,7 @@ struct Request {
   FlightReduction reduction = FlightReduction::none;
   double factor = 1;                 // of a PREMUL_SUM; NaN if only the card knows it
   std::uint64_t place_in_order = 0;  // see FlightEntry
+  bool stacks_outputs = false;       // see WorkVccl::Description
 
   bool is_message() const {
     return type == c10d::OpType::SEND || type == c10d::OpType::RECV || type == c10d::OpType::RECVANYSOURCE;

@@ -75,7 +75,9 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::allgather(TensorLists& lists, Tensor
   }
   CollectivePlan plan;
   add_all_gather(plan, outputs, input, name);
-  return launch(request_of(c10d::OpType::ALLGATHER, name, inputs, outputs, options), std::move(plan));
+  auto request = request_of(c10d::OpType::ALLGATHER, name, inputs, outputs, options);
+  request.stacks_outputs = nccl_.on() && !input.is_cpu() && have_equal_sizes(outputs);
+  return launch(std::move(request), std::move(plan));
 }
 
 ProcessGroupVccl::WorkPtr ProcessGroupVccl::_allgather_base(at::Tensor& output, at::Tensor& input,

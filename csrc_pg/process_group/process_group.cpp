@@ -359,7 +359,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::launch(Request request, CollectivePl
         WorkVccl::Description{
             rank_, request.type, request.name, std::move(request.inputs), std::move(request.outputs),
             sequence, request.blocks_host || options_->blocking_wait, group_for_profiler(), std::move(memory),
-            std::move(watched), wait_rules(request.device, request.timeout)},
+            std::move(watched), wait_rules(request.device, request.timeout), request.stacks_outputs},
         WorkVccl::Place(*where, failures_), end, outcome);
   });
 }
@@ -404,7 +404,7 @@ ProcessGroupVccl::WorkPtr ProcessGroupVccl::capture(Request request, DeviceCommu
       WorkVccl::Description{
           rank_, request.type, request.name, std::move(request.inputs), std::move(request.outputs), sequence,
           request.blocks_host || options_->blocking_wait, group_for_profiler(), std::move(memory),
-          std::move(watched), wait_rules(request.device, request.timeout)},
+          std::move(watched), wait_rules(request.device, request.timeout), request.stacks_outputs},
       WorkVccl::Place(where, failures_), end, std::move(outcome));
 }
 

@@ -382,6 +382,16 @@ def probe_history_is_recorded():
         assert not torch._C._cuda_isHistoryEnabled()
 
 
+def probe_integers_have_histograms():
+    for dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        x = (torch.arange(100, device="cuda") % 7).to(dtype)
+        counts = torch.histc(x, bins=7, min=0, max=7)
+        assert counts.dtype == dtype
+        assert counts.tolist() == torch.bincount(x.cpu().long(), minlength=7).tolist()
+    assert torch.histc(torch.arange(6.0, device="cuda"), 3).tolist() == [2, 2, 2]
+    raises(RuntimeError, lambda: torch.histc(torch.arange(6, device="cuda"), 0), "bins must be > 0")
+
+
 def probe_sensors_are_refused():
     for name in ("utilization", "temperature", "power_draw", "clock_rate"):
         raises(NoGpuError, getattr(torch.cuda, name), f"torch.cuda.{name} needs a GPU")

@@ -59,6 +59,7 @@ def _nccl_all_reduce(
     streams: Streams = None,
     comms: object = None,
 ) -> None:
+    inputs, outputs = list(inputs), list(outputs)  # torch takes any collection, also a set
     with _collective("all_reduce", inputs, streams, comms):
         _broadcast_out(_reduced(inputs, op, inputs[0].get_device()), outputs)
 

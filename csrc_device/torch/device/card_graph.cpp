@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_device/torch/streams.hpp"
@@ -48,8 +49,8 @@ void CardGraph::capture_begin(at::MempoolId_t pool, at::GraphCaptureMode mode) {
               "pool has to come from graph_pool_handle(), or from pool() of another graph");
   const int card = current_card();
   auto stream = current_stream(card);
-  TORCH_CHECK(stream->id() != 0,
-              "Graphs must be captured on a non-default stream. (However, after capture, "
+  TORCH_CHECK(stream->id() != 0, pose() == Pose::cuda ? "CUDA graphs" : "Graphs",
+              " must be captured on a non-default stream. (However, after capture, "
               "it's ok to replay them on the default stream.)");
   WithoutGil no_gil;
   const PoolNumber used = number == 0 ? new_private_pool() : number;
@@ -71,6 +72,11 @@ void CardGraph::capture_end() {
   }
   if (races::is_on()) accesses_ = races::end_capture(*capture);
   graph_ = capture->end();
+  if (graph_->size() == 0) {
+    TORCH_WARN(pose() == Pose::cuda ? "The CUDA Graph" : "The graph",
+               " is empty. This usually means that the graph was attempted to be captured on wrong device or "
+               "stream.");
+  }
 }
 
 void CardGraph::check_captured(const char* what) const {

@@ -1,4 +1,5 @@
 // Graphs for Python: what torch.vdev and, for cards in pose, torch.cuda are made of.
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "csrc_device/runtime/card.hpp"
@@ -44,7 +45,11 @@ void init_graph_bindings(py::module_& m) {
            py::arg("keep_graph") = false)
       .def("capture_begin", &vdev::capture_begin, py::arg("pool") = py::none(),
            py::arg("capture_error_mode") = "global")
-      .def("capture_end", &CardGraph::capture_end)
+      .def("capture_end",
+           [](CardGraph& graph) {
+             torch::PyWarningHandler warns_in_python;
+             graph.capture_end();
+           })
       .def("instantiate", &CardGraph::instantiate)
       .def("replay", &CardGraph::replay)
       .def("reset", &CardGraph::reset)

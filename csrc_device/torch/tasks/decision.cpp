@@ -52,10 +52,12 @@ bool have_one_layout(const at::Tensor& a, const at::Tensor& b) {
 bool uses_pinned_memory(const HostCopy& copy) {
   const auto& [card, host, on_card, to_card, non_blocking] = copy;
   if (host.numel() == 0 || !is_pinned(host.const_data_ptr())) return false;
-  if (host.scalar_type() != on_card.scalar_type()) return false;
-  // A card's tensor that is not contiguous gets a temporary on the card.
+  const bool same_type = host.scalar_type() == on_card.scalar_type();
+  // A copy that blocks changes the dtype on the host.
+  if (!same_type && (!non_blocking || host.is_quantized() || on_card.is_quantized())) return false;
+  // A card's tensor that is not contiguous, or of another dtype, gets a temporary on the card.
   const bool is_whole = host.is_contiguous() && (!to_card || host.numel() == on_card.numel());
-  return is_whole || have_one_layout(host, on_card);
+  return is_whole || (same_type && have_one_layout(host, on_card));
 }
 
 When decide(int card) {

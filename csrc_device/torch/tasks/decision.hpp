@@ -39,8 +39,9 @@ struct HostCopy {
   bool to_card, non_blocking;
 };
 /// Returns whether the host's memory is pinned, and the stream uses it itself when it comes to the copy.
-/// Where a dtype or a layout has to change, torch on CUDA puts a tensor of the host's pageable memory between
-/// (copy_requires_temporaries() in ATen/native/cuda/Copy.cu), so the call reads the program's tensor.
+/// Where a layout has to change, torch on CUDA puts a tensor of the host's pageable memory between
+/// (copy_requires_temporaries() in ATen/native/cuda/Copy.cu), so the call reads the program's tensor. A dtype
+/// is changed on the card, if the copy does not block.
 bool uses_pinned_memory(const HostCopy& copy);
 enum class HostCopyWhen : std::uint8_t {
   at_call,

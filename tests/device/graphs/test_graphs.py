@@ -379,4 +379,5 @@ def test_generators_are_left_alone():
         ]:
             with pytest.raises(RuntimeError, match="not permitted while the current stream is capturing"):
                 call()
-        graph.capture_end()
+        with pytest.warns(UserWarning, match="The graph is empty"):
+            graph.capture_end()

@@ -173,11 +173,11 @@ def test_pinned_copy_with_conversion():
 @pytest.mark.parametrize("size", [8, 200])  # small copies are tasks, and larger ones run at their call
 def test_pinned_memory_is_read_at_the_call_where_its_form_changes(size):
     """torch on CUDA makes a temporary of pageable memory, so the program may refill its own at once."""
-    for change in (lambda x: x.t(), lambda x: x.double(), lambda x: x[:1].expand(size, size)):
+    for change in (lambda x: x.t(), lambda x: x[:1].expand(size, size)):
         source = torch.ones(size, size).pin_memory()
         target = torch.zeros_like(change(source), device="vdev", memory_format=torch.contiguous_format)
         torch.vdev._launch_host_func(lambda: time.sleep(0.05))
-        target.copy_(source if target.dtype == torch.float64 else change(source), non_blocking=True)
+        target.copy_(change(source), non_blocking=True)
         source.zero_()
         assert target.sum().item() == size * size
 
@@ -200,6 +200,24 @@ def test_pinned_memory_of_the_same_form_is_read_by_the_stream(gate):
     stream.synchronize()
     assert like.sum().item() == 2 * like.numel()
     assert transposed.sum().item() == 2 * transposed.numel()
+
+
+@pytest.mark.parametrize("size", [8, 100_000])
+def test_pinned_memory_of_another_dtype_is_used_by_the_stream(gate, size):
+    """torch on CUDA changes the dtype on the card if the copy does not block."""
+    stream = torch.vdev.Stream()
+    source, back = torch.ones(size).pin_memory(), torch.zeros(size, dtype=torch.int32).pin_memory()
+    with torch.vdev.stream(stream):
+        card = torch.zeros(size, dtype=torch.float64, device="vdev")
+        torch.vdev.synchronize()
+        gate.close(stream)
+        card.copy_(source, non_blocking=True)
+        back.copy_(card, non_blocking=True)
+        source.fill_(2)
+        assert back.sum().item() == 0
+        gate.open()
+    stream.synchronize()
+    assert card.eq(2).all() and back.eq(2).all()
 
 
 def test_an_operator_comes_after_the_stream(gate):

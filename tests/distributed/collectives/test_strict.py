@@ -195,3 +195,22 @@ def begins_after_an_abort(rank, size):
 
 def test_a_rank_learns_of_an_abort_from_its_own_operation(rank_pool):
     rank_pool.run(2, begins_after_an_abort, env=STRICT)
+
+
+def gathers_into_a_list(rank, size):
+    """torch's quantization_pertensor_hook of DDP reads the future of all_gather so."""
+    torch.accelerator.set_device_index(rank)
+    outputs = [torch.empty(3, device="vdev") for _ in range(size)]
+    work = dist.all_gather(outputs, torch.full((3,), rank + 1.0, device="vdev"), async_op=True)
+    (value,) = work.get_future().wait()
+    (result,) = work.result()
+    for each in (value, result, torch.stack(outputs)):
+        assert each.tolist() == [[1.0] * 3, [2.0] * 3]
+    uneven = [torch.empty(2 + other, device="vdev") for other in range(size)]
+    work = dist.all_gather(uneven, torch.ones(2 + rank, device="vdev"), async_op=True)
+    work.wait()
+    assert [tensor.tolist() for tensor in work.result()] == [[1.0] * 2, [1.0] * 3]
+
+
+def test_all_gather_has_one_tensor_for_a_result(rank_pool):
+    rank_pool.run(2, gathers_into_a_list, env=STRICT)

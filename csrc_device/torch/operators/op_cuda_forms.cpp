@@ -6,7 +6,10 @@
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/histc.h>
 #include <torch/library.h>
+
+#include <algorithm>
 
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/kernels/kernel_scope.hpp"
@@ -35,6 +38,15 @@ Tensor softmax_backward(const Tensor& grad, const Tensor& output, std::int64_t d
   return out(result, grad, output, dim, grad.scalar_type()).to(type);
 }
 
+// CUDA's kernel also counts integers, which the CPU's refuses, and gives counts of the input's dtype.
+Tensor histogram(const Tensor& input, std::int64_t bins, const at::Scalar& min, const at::Scalar& max) {
+  const KernelScope scope;
+  const bool is_integral = at::isIntegralType(input.scalar_type(), /*includeBool=*/false);
+  const Tensor values = is_integral ? input.to(at::kDouble) : input;
+  Tensor result = at::empty({std::max<std::int64_t>(bins, 0)}, values.options());
+  return at::histc_out(result, values, bins, min, max).to(input.scalar_type());
+}
+
 // The lengths are tensors, or numbers.
 template <typename Lengths>
 bool no_library_for_ctc_loss(const Tensor&, const Tensor&, Lengths, Lengths, std::int64_t) {
@@ -47,6 +59,7 @@ VDEV_LIBRARY_IMPL(aten, dense_key(), m) {
     m.impl("_softmax_backward_data", &softmax_backward<&at::_softmax_backward_data_out>);
     m.impl("_log_softmax", &softmax<&at::_log_softmax_out>);
     m.impl("_log_softmax_backward_data", &softmax_backward<&at::_log_softmax_backward_data_out>);
+    m.impl("histc", &histogram);
     m.impl("_use_cudnn_ctc_loss.Tensor", &no_library_for_ctc_loss<const Tensor&>);
     m.impl("_use_miopen_ctc_loss.Tensor", &no_library_for_ctc_loss<const Tensor&>);
     m.impl("_use_cudnn_ctc_loss", &no_library_for_ctc_loss<at::IntArrayRef>);

@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/stack.h>
 #include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
 #include <c10/core/StreamGuard.h>
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -118,7 +118,7 @@ std::vector<at::Tensor> WorkVccl::result() {
 // in place, so whoever asks gets a copy, made on the current stream.
 std::vector<at::Tensor> WorkVccl::results() const {
   if (!description_.stacks_outputs) return description_.outputs;
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   return {at::stack(description_.outputs)};
 }
 

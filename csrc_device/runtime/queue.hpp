@@ -117,6 +117,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   /// them. Throws CardError inside a task of this queue, because the wait could never end. Raises the
   /// interruption of the calling thread; by then, the wait has interrupted what the queue waits for.
   void help_until(std::uint64_t sequence);
+  /// How many kernels, or collectives, may be queued before their calls wait, about as many as with CUDA.
+  static constexpr std::uint64_t kMostTasks = 1024;
   /// Blocks while more than `most` items are queued, until half of them are left, and runs them like
   /// help_until(). So the host runs ahead of the queue by a bounded number of items, as CUDA's launches do,
   /// and what they hold stays bounded, too. An interruption ends the wait and stays pending, because the

@@ -241,6 +241,10 @@ c10::DataPtr allocate_on(int index, std::size_t bytes, Asker asker) {
   return memory;
 }
 
+bool goes_with_last_owner(const c10::DataPtr& data) {
+  return data.get_context() != nullptr && data.get_deleter() != device_allocator()->raw_deleter();
+}
+
 void adopt_memory(int index, const c10::DataPtr& data) {
   auto* block = static_cast<std::byte*>(data.get());
   if (block == nullptr) return;

@@ -20,6 +20,11 @@ c10::DeviceAllocator* device_allocator();
 /// Returns `bytes` of `card`'s memory for its current stream, or an empty pointer on that device for 0 bytes.
 /// Raises torch.OutOfMemoryError, and ValueError for settings of PYTORCH_ALLOC_CONF that the cards refuse.
 c10::DataPtr allocate_on(int card, std::size_t bytes, Asker asker = Asker::program);
+/// Returns whether the memory of `data` goes with its last owner, as a peer's memory or another library's
+/// does. A task that uses it later must own it, too. The allocator's own memory is reused in the order of the
+/// stream. A pointer without a context owns nothing: torch asks whether the storages of persistent symmetric
+/// memory have gone before it hands out the memory again.
+bool goes_with_last_owner(const c10::DataPtr& data);
 /// Makes memory that a kernel has allocated on `card` count as the program's (CachingAllocator::adopt).
 void adopt_memory(int card, const c10::DataPtr& data);
 

@@ -1,6 +1,7 @@
 // Turns the runtime's exceptions into torch's.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <string>
 #include <utility>
@@ -21,6 +22,11 @@ decltype(auto) with_torch_errors(Call&& call) {
   } catch (const OutOfMemory& error) {
     TORCH_CHECK_WITH(OutOfMemoryError, false, error.what());
   }
+}
+
+/// Raises torch.AcceleratorError, whose error_code is `code`, a cudaError_t.
+[[noreturn]] inline void raise_accelerator_error(std::int32_t code, const std::string& text) {
+  throw c10::AcceleratorError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, code, text);
 }
 
 /// Returns the text of an exception, without torch's backtrace.

@@ -7,9 +7,9 @@
 namespace vccl {
 namespace {
 
-// How many collectives may wait on a stream. Each is a task with a wait before it and a point behind it.
-constexpr std::uint64_t kMostAhead = 1024;
-constexpr std::uint64_t kItemsOfCollective = 3;
+// As many collectives may wait on a stream as kernels. Each is a task with a wait before it and a point
+// behind it.
+constexpr std::uint64_t kMostItems = 3 * vdev::Queue::kMostTasks;
 
 }  // namespace
 
@@ -102,7 +102,7 @@ vdev::Event DeviceCommunicator::launch(vdev::Task task, vdev::Start start,
     for (const auto& event : after) stream_->wait(event);
     end = enqueue(stream_, std::move(task), start);
   }
-  if (!device_.is_cpu()) stream_->queue()->bound_length(kMostAhead * kItemsOfCollective);
+  if (!device_.is_cpu()) stream_->queue()->bound_length(kMostItems);
   return end;
 }
 
@@ -113,7 +113,7 @@ vdev::Event DeviceCommunicator::launch_on_current_stream(vdev::Task task) {
     std::lock_guard lock(order_);
     end = enqueue(current, std::move(task), vdev::Start::kByWaiter);
   }
-  current->queue()->bound_length(kMostAhead * kItemsOfCollective);
+  current->queue()->bound_length(kMostItems);
   return end;
 }
 

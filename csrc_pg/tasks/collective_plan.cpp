@@ -76,13 +76,8 @@ at::Tensor CollectivePlan::scratch(const at::Tensor& like, std::int64_t elements
 }
 
 void CollectivePlan::leave_memory_to_stream(HeldMemory* held) {
-  // Only memory of the allocator is reused in the order of streams. A peer's memory or another library's is
-  // gone as soon as its last owner is. A storage without a context owns nothing (persistent symmetric memory,
-  // which torch hands out again once the storage has gone).
-  const auto deleter = vdev::device_allocator()->raw_deleter();
   std::erase_if(storages_, [&](const c10::Storage& storage) {
-    const auto& data = storage.data_ptr();
-    if (data.get_context() != nullptr && data.get_deleter() != deleter) return false;
+    if (vdev::goes_with_last_owner(storage.data_ptr())) return false;
     if (held) held->add(storage);
     return true;
   });

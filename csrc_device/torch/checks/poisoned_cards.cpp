@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "csrc_device/runtime/environment.hpp"
+#include "csrc_device/torch/errors.hpp"
 
 namespace vdev {
 namespace {
@@ -46,9 +47,8 @@ void check_usable(int card) {
   const auto& reason = all.reasons[static_cast<std::size_t>(card)];
   if (reason.empty()) return;
   constexpr std::int32_t kAssert = 710;  // cudaErrorAssert
-  const c10::SourceLocation here{__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)};
-  throw c10::AcceleratorError(
-      here, kAssert,
+  raise_accelerator_error(
+      kAssert,
       base::text(device_title(), " error: device-side assert triggered on card ", card, ": ", reason,
                  ". With VDEV_STRICT=1 this is final, as on a GPU: the card can be used again in a new "
                  "process."));

@@ -25,9 +25,8 @@ EventState& state_of(void* event) {
 // The clocks of two GPUs have nothing to do with each other, so CUDA refuses their difference.
 [[noreturn]] void raise_two_cards(int from, int to) {
   constexpr std::int32_t kInvalidResourceHandle = 400;  // cudaErrorInvalidResourceHandle
-  const c10::SourceLocation here{__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)};
-  throw c10::AcceleratorError(
-      here, kInvalidResourceHandle,
+  raise_accelerator_error(
+      kInvalidResourceHandle,
       base::text(device_title(), " error: invalid resource handle: elapsed_time() of events of two cards, ",
                  device_name(), ":", from, " and ", device_name(), ":", to,
                  "; record both on streams of one card"));

@@ -81,13 +81,7 @@ c10::Storage CpuView::show_storage(const c10::Storage& storage) {
   }
   // mutable_data() also gives a copy-on-write storage its own memory before a kernel can write to it.
   void* data = original->mutable_data();
-  // Only memory of the allocator is reused in the order of the stream. A peer's memory or another library's
-  // is gone as soon as its last owner is. A storage without a context owns nothing, and torch asks whether
-  // that of persistent symmetric memory has gone before it hands out the memory again.
-  const c10::DataPtr& pointer_of_original = original->data_ptr();
-  const bool keeps =
-      memory_ == Memory::kept || (pointer_of_original.get_context() != nullptr &&
-                                  pointer_of_original.get_deleter() != device_allocator()->raw_deleter());
+  const bool keeps = memory_ == Memory::kept || goes_with_last_owner(original->data_ptr());
   c10::DataPtr pointer(data, c10::Device(c10::DeviceType::CPU));
   if (keeps) {
     // The shown storage owns a reference to the original, without another object in between.

@@ -108,11 +108,11 @@ void launch(int card, Task task, Waits waits) {
   const auto stream = current_stream(card);
   stream->enqueue(std::move(task), has_spare_core() ? Start::kSoon : Start::kByWaiter, waits);
   Queue& queue = *stream->queue();
-  if (queue.length() <= kMostTasks) [[likely]] {
+  if (queue.length() <= Queue::kMostTasks) [[likely]] {
     return;
   }
   WithoutGil no_gil;
-  queue.bound_length(kMostTasks);
+  queue.bound_length(Queue::kMostTasks);
 }
 
 }  // namespace vdev

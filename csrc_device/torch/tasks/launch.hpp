@@ -9,7 +9,6 @@
 #include <ATen/core/stack.h>
 #include <c10/util/FunctionRef.h>
 
-#include <cstdint>
 #include <initializer_list>
 
 #include "csrc_device/runtime/stream.hpp"
@@ -18,10 +17,9 @@
 namespace vdev {
 
 /// Makes `task` a task of the calling thread's current stream on `card`. The thread that waits for the stream
-/// runs it, or the stream's worker if a core is free. Waits while more than kMostTasks tasks are queued.
-/// `waits` says whether the task may wait for other threads.
+/// runs it, or the stream's worker if a core is free. Waits while more than Queue::kMostTasks tasks are
+/// queued. `waits` says whether the task may wait for other threads.
 void launch(int card, Task task, Waits waits = Waits::kNever);
-inline constexpr std::uint64_t kMostTasks = 1024;
 
 /// Runs the kernel of `op` for the key `kernel`, which is one of the CPU's, on the calling thread, in the
 /// order of its current stream on `card`. `stack` holds CPU tensors over memory of `card`, and afterwards the

@@ -149,11 +149,17 @@ def test_messages_and_collectives(rank_pool, bound):
     rank_pool.run(2, rings, bound, env=STRICT, group=False)
 
 
-def waits_in_vain(rank, size):
+def reduced_once(rank):
+    """Returns a tensor of this rank's card, behind the group's first collective on it."""
     torch.accelerator.set_device_index(rank)
     x = torch.ones(4, device="vdev")
     dist.all_reduce(x)
     torch.accelerator.synchronize()
+    return x
+
+
+def waits_in_vain(rank, size):
+    x = reduced_once(rank)
     if rank == 1:
         hear("given up")
         with pytest.raises(dist.DistBackendError, match="rank 0 aborted"):
@@ -175,10 +181,7 @@ def test_a_wait_whose_time_is_up_aborts_the_group(rank_pool):
 
 
 def begins_after_an_abort(rank, size):
-    torch.accelerator.set_device_index(rank)
-    x = torch.ones(4, device="vdev")
-    dist.all_reduce(x)
-    torch.accelerator.synchronize()
+    x = reduced_once(rank)
     if rank == 1:
         backend_of().abort()
         with pytest.raises(dist.DistBackendError, match="rank 1 aborted the group"):

@@ -19,8 +19,9 @@ Announcement nothing(std::uint64_t count) {
 }
 
 /// Three ranks begin an operation. Ranks 0 and 2 do `early` in it and end it. Rank 2 leaves, which fails the
-/// next operation of rank 0. Then rank 1 does `late` in the first operation, and ends it.
-void behind_the_failure(const std::function<void(Peers&)>& early, const std::function<void(Peers&)>& late) {
+/// next operation of rank 0. Then rank 1 does `late` in the first operation, and ends it if `late_ends`.
+void behind_the_failure(const std::function<void(Peers&)>& early, const std::function<void(Peers&)>& late,
+                        bool late_ends = true) {
   MemoryStore store;
   run_threads(3, [&](int rank) {
     const auto communicator = Communicator::create(store, test_config(rank, 3));
@@ -29,6 +30,7 @@ void behind_the_failure(const std::function<void(Peers&)>& early, const std::fun
     if (rank == 1) {
       while (!communicator->failed()) std::this_thread::sleep_for(Milliseconds(1));
       late(peers);
+      if (!late_ends) return;
       operation.finish();
       CHECK_THROWS(Operation(*communicator, nothing(2), kLater), Error);
       return;
@@ -62,25 +64,15 @@ TEST(work_items_that_are_all_done) {
 // The rank that failed behind the operation is in a later phase than any of the operation. So nobody knows
 // any more whether it had declined.
 TEST(whether_a_rank_had_declined_is_lost) {
-  MemoryStore store;
-  run_threads(3, [&](int rank) {
-    const auto communicator = Communicator::create(store, test_config(rank, 3));
-    Operation operation(*communicator, nothing(1), kLater);
-    Peers& peers = *communicator->all_peers();
-    if (rank == 1) {
-      while (!communicator->failed()) std::this_thread::sleep_for(Milliseconds(1));
-      // Rank 0 withdraws from its second operation right behind the failure's record.
-      const Error error = error_of([&] {
-        const Deadline patience = Deadline::in(Milliseconds(60'000));
-        while (peers.declined(0) && !patience.passed()) std::this_thread::yield();
-      });
-      CHECK(error.code() == ErrorCode::peer_left);
-      return;
-    }
-    peers.arrive(Peers::kDeclined);
-    operation.finish();
-    if (rank == 0) CHECK_THROWS(Operation(*communicator, nothing(2), kLater), Error);
-  });
+  const auto late = [](Peers& peers) {
+    // Rank 0 withdraws from its second operation right behind the failure's record.
+    const Error error = error_of([&] {
+      const Deadline patience = Deadline::in(Milliseconds(60'000));
+      while (peers.declined(0) && !patience.passed()) std::this_thread::yield();
+    });
+    CHECK(error.code() == ErrorCode::peer_left);
+  };
+  behind_the_failure([](Peers& peers) { peers.arrive(Peers::kDeclined); }, late, false);
 }
 
 // All ranks share a core, so one of them often sees the begin of the others only when they have failed.

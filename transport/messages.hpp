@@ -28,6 +28,8 @@ struct MessageTag {
   /// Take the place of the program's tag where tags mean nothing, as with NCCL. Messages of a batch and
   /// others go over different communicators there, and never meet.
   static constexpr std::int32_t kNoneAlone = -1, kNoneInBatch = -2;
+  /// Belongs to what two ranks send to each other before their first message, where they have to meet then.
+  static constexpr std::int32_t kGreeting = -3;
 
   // Not explicit: where there are no cards, a tag is a number.
   MessageTag(std::int32_t programs_tag = 0, bool is_of_cards = false)

@@ -7,7 +7,6 @@
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "base/files.hpp"
 #include "base/fork.hpp"
 #include "base/schedule.hpp"
 #include "base/text.hpp"
@@ -16,6 +15,7 @@
 #include "csrc_device/runtime/host_sharing.hpp"
 #include "csrc_pg/collectives/call.hpp"
 #include "csrc_pg/collectives/selector.hpp"
+#include "csrc_pg/communicators/distinct_cards.hpp"
 #include "csrc_pg/dumps/own_flight_recorder.hpp"
 #include "csrc_pg/explanations/other_hosts.hpp"
 #include "faults/faults.hpp"
@@ -41,13 +41,6 @@ Region region_of(const vdev::Arena& arena) {
 
 Region region_of(c10::Device device) {
   return region_of(vdev::card(device.index()).arena());
-}
-
-/// Returns a text that two processes have in common if the device is the same card for both.
-std::string card_key(c10::Device device) {
-  return base::text(base::first_line("/proc/sys/kernel/random/boot_id"), "/", vdev::environment().host_id,
-                    "/", read_variables().host_id, "/",
-                    vdev::card(device.index()).properties().physical_index);
 }
 
 bool concerns_caller_alone(const Error& error) {
@@ -235,30 +228,7 @@ void Communicators::claim_card(const std::string& prefix, c10::Device device) co
   const auto own = std::to_string(identity_.rank);
   const auto owner = adapter(prefix)->compare_set(base::text("card/", card_key(device)), "", own);
   if (owner == own) return;
-  const int other = std::stoi(owner);
-  throw Error(
-      ErrorCode::mismatch,
-      base::text(
-          "Duplicate GPU detected : rank ", names_.in_job(identity_.rank), " and rank ", names_.in_job(other),
-          " both on ", vdev::device_title(), " device ",
-          vdev::card(device.index()).properties().physical_index, ": ", names_.of_group(identity_.rank),
-          " uses ", device.str(), ", which is the card of ", names_.rank(other),
-          ". NCCL connects no two ranks on one card. Call torch.", vdev::device_name(),
-          ".set_device(local_rank) on each rank before it first uses a card. The cards could do it, and do ",
-          "with VCCL_STRICT=0."));
-}
-
-void Communicators::claim_card_of_pair(int peer, c10::Device device) {
-  const std::lock_guard lock(pairs_mutex_);
-  if (peer == identity_.rank || pairs_.contains(peer)) return;
-  const auto [low, high] = std::minmax(peer, identity_.rank);
-  try {
-    claim_card(base::text(prefix_, "pair/", low, ":", high, "/"), device);
-  } catch (const Error& error) {
-    get(c10::kCPU, Milliseconds(0))->communicator()->fail(error.code(), error.what());
-    throw;
-  }
-  pairs_.insert(peer);
+  throw duplicate_card(names_, identity_.rank, std::stoi(owner), device);
 }
 
 std::vector<c10::DeviceIndex> Communicators::used_cards() const {

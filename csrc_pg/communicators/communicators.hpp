@@ -7,7 +7,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -60,10 +59,6 @@ class Communicators {
   /// Returns the lane for messages of `device`. Messages of every device go over the communicator of the CPU.
   /// Throws like get().
   std::shared_ptr<MessageLane> lane(c10::Device device, Milliseconds timeout);
-  /// Call this before the first message with `peer`, for a group with distinct cards. Throws Error(mismatch)
-  /// if `device` is the card that `peer` uses for its messages with this rank, on the rank that comes second,
-  /// and fails the group, so that the other one learns of it. Further calls for a peer do nothing.
-  void claim_card_of_pair(int peer, c10::Device device);
   /// Returns the cards that have a communicator or messages, in ascending order.
   std::vector<c10::DeviceIndex> used_cards() const;
   /// Returns Communicator::id() of the CPU's communicator, also after the group was closed. Empty before it
@@ -128,8 +123,6 @@ class Communicators {
   std::string id_;      // written once, while the group is made
   std::string prefix_;  // of the keys of the meeting in which the CPU's communicator was made; as id_
   int cards_ = 0;       // the number of meetings for cards that were begun; guarded by making_
-  std::mutex pairs_mutex_;
-  std::set<int> pairs_;  // the peers whose cards were compared; guarded by pairs_mutex_
   std::mutex calls_mutex_;
   std::map<std::string, int> calls_;  // the number of calls of each kind; guarded by calls_mutex_
   std::mutex making_;         // held while a communicator is made, because all ranks make theirs in the same

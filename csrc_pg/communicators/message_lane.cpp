@@ -17,18 +17,6 @@ constexpr std::size_t kBytesThatNcclBuffers = std::size_t{4} << 20;  // NCCL_BUF
 
 }  // namespace
 
-void MessageCount::add(int change) {
-  std::lock_guard lock(mutex_);
-  under_way_ += change;
-  if (under_way_ == 0) none_.notify_all();
-}
-
-bool MessageCount::wait_for_none(const Deadline& deadline) {
-  const base::schedule::Outside elsewhere;  // ends behind the lock
-  std::unique_lock lock(mutex_);
-  return vdev::wait_interruptibly(none_, lock, deadline.at, [this] { return under_way_ == 0; });
-}
-
 void MessageLane::post(vdev::Task post) {
   if (device_.is_cpu()) return post->run();
   run_or_enqueue(stream_with(kAnyPeer), std::move(post));
@@ -63,17 +51,26 @@ std::shared_ptr<vdev::Stream> MessageLane::stream_with(int peer) {
 }
 
 void MessageLane::post_in_order(const std::shared_ptr<vdev::Stream>& stream, vdev::Task post,
-                                const vdev::Event& end, std::size_t buffered) {
+                                const vdev::Event& end) {
   run_or_enqueue(stream, std::move(post));
-  const std::lock_guard lock(order_);
-  std::erase_if(buffered_, [](const Buffered& sent) { return sent.end.reached(); });
-  std::size_t room = kBytesThatNcclBuffers;
-  for (const auto& sent : buffered_)
-    if (sent.stream == stream.get()) room -= std::min(room, sent.bytes);
-  if (buffered > 0 && buffered <= room)
-    buffered_.push_back({stream.get(), end, buffered});
-  else
-    stream->wait(end);
+  stream->wait(end);
+}
+
+std::shared_ptr<SendBuffer> MessageLane::buffer_for_sends(const std::shared_ptr<vdev::Stream>& stream,
+                                                          std::size_t bytes) {
+  std::shared_ptr<SendBuffer> made;
+  {
+    const std::lock_guard lock(order_);
+    std::erase_if(buffered_, [](const Buffered& sends) { return sends.buffer.expired(); });
+    std::size_t room = kBytesThatNcclBuffers;
+    for (const auto& sends : buffered_)
+      if (sends.stream == stream.get()) room -= std::min(room, sends.bytes);
+    if (bytes > room) return nullptr;
+    made = std::make_shared<SendBuffer>(bytes, under_way_);
+    buffered_.push_back({stream.get(), bytes, made});
+  }
+  // Without the lock: the allocator may wait for streams, whose tasks post messages.
+  return made->allocate(device_.index()) ? made : nullptr;
 }
 
 std::uint64_t MessageLane::wait_for_earlier(std::span<const Memory> memory) {

@@ -1,7 +1,6 @@
 // The order of a device's messages, which is independent of its collectives.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -15,23 +14,11 @@
 #include "csrc_device/runtime/stream.hpp"
 #include "csrc_pg/communicators/abort_when_interrupted.hpp"
 #include "csrc_pg/communicators/message_activity.hpp"
+#include "csrc_pg/communicators/message_count.hpp"
+#include "csrc_pg/communicators/send_buffer.hpp"
 #include "transport/communicator.hpp"
 
 namespace vccl {
-
-/// Counts the messages that are under way. Thread-safe.
-class MessageCount {
- public:
-  void add(int change);
-  /// Blocks until no message is under way, and returns true then. Returns false when `deadline` has passed or
-  /// the calling thread is interrupted.
-  bool wait_for_none(const Deadline& deadline);
-
- private:
-  std::mutex mutex_;
-  std::condition_variable none_;
-  int under_way_ = 0;
-};
 
 /// Begins the messages of one device. Messages of every device go over one communicator, which is made with
 /// the group. So two ranks can exchange messages without a third rank. If the device's own communicator were
@@ -61,10 +48,13 @@ class MessageLane {
   void post(vdev::Task post);
   /// Does what post() does, but in the order of `stream`, in which a message begins when the one before has
   /// ended, whichever way it goes. So it is with NCCL, where each communicator has one stream. `end` is the
-  /// end of what `post` begins, which `buffered` says to be sends of so many bytes alone, or else is 0: sends
-  /// do not hold up what follows as long as NCCL's buffers of a connection have room for them.
-  void post_in_order(const std::shared_ptr<vdev::Stream>& stream, vdev::Task post, const vdev::Event& end,
-                     std::size_t buffered);
+  /// end of what `post` begins.
+  void post_in_order(const std::shared_ptr<vdev::Stream>& stream, vdev::Task post, const vdev::Event& end);
+  /// Returns a buffer for copies of sends of together `bytes` bytes that are posted in the order of `stream`.
+  /// Returns null if NCCL's buffers of a connection have no room for them, beside those that are under way,
+  /// or if the card has no memory for them.
+  std::shared_ptr<SendBuffer> buffer_for_sends(const std::shared_ptr<vdev::Stream>& stream,
+                                               std::size_t bytes);
   /// Returns the stream for the messages with `peer`, of which NCCL's communicator of the two ranks has one.
   std::shared_ptr<vdev::Stream> stream_with(int peer);
   /// Describes the memory of a message with `peer`. A receive writes to it.
@@ -104,8 +94,8 @@ class MessageLane {
   std::uint64_t count_of_notes_ = 0;  // under order_
   struct Buffered {
     const vdev::Stream* stream;  // compared, never dereferenced
-    vdev::Event end;
     std::size_t bytes;
+    std::weak_ptr<SendBuffer> buffer;
   };
   std::vector<Buffered> buffered_;                        // under order_
   std::map<int, std::shared_ptr<vdev::Stream>> streams_;  // by peer, made at first use, under order_

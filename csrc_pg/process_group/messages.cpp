@@ -141,14 +141,15 @@ std::vector<MessageLane::Memory> memory_of(std::span<const Request> requests) {
   return all;
 }
 
-// Returns the bytes of the messages, or 0 unless all of them are sends.
-std::size_t bytes_of_sends(std::span<const Request> requests) {
+// Returns a buffer for the messages, or null unless they are sends that NCCL buffers.
+std::shared_ptr<SendBuffer> buffer_for(MessageLane& lane, std::span<const MessageCall> calls,
+                                       const std::shared_ptr<vdev::Stream>& stream) {
   std::size_t bytes = 0;
-  for (const auto& request : requests) {
-    if (request.type != c10d::OpType::SEND) return 0;
-    for (const auto& tensor : request.inputs) bytes += tensor.nbytes();
+  for (const auto& call : calls) {
+    if (!call.sends) return nullptr;
+    bytes += call.bytes.size();
   }
-  return bytes;
+  return bytes == 0 ? nullptr : lane.buffer_for_sends(stream, bytes);
 }
 
 }  // namespace
@@ -156,13 +157,16 @@ std::size_t bytes_of_sends(std::span<const Request> requests) {
 ProcessGroupVccl::Messages ProcessGroupVccl::make_messages(MessageLane& lane, const char* name,
                                                            std::vector<MessageCall> calls, int more,
                                                            milliseconds timeout,
-                                                           std::shared_ptr<Outcome> outcome) {
+                                                           std::shared_ptr<Outcome> outcome,
+                                                           const std::shared_ptr<vdev::Stream>& stream) {
+  auto buffer = stream ? buffer_for(lane, calls, stream) : nullptr;
   lane.under_way()->add(1);
   auto ended = [count = lane.under_way()] { count->add(-1); };
   auto end = std::make_shared<JointEnd>(base::text("vccl ", name), static_cast<int>(calls.size()) + more,
                                         std::move(outcome), failures_on(lane.device()), std::move(ended));
   end->add_interruptible(lane.interruptible());
-  auto task = std::make_shared<MessageTask>(lane.communicator(), name, std::move(calls), timeout, end);
+  auto task = std::make_shared<MessageTask>(lane.communicator(), name, std::move(calls), timeout, end,
+                                            std::move(buffer));
   return {std::move(end), vdev::Task(std::move(task))};
 }
 
@@ -175,7 +179,7 @@ void ProcessGroupVccl::begin_messages(MessageLane& lane, const char* name, Messa
   const auto used = memory_of(requests);
   const auto waited_for = lane.wait_for_earlier(used);
   if (stream)
-    lane.post_in_order(stream, std::move(messages.task), end, bytes_of_sends(requests));
+    lane.post_in_order(stream, std::move(messages.task), end);
   else
     lane.post(std::move(messages.task));
   lane.note(used, end, waited_for);
@@ -185,7 +189,7 @@ std::shared_ptr<vdev::Stream> ProcessGroupVccl::stream_of_message(MessageLane& l
   if (!nccl_.on() || request.device.is_cpu()) return nullptr;
   if (goes_over_group(request.device))
     return communicators_.get(request.device, request.timeout, request.name)->stream();
-  communicators_.claim_card_of_pair(request.peer, request.device);
+  pair_meetings_.meet(lane, request.peer, request.timeout);
   return lane.stream_with(request.peer);
 }
 
@@ -215,7 +219,7 @@ WorkPtr ProcessGroupVccl::launch_message(Request request, MessageCall call) {
                                meetings_of({id(), rank_, size_}, {&call, 1}, request.device));
     std::vector<MessageCall> calls;
     calls.push_back(std::move(call));
-    auto messages = make_messages(*lane, request.name, std::move(calls), 0, request.timeout, outcome);
+    auto messages = make_messages(*lane, request.name, std::move(calls), 0, request.timeout, outcome, stream);
     const auto end = messages.end->event();
     begin_messages(*lane, request.name, std::move(messages), {&request, 1}, stream);
     return c10::make_intrusive<WorkVccl>(
@@ -337,7 +341,8 @@ WorkPtr ProcessGroupVccl::launch_batch(Batch batch) {
     }
     Messages messages;
     if (has_messages) {
-      messages = make_messages(*lane, name, std::move(batch.messages), has_collectives, timeout, outcome);
+      messages = make_messages(*lane, name, std::move(batch.messages), has_collectives, timeout, outcome,
+                               in_order ? where->stream() : nullptr);
       joint = messages.end;
       end = joint->event();
       if (!in_order) begin_messages(*lane, name, std::move(messages), batch.requests, nullptr);

@@ -32,6 +32,7 @@
 #include "csrc_pg/tasks/activity_label.hpp"
 #include "csrc_pg/tasks/coalescing.hpp"
 #include "csrc_pg/tasks/collective_plan.hpp"
+#include "csrc_pg/tasks/pair_meetings.hpp"
 
 namespace vccl {
 
@@ -279,13 +280,14 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   WorkPtr capture(Request request, DeviceCommunicator& where, std::vector<CollectivePlan> plans,
                   std::vector<FlightEntry> entries);
   /// Messages that are to begin together, and an end that is reached when they and `more` other parts have
-  /// ended.
+  /// ended. In the order of a stream, sends end when they are copied, if NCCL buffers them.
   struct Messages {
     std::shared_ptr<JointEnd> end;
     vdev::Task task;
   };
   Messages make_messages(MessageLane& lane, const char* name, std::vector<MessageCall> calls, int more,
-                         Milliseconds timeout, std::shared_ptr<Outcome> outcome);
+                         Milliseconds timeout, std::shared_ptr<Outcome> outcome,
+                         const std::shared_ptr<vdev::Stream>& stream);
   /// Begins `messages`, in the order of `stream` if it is not null.
   void begin_messages(MessageLane& lane, const char* name, Messages messages,
                       std::span<const Request> requests, const std::shared_ptr<vdev::Stream>& stream);
@@ -374,6 +376,7 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   std::atomic<CompletionHook*> watching_{nullptr};  // hook_, once it is there; the release store pairs with
                                                     // the acquire loads of its readers
   Communicators communicators_;
+  PairMeetings pair_meetings_{communicators_.names(), rank_};
 };
 
 }  // namespace vccl

@@ -54,12 +54,14 @@ void JointEnd::finish() noexcept {
 }
 
 MessageTask::MessageTask(std::shared_ptr<Communicator> communicator, std::string name,
-                         std::vector<MessageCall> calls, Milliseconds timeout, std::shared_ptr<JointEnd> end)
+                         std::vector<MessageCall> calls, Milliseconds timeout, std::shared_ptr<JointEnd> end,
+                         std::shared_ptr<SendBuffer> buffer)
     : communicator_(std::move(communicator)),
       name_(std::move(name)),
       calls_(std::move(calls)),
       timeout_(timeout),
-      end_(std::move(end)) {}
+      end_(std::move(end)),
+      buffer_(std::move(buffer)) {}
 
 MessageTask::~MessageTask() {
   if (!ended_) did_not_run("its call has failed");
@@ -84,6 +86,38 @@ void MessageTask::run() noexcept {
   end_->started();
   const auto deadline = Deadline::in(timeout_);
   for (auto& call : std::exchange(calls_, {})) post(std::move(call), deadline);
+  buffer_.reset();
+}
+
+/// The end of a send that is complete once it is copied, unless it has failed before.
+class MessageTask::EndOfCopy {
+ public:
+  explicit EndOfCopy(std::shared_ptr<JointEnd> end) : end_(std::move(end)) {}
+  void reach(const Error* failure) noexcept {
+    if (reached_.exchange(true)) return;
+    if (failure)
+      end_->part_ended(torch_error(*failure), failure->code());
+    else
+      end_->part_ended(nullptr, std::nullopt);
+  }
+
+ private:
+  const std::shared_ptr<JointEnd> end_;
+  std::atomic<bool> reached_{false};
+};
+
+/// Hands a copy of a message to the transport. Returns the end of the send, which the caller reaches. What
+/// becomes of the message then does not concern the call: its receiver learns of a failure, and this rank
+/// does in its next operation. The copy waits for its receiver as long as the group exists.
+std::shared_ptr<MessageTask::EndOfCopy> MessageTask::send_copy(const MessageCall& call) {
+  const auto end = std::make_shared<EndOfCopy>(end_);
+  auto done = [end, buffer = buffer_](int, const Error* failure) mutable {
+    buffer.reset();
+    if (failure) end->reach(failure);
+  };
+  communicator_->messages().send(call.peer, call.tag, call.signature, buffer_->copy(call.bytes),
+                                 {Clock::time_point::max(), timeout_}, std::move(done));
+  return end;
 }
 
 void MessageTask::post(MessageCall call, const Deadline& deadline) {
@@ -117,6 +151,18 @@ void MessageTask::post(MessageCall call, const Deadline& deadline) {
     if (const auto& entry = plan->hashed(); entry && call.sends)
       entry.recorder->hashed(entry.number, hash(), 0);
     if (call.activity) call.activity->posted();
+    if (buffer_) {
+      const auto end = send_copy(call);
+      damage.undo();
+      if (strikes) {
+        faults::moved();
+        strikes->strike(faults::Moment::after);
+      }
+      if (call.activity) call.activity->ended();
+      plan.reset();  // frees the memory before any waiter sees that the send has ended
+      end->reach(nullptr);
+      return;
+    }
     // The callback does not keep the communicator: a part of the communicator calls it, and must not destroy
     // the communicator.
     auto done = [plan = std::move(plan), end = end_, activity = std::move(call.activity), strikes,

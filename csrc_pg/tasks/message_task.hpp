@@ -14,6 +14,7 @@
 #include "csrc_device/runtime/promise.hpp"
 #include "csrc_device/runtime/task.hpp"
 #include "csrc_pg/communicators/message_activity.hpp"
+#include "csrc_pg/communicators/send_buffer.hpp"
 #include "csrc_pg/operations/outcome.hpp"
 #include "csrc_pg/tasks/collective_plan.hpp"
 #include "transport/communicator.hpp"
@@ -76,9 +77,10 @@ class JointEnd {
 /// the peers wait for the messages.
 class MessageTask final : public vdev::TaskBody {
  public:
-  /// `name` is the operation's, for errors. Each message is one part of `end`.
+  /// `name` is the operation's, for errors. Each message is one part of `end`. With `buffer`, all messages
+  /// are sends that are copied there, and their part of `end` is the copy.
   MessageTask(std::shared_ptr<Communicator> communicator, std::string name, std::vector<MessageCall> calls,
-              Milliseconds timeout, std::shared_ptr<JointEnd> end);
+              Milliseconds timeout, std::shared_ptr<JointEnd> end, std::shared_ptr<SendBuffer> buffer);
   ~MessageTask() override;
   MessageTask(const MessageTask&) = delete;
   MessageTask& operator=(const MessageTask&) = delete;
@@ -90,12 +92,15 @@ class MessageTask final : public vdev::TaskBody {
  private:
   void did_not_run(const std::string& why);
   void post(MessageCall call, const Deadline& deadline);
+  class EndOfCopy;
+  std::shared_ptr<EndOfCopy> send_copy(const MessageCall& call);
 
   const std::shared_ptr<Communicator> communicator_;
   const std::string name_;
   std::vector<MessageCall> calls_;
   const Milliseconds timeout_;
   const std::shared_ptr<JointEnd> end_;
+  std::shared_ptr<SendBuffer> buffer_;
   bool ended_ = false;
 };
 

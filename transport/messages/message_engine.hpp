@@ -114,6 +114,7 @@ class MessageEngine final : public Messages, private MessageSink, private Watche
   void finish_refused(Done& done, const Error& error);
   std::vector<Pending> list_pending() const;
   std::string unreceived_text(const Receive& receive) const;
+  std::string what_of(const Signature& signature, const MessageTag& tag) const;
   std::string text_of(const Send& send) const;
   std::string text_of(const Receive& receive) const;
 

@@ -10,19 +10,25 @@ std::string MessageTag::text() const {
   return base::text("tag ", number, of_cards ? " of cards" : "");
 }
 
+std::string MessageEngine::what_of(const Signature& signature, const MessageTag& tag) const {
+  if (tag.number == MessageTag::kGreeting)
+    return "the greeting that two ranks exchange before their first message (NCCL connects them then, so "
+           "both "
+           "have to call a send or a receive)";
+  return base::text(group_.describe_signature(signature), " with ", tag.text());
+}
+
 /// Returns "waited for rank 1 to receive message(float32, 4 elements) with tag 5 in group G".
 std::string MessageEngine::text_of(const Send& send) const {
   return base::text("waited for ", group_.rank_text(send.to), " to receive ",
-                    group_.describe_signature(send.signature), " with ", send.tag.text(), " in group ",
-                    group_.name);
+                    what_of(send.signature, send.tag), " in group ", group_.name);
 }
 
 std::string MessageEngine::text_of(const Receive& receive) const {
   std::string from = group_.rank_text(receive.source >= 0 ? receive.source : receive.from);
   if (receive.from == kAnySource && receive.source < 0) from = "any source";
   return base::text("waited for ", from, receive.source >= 0 ? " to hand over " : " to send ",
-                    group_.describe_signature(receive.signature), " with ", receive.tag.text(), " in group ",
-                    group_.name);
+                    what_of(receive.signature, receive.tag), " in group ", group_.name);
 }
 
 /// Returns the messages for the DeadlockWatch, and of a receive also what has come from its source instead.
@@ -30,16 +36,14 @@ std::vector<WatchedMessages::Pending> MessageEngine::list_pending() const {
   std::vector<Pending> all;
   for (const auto& [number, receive] : receives_) {
     const std::string from = receive.from == kAnySource ? "any source" : group_.rank_text(receive.from);
-    all.push_back(
-        {number, receive.from,
-         base::text("recv from ", from, " of ", group_.describe_signature(receive.signature), " with ",
-                    receive.tag.text(), " in group ", group_.name, unreceived_text(receive))});
+    all.push_back({number, receive.from,
+                   base::text("recv from ", from, " of ", what_of(receive.signature, receive.tag),
+                              " in group ", group_.name, unreceived_text(receive))});
   }
   for (const auto& [number, send] : sends_) {
-    all.push_back(
-        {number, send.to,
-         base::text("send to ", group_.rank_text(send.to), " of ", group_.describe_signature(send.signature),
-                    " with ", send.tag.text(), " in group ", group_.name)});
+    all.push_back({number, send.to,
+                   base::text("send to ", group_.rank_text(send.to), " of ",
+                              what_of(send.signature, send.tag), " in group ", group_.name)});
   }
   return all;
 }

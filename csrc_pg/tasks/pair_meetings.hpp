@@ -1,0 +1,36 @@
+// The meeting of two ranks before their first message.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "csrc_pg/communicators/message_lane.hpp"
+#include "transport/rank_names.hpp"
+
+namespace vccl {
+
+/// Lets two ranks meet before their first message, as NCCL does, which makes a communicator of the two then.
+/// So a rank that sends to one that waits for something else from it first hangs, and so does a ring of ranks
+/// that all call isend() before irecv(). Thread-safe.
+class PairMeetings {
+ public:
+  PairMeetings(const RankNames& names, int rank) : names_(names), rank_(rank) {}
+
+  /// Blocks until `peer` has come to its first message with this rank, too. Later calls for the peer return
+  /// at once, and so does one for this rank itself. Raises DistBackendError when `timeout` is over, when the
+  /// peer or the group ends, when the ranks wait for each other, and if both ranks use the same card, which
+  /// fails the group. An interruption of the thread aborts the group.
+  void meet(MessageLane& lane, int peer, Milliseconds timeout);
+
+ private:
+  struct Meeting;
+  void begin(MessageLane& lane, int peer, const std::shared_ptr<Meeting>& meeting, Milliseconds timeout);
+
+  const RankNames& names_;
+  const int rank_;
+  std::mutex mutex_;
+  std::map<int, std::shared_ptr<Meeting>> meetings_;  // by peer, guarded by mutex_
+};
+
+}  // namespace vccl

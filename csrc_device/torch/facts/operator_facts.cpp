@@ -11,7 +11,9 @@
 #include <unordered_set>
 
 #include "csrc_device/runtime/card.hpp"
+#include "csrc_device/torch/facts/cuda_refusals.hpp"
 #include "csrc_device/torch/kernels/cpu_view.hpp"
+#include "csrc_device/torch/kernels/kernel_scope.hpp"
 #include "csrc_device/torch/streams.hpp"
 #include "csrc_device/torch/torch_version.hpp"
 
@@ -185,6 +187,9 @@ std::unique_ptr<OperatorFacts> read_schema(const c10::OperatorHandle& op) {
   }
   facts->why_at_call = irregularity(op);
   facts->size_argument = size_argument_of(op);
+  facts->refusal = cuda_refusal_of(facts->name, c10::DispatchKey::CPU);
+  facts->sparse_refusal = cuda_refusal_of(facts->name, c10::DispatchKey::SparseCPU);
+  facts->in_float32 = in_float32(facts->name);
   facts->waits_everywhere = is_dynamic(op) || facts->size_argument >= 0;
   return facts;
 }
@@ -205,6 +210,14 @@ AllFacts& all_facts() {
 }
 
 }  // namespace
+
+// What a kernel of the cards' own calls, the program has not called.
+void OperatorFacts::apply_refusals(c10::DispatchKey key, c10::ArrayRef<c10::IValue> call) const {
+  const auto* const applied = key == c10::DispatchKey::CPU         ? refusal
+                              : key == c10::DispatchKey::SparseCPU ? sparse_refusal
+                                                                   : nullptr;
+  if (applied != nullptr && !KernelScope::active()) applied->apply(call);
+}
 
 const OperatorFacts& facts_of(const c10::OperatorHandle& op) {
   thread_local std::unordered_map<c10::OperatorHandle, const OperatorFacts*> known;

@@ -10,10 +10,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "csrc_device/torch/kernels/kernel_call.hpp"
+
 namespace vdev {
 
 /// Says what a CPU kernel must see in place of an argument.
 enum class ArgumentKind : std::uint8_t { tensor, tensor_list, optional_tensor_list, device, generator };
+
+struct CudaRefusal;
 
 /// Describes an argument that a CPU kernel must not see as it is.
 struct ArgumentSlot {
@@ -43,11 +47,20 @@ struct OperatorFacts {
   /// The number of the argument that says how large a result is whose shape would otherwise depend on
   /// elements, or -1. Calls that give it can be tasks in spite of `why_at_call`.
   int size_argument = -1;
+  /// What CUDA's kernels of dense and sparse tensors refuse, or null (cuda_refusals.hpp).
+  const CudaRefusal* refusal = nullptr;
+  const CudaRefusal* sparse_refusal = nullptr;
+  InFloat32 in_float32;
   bool waits_everywhere = false;  // the host has to wait for the elements of arguments on a GPU, too
   /// Set when a task has given other results than an equal call before. Every later call then runs at its
   /// call. Relaxed, because a call that meets the old value finds the same out again.
   mutable std::atomic<bool> mispredicted{false};
 
+  /// Raises what CUDA raises for a call of the program that its kernel refuses, if the cards pose as CUDA.
+  void refuse_as_cuda(c10::DispatchKey key, c10::ArrayRef<c10::IValue> call) const {
+    if (refusal != nullptr || sparse_refusal != nullptr) [[unlikely]]
+      apply_refusals(key, call);
+  }
   /// Returns whether the call says how large the result is.
   bool is_sized(c10::ArrayRef<c10::IValue> call) const {
     return size_argument >= 0 && !call[static_cast<std::size_t>(size_argument)].isNone();
@@ -59,6 +72,9 @@ struct OperatorFacts {
 
   /// How many calls have become tasks, and how many have run at their calls. Relaxed.
   mutable std::atomic<std::uint64_t> tasks{0}, at_calls{0};
+
+ private:
+  void apply_refusals(c10::DispatchKey key, c10::ArrayRef<c10::IValue> call) const;
 };
 
 /// Returns the facts of `op`, which live as long as the process. Thread-safe.

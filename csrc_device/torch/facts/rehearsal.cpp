@@ -14,6 +14,7 @@
 
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/kernels/cpu_view.hpp"
+#include "csrc_device/torch/kernels/kernel_call.hpp"
 #include "csrc_device/torch/kernels/kernel_scope.hpp"
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
 #include "csrc_device/torch/torch_version.hpp"
@@ -117,7 +118,7 @@ KnownCallPtr rehearse(const c10::OperatorHandle& op, const OperatorFacts& facts,
   const TaskKernelScope scope{LaunchState::of_thread()};
   UseKernelMemory use(memory);
   try {
-    op.redispatchBoxed(c10::DispatchKeySet(kernel), &stack);
+    run_kernel(op, kernel, facts.in_float32, stack);
   } catch (const std::exception&) {
     return nullptr;
   }

@@ -61,8 +61,23 @@ LaunchState LaunchState::of_launch() {
   return of_thread();
 }
 
+namespace {
+
+thread_local int scopes = 0;
+
+}  // namespace
+
 KernelScope::KernelScope() : exclude_(excluded_keys) {
+  ++scopes;
   follow_program();
+}
+
+KernelScope::~KernelScope() {
+  --scopes;
+}
+
+bool KernelScope::active() {
+  return scopes > 0;
 }
 
 TaskKernelScope::TaskKernelScope(const LaunchState& state)

@@ -30,6 +30,12 @@ struct LaunchState {
 class KernelScope {
  public:
   KernelScope();
+  ~KernelScope();
+  KernelScope(const KernelScope&) = delete;
+  KernelScope& operator=(const KernelScope&) = delete;
+
+  /// Returns whether the calling thread is in such a kernel: what it calls, the program has not called.
+  static bool active();
 
  private:
   const c10::impl::ExcludeDispatchKeyGuard exclude_;

@@ -313,6 +313,7 @@ void launch_operator(const c10::OperatorHandle& op, const Facts& facts, int card
 void run_call(const c10::OperatorHandle& op, c10::DispatchKey key, Stack& stack, bool may_resize = true) {
   const Facts& facts = facts_of(op);
   const c10::ArrayRef<IValue> arguments(stack.data() + (stack.size() - facts.arguments), facts.arguments);
+  facts.refuse_as_cuda(key, arguments);
   const int card = find_card(facts, arguments);
   OperatorDecision decision = decide(OperatorCall{op, facts, key, card, arguments});
   if (reports_waiting_calls() && waits_for_elements(facts, arguments)) [[unlikely]]

@@ -13,6 +13,7 @@
 #include "csrc_device/torch/device_type.hpp"
 #include "csrc_device/torch/facts/operator_facts.hpp"
 #include "csrc_device/torch/kernels/argument_tensors.hpp"
+#include "csrc_device/torch/kernels/kernel_call.hpp"
 #include "csrc_device/torch/kernels/spoiled_tensors.hpp"
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
 #include "csrc_device/torch/streams.hpp"
@@ -178,7 +179,7 @@ void DeferredCall::attempt(bool lend) {
   }
   const auto overwritten = any_spoiled ? check_arguments(op_, stack) : std::vector<at::Tensor>();
   SizesOfOutputs outputs(facts_of(op_), arguments_);
-  op_.redispatchBoxed(c10::DispatchKeySet(kernel_), &stack);
+  run_kernel(op_, kernel_, facts_of(op_).in_float32, stack);
   if (const std::string difference = outputs.restore(); !difference.empty()) [[unlikely]]
     raise_misprediction(facts_of(op_), difference);
   put_in_place(stack, loans);

@@ -13,6 +13,7 @@
 #include "csrc_device/torch/errors.hpp"
 #include "csrc_device/torch/facts/operator_facts.hpp"
 #include "csrc_device/torch/gil.hpp"
+#include "csrc_device/torch/kernels/kernel_call.hpp"
 #include "csrc_device/torch/kernels/kernel_scope.hpp"
 #include "csrc_device/torch/kernels/spoiled_tensors.hpp"
 #include "csrc_device/torch/memory/cpu_allocator.hpp"
@@ -94,7 +95,7 @@ void run_at_call(int card, const c10::OperatorHandle& op, torch::jit::Stack& sta
                  KernelMemory& memory) {
   const ActivityScope activity([&] { return label_of(op); });
   refuse_in_capture(card, op);
-  const auto kernel = [&] { op.redispatchBoxed(c10::DispatchKeySet(key), &stack); };
+  const auto kernel = [&] { run_kernel(op, key, facts_of(op).in_float32, stack); };
   wait_for_turn(card);
   if (!SpoiledMemory::any()) [[likely]] {
     return run_on_card(card, memory, kernel);

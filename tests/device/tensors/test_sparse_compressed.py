@@ -146,3 +146,10 @@ def test_memory_is_given_back():
 def test_what_the_cpu_has_not_is_refused_by_name():
     with pytest.raises(RuntimeError, match="SparseCsr"):
         torch.linalg.inv(make("csr", "vdev"))
+
+
+def test_a_product_with_a_reduction_has_no_gradient():
+    """The CPU's kernel would read beyond the end in the backward."""
+    sparse = torch.eye(3, device="vdev").to_sparse_csr().requires_grad_()
+    with pytest.raises(NotImplementedError, match=r"torch\.sparse\.mm\(reduce=\) works on the CPU alone"):
+        torch.sparse.mm(sparse, torch.ones(3, 2, device="vdev"), "amax")

@@ -1,12 +1,15 @@
 // Messages between any two ranks of a group: send and receive, matched by source and tag.
 #pragma once
 
+#include <atomic>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "transport/deadline.hpp"
 #include "transport/error.hpp"
@@ -66,6 +69,11 @@ class Messages {
   /// block.
   using Done = std::function<void(int source, const Error* error)>;
 
+  /// Whether somebody still waits for a send. Null stands for true. A send that nobody waits for any more has
+  /// no deadline, is no reason to call ranks deadlocked, and its receiver may leave without it. A store of
+  /// false with release pairs with the engine's acquire.
+  using Awaited = std::shared_ptr<const std::atomic<bool>>;
+
   virtual ~Messages() = default;
 
   /// Sends a message. `signature` has the values that both sides must have in common (the kind of element and
@@ -74,7 +82,11 @@ class Messages {
   /// communicator's regions in place. Other memory is staged. A rank may send to itself. Never blocks and
   /// never throws: every error goes to `done`, also an error that happens before anything is sent.
   virtual void send(int to, MessageTag tag, const Signature& signature, std::span<const std::byte> bytes,
-                    const Deadline& deadline, Done done) = 0;
+                    const Deadline& deadline, Done done, Awaited awaited) = 0;
+  void send(int to, MessageTag tag, const Signature& signature, std::span<const std::byte> bytes,
+            const Deadline& deadline, Done done) {
+    send(to, tag, signature, bytes, deadline, std::move(done), nullptr);
+  }
   /// Receives a message from `from`, which is a rank or kAnySource. Otherwise as send().
   virtual void receive(int from, MessageTag tag, const Signature& signature, std::span<std::byte> bytes,
                        const Deadline& deadline, Done done) = 0;

@@ -43,6 +43,8 @@ Region region_of(c10::Device device) {
   return region_of(vdev::card(device.index()).arena());
 }
 
+constexpr Milliseconds kPatienceForCopies{10'000};
+
 bool concerns_caller_alone(const Error& error) {
   return error.code() == ErrorCode::invalid || error.code() == ErrorCode::unsupported;
 }
@@ -351,6 +353,9 @@ void Communicators::close(Milliseconds patience) noexcept {
   for (const auto& lane : lanes())
     if (!lane->under_way()->wait_for_none(deadline))
       lane->communicator()->abort("the process group was destroyed while a message was under way");
+  // Receivers may still come for copies of sends that are complete. Nobody waits for them, so not for long.
+  const auto short_while = Deadline::in(std::min(patience, kPatienceForCopies));
+  for (const auto& lane : lanes()) lane->copies_under_way()->wait_for_none(short_while);
   cancelled_->store(true, std::memory_order_relaxed);
   tell_peers_why();
   decltype(by_device_) gone(&before);

@@ -13,7 +13,6 @@ namespace vccl {
 namespace {
 
 constexpr int kAnyPeer = -1;  // the stream of all messages that keep no order with their peer
-constexpr std::size_t kBytesThatNcclBuffers = std::size_t{4} << 20;  // NCCL_BUFFSIZE, unless it is set
 
 }  // namespace
 
@@ -56,21 +55,12 @@ void MessageLane::post_in_order(const std::shared_ptr<vdev::Stream>& stream, vde
   stream->wait(end);
 }
 
-std::shared_ptr<SendBuffer> MessageLane::buffer_for_sends(const std::shared_ptr<vdev::Stream>& stream,
-                                                          std::size_t bytes) {
-  std::shared_ptr<SendBuffer> made;
-  {
-    const std::lock_guard lock(order_);
-    std::erase_if(buffered_, [](const Buffered& sends) { return sends.buffer.expired(); });
-    std::size_t room = kBytesThatNcclBuffers;
-    for (const auto& sends : buffered_)
-      if (sends.stream == stream.get()) room -= std::min(room, sends.bytes);
-    if (bytes > room) return nullptr;
-    made = std::make_shared<SendBuffer>(bytes, under_way_);
-    buffered_.push_back({stream.get(), bytes, made});
-  }
-  // Without the lock: the allocator may wait for streams, whose tasks post messages.
-  return made->allocate(device_.index()) ? made : nullptr;
+std::shared_ptr<SendBuffer> MessageLane::send_buffer(const std::shared_ptr<vdev::Stream>& stream, int peer) {
+  const std::lock_guard lock(order_);
+  auto& buffer = send_buffers_[{stream.get(), peer}];
+  if (!send_memory_) send_memory_ = std::make_shared<SendMemory>(*communicator_);
+  if (!buffer) buffer = std::make_shared<SendBuffer>(send_memory_, copies_under_way_);
+  return buffer;
 }
 
 std::uint64_t MessageLane::wait_for_earlier(std::span<const Memory> memory) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <c10/core/Device.h>
@@ -50,11 +51,8 @@ class MessageLane {
   /// ended, whichever way it goes. So it is with NCCL, where each communicator has one stream. `end` is the
   /// end of what `post` begins.
   void post_in_order(const std::shared_ptr<vdev::Stream>& stream, vdev::Task post, const vdev::Event& end);
-  /// Returns a buffer for copies of sends of together `bytes` bytes that are posted in the order of `stream`.
-  /// Returns null if NCCL's buffers of a connection have no room for them, beside those that are under way,
-  /// or if the card has no memory for them.
-  std::shared_ptr<SendBuffer> buffer_for_sends(const std::shared_ptr<vdev::Stream>& stream,
-                                               std::size_t bytes);
+  /// Returns the buffer for sends to `peer` that are posted in the order of `stream`.
+  std::shared_ptr<SendBuffer> send_buffer(const std::shared_ptr<vdev::Stream>& stream, int peer);
   /// Returns the stream for the messages with `peer`, of which NCCL's communicator of the two ranks has one.
   std::shared_ptr<vdev::Stream> stream_with(int peer);
   /// Describes the memory of a message with `peer`. A receive writes to it.
@@ -74,6 +72,8 @@ class MessageLane {
   /// Returns the count of messages under way. A caller that begins messages adds to the count, and subtracts
   /// when the messages have ended.
   const std::shared_ptr<MessageCount>& under_way() const { return under_way_; }
+  /// Returns the count of copies of sends that were not received yet (SendBuffer).
+  const std::shared_ptr<MessageCount>& copies_under_way() const { return copies_under_way_; }
 
  private:
   /// Runs `post` within the call if nothing is queued before it on the current stream and on `stream`, and
@@ -92,14 +92,12 @@ class MessageLane {
   };
   std::vector<UnderWay> noted_;       // under order_
   std::uint64_t count_of_notes_ = 0;  // under order_
-  struct Buffered {
-    const vdev::Stream* stream;  // compared, never dereferenced
-    std::size_t bytes;
-    std::weak_ptr<SendBuffer> buffer;
-  };
-  std::vector<Buffered> buffered_;                        // under order_
+  // By stream, which is compared and never dereferenced, and peer; made at first use, under order_.
+  std::map<std::pair<const vdev::Stream*, int>, std::shared_ptr<SendBuffer>> send_buffers_;
+  std::shared_ptr<SendMemory> send_memory_;               // made at first use, under order_
   std::map<int, std::shared_ptr<vdev::Stream>> streams_;  // by peer, made at first use, under order_
   const std::shared_ptr<MessageCount> under_way_ = std::make_shared<MessageCount>();
+  const std::shared_ptr<MessageCount> copies_under_way_ = std::make_shared<MessageCount>();
 };
 
 /// Returns a stream of the card that holds only a wait for `point`. The stream exists until the point is

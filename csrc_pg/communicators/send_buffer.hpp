@@ -2,37 +2,43 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
-#include <span>
-
-#include <c10/core/Allocator.h>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "csrc_pg/communicators/message_count.hpp"
+#include "csrc_pg/communicators/send_memory.hpp"
 
 namespace vccl {
 
-/// Takes the place of NCCL's buffers of a connection: holds copies of the sends of one call, which therefore
-/// complete when they are copied. The memory is the card's, so that the receiver reads it in place, and does
-/// not count as the program's. It lives until all of the messages have been received, and they count as under
-/// way until then. Not thread-safe, but for the destructor.
+/// Counts the copies of sends that are under way on one connection: those of a rank to one other rank, in the
+/// order of one stream. Stands for NCCL's buffer of the connection: a send is complete when it and what is
+/// under way before it fit into the buffer. Thread-safe.
 class SendBuffer {
  public:
-  SendBuffer(std::size_t bytes, std::shared_ptr<MessageCount> under_way);
-  ~SendBuffer();
-  SendBuffer(const SendBuffer&) = delete;
-  SendBuffer& operator=(const SendBuffer&) = delete;
+  /// NCCL_BUFFSIZE, unless it is set.
+  static constexpr std::size_t kBytes = std::size_t{4} << 20;
 
-  std::size_t size() const { return size_; }
-  /// Takes memory of the card. Returns false if it has none left.
-  bool allocate(int card);
-  /// Returns a copy of `bytes`, in the part of the buffer behind the copies that were made before.
-  std::span<std::byte> copy(std::span<const std::byte> bytes);
+  /// `under_way` counts the copies of all connections.
+  SendBuffer(std::shared_ptr<SendMemory> memory, std::shared_ptr<MessageCount> under_way)
+      : memory_(std::move(memory)), under_way_(std::move(under_way)) {}
+
+  SendMemory& memory() const { return *memory_; }
+  /// Call add() when a copy is sent, and remove() when it was received, or will not be.
+  void add(std::size_t bytes);
+  void remove(std::size_t bytes);
+  /// Calls `fits` once all copies that are under way fit: within the call, or within a later remove(), on its
+  /// thread. No lock is held meanwhile.
+  void when_it_fits(std::function<void()> fits);
 
  private:
-  const std::size_t size_;
+  const std::shared_ptr<SendMemory> memory_;
   const std::shared_ptr<MessageCount> under_way_;
-  c10::DataPtr memory_;
-  std::size_t used_ = 0;
+  std::mutex mutex_;
+  std::size_t bytes_ = 0;                       // guarded by mutex_
+  std::vector<std::function<void()>> waiting_;  // guarded by mutex_
 };
 
 }  // namespace vccl

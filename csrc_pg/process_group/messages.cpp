@@ -141,15 +141,12 @@ std::vector<MessageLane::Memory> memory_of(std::span<const Request> requests) {
   return all;
 }
 
-// Returns a buffer for the messages, or null unless they are sends that NCCL buffers.
-std::shared_ptr<SendBuffer> buffer_for(MessageLane& lane, std::span<const MessageCall> calls,
-                                       const std::shared_ptr<vdev::Stream>& stream) {
-  std::size_t bytes = 0;
-  for (const auto& call : calls) {
-    if (!call.sends) return nullptr;
-    bytes += call.bytes.size();
-  }
-  return bytes == 0 ? nullptr : lane.buffer_for_sends(stream, bytes);
+// Lets the sends be complete once they are copied, if NCCL has room for them in the buffer of a connection.
+void buffer_sends(MessageLane& lane, std::span<MessageCall> calls,
+                  const std::shared_ptr<vdev::Stream>& stream) {
+  for (auto& call : calls)
+    if (call.sends && !call.bytes.empty() && call.bytes.size() <= SendBuffer::kBytes)
+      call.buffer = lane.send_buffer(stream, call.peer);
 }
 
 }  // namespace
@@ -159,14 +156,13 @@ ProcessGroupVccl::Messages ProcessGroupVccl::make_messages(MessageLane& lane, co
                                                            milliseconds timeout,
                                                            std::shared_ptr<Outcome> outcome,
                                                            const std::shared_ptr<vdev::Stream>& stream) {
-  auto buffer = stream ? buffer_for(lane, calls, stream) : nullptr;
+  if (stream) buffer_sends(lane, calls, stream);
   lane.under_way()->add(1);
   auto ended = [count = lane.under_way()] { count->add(-1); };
   auto end = std::make_shared<JointEnd>(base::text("vccl ", name), static_cast<int>(calls.size()) + more,
                                         std::move(outcome), failures_on(lane.device()), std::move(ended));
   end->add_interruptible(lane.interruptible());
-  auto task = std::make_shared<MessageTask>(lane.communicator(), name, std::move(calls), timeout, end,
-                                            std::move(buffer));
+  auto task = std::make_shared<MessageTask>(lane.communicator(), name, std::move(calls), timeout, end);
   return {std::move(end), vdev::Task(std::move(task))};
 }
 

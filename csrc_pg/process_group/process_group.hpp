@@ -280,7 +280,7 @@ class ProcessGroupVccl final : public vdev::torch_version::Backend {
   WorkPtr capture(Request request, DeviceCommunicator& where, std::vector<CollectivePlan> plans,
                   std::vector<FlightEntry> entries);
   /// Messages that are to begin together, and an end that is reached when they and `more` other parts have
-  /// ended. In the order of a stream, sends end when they are copied, if NCCL buffers them.
+  /// ended. In the order of a stream, sends that NCCL buffers end when they are copied.
   struct Messages {
     std::shared_ptr<JointEnd> end;
     vdev::Task task;

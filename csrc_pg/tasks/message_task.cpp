@@ -1,5 +1,7 @@
 #include "csrc_pg/tasks/message_task.hpp"
 
+#include <cstddef>
+#include <cstring>
 #include <utility>
 
 #include "base/text.hpp"
@@ -54,14 +56,12 @@ void JointEnd::finish() noexcept {
 }
 
 MessageTask::MessageTask(std::shared_ptr<Communicator> communicator, std::string name,
-                         std::vector<MessageCall> calls, Milliseconds timeout, std::shared_ptr<JointEnd> end,
-                         std::shared_ptr<SendBuffer> buffer)
+                         std::vector<MessageCall> calls, Milliseconds timeout, std::shared_ptr<JointEnd> end)
     : communicator_(std::move(communicator)),
       name_(std::move(name)),
       calls_(std::move(calls)),
       timeout_(timeout),
-      end_(std::move(end)),
-      buffer_(std::move(buffer)) {}
+      end_(std::move(end)) {}
 
 MessageTask::~MessageTask() {
   if (!ended_) did_not_run("its call has failed");
@@ -86,37 +86,80 @@ void MessageTask::run() noexcept {
   end_->started();
   const auto deadline = Deadline::in(timeout_);
   for (auto& call : std::exchange(calls_, {})) post(std::move(call), deadline);
-  buffer_.reset();
 }
 
-/// The end of a send that is complete once it is copied, unless it has failed before.
-class MessageTask::EndOfCopy {
+/// The end of a send that is complete once its copy fits into the buffer, unless it fails before. What
+/// becomes of the copy then does not concern the send: its receiver learns of a failure, and this rank does
+/// in its next operation.
+class MessageTask::EndOfCopy : public std::enable_shared_from_this<EndOfCopy> {
  public:
-  explicit EndOfCopy(std::shared_ptr<JointEnd> end) : end_(std::move(end)) {}
-  void reach(const Error* failure) noexcept {
-    if (reached_.exchange(true)) return;
-    if (failure)
-      end_->part_ended(torch_error(*failure), failure->code());
-    else
-      end_->part_ended(nullptr, std::nullopt);
+  EndOfCopy(std::shared_ptr<JointEnd> end, std::shared_ptr<SendBuffer> buffer, std::size_t bytes)
+      : end_(std::move(end)), buffer_(std::move(buffer)), bytes_(bytes) {
+    buffer_->add(bytes_);
+  }
+
+  Messages::Awaited awaited() { return {shared_from_this(), &awaited_}; }
+  /// Call this once when the message is over. A failure ends the send only behind prepared().
+  void message_ended(const Error* failure) {
+    if (failure) fail(torch_error(*failure), failure->code());
+    buffer_->remove(bytes_);
+  }
+  void fail(std::exception_ptr error, std::optional<ErrorCode> code) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      if (ended_ || error_) return;
+      error_ = std::move(error);
+      code_ = code;
+      if (!prepared_) return;
+    }
+    end();
+  }
+  /// Call this once when nothing of the program's is used any more.
+  void prepared() {
+    bool failed = false;
+    {
+      const std::lock_guard lock(mutex_);
+      prepared_ = true;
+      failed = error_ != nullptr;
+    }
+    if (failed) return end();
+    buffer_->when_it_fits([self = shared_from_this()] { self->end(); });
   }
 
  private:
+  void end() noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::exchange(ended_, true)) return;
+    }
+    awaited_.store(false, std::memory_order_release);  // pairs with Messages::Awaited
+    end_->part_ended(error_, code_);
+  }
+
   const std::shared_ptr<JointEnd> end_;
-  std::atomic<bool> reached_{false};
+  const std::shared_ptr<SendBuffer> buffer_;
+  const std::size_t bytes_;
+  std::atomic<bool> awaited_{true};
+  std::mutex mutex_;  // guards the rest, of which error_ and code_ stay as they are once ended_ is set
+  bool prepared_ = false, ended_ = false;
+  std::exception_ptr error_;
+  std::optional<ErrorCode> code_;
 };
 
-/// Hands a copy of a message to the transport. Returns the end of the send, which the caller reaches. What
-/// becomes of the message then does not concern the call: its receiver learns of a failure, and this rank
-/// does in its next operation. The copy waits for its receiver as long as the group exists.
-std::shared_ptr<MessageTask::EndOfCopy> MessageTask::send_copy(const MessageCall& call) {
-  const auto end = std::make_shared<EndOfCopy>(end_);
-  auto done = [end, buffer = buffer_](int, const Error* failure) mutable {
-    buffer.reset();
-    if (failure) end->reach(failure);
+/// Hands a copy of a message to the transport.
+std::shared_ptr<MessageTask::EndOfCopy> MessageTask::send_copy(const MessageCall& call,
+                                                               const Deadline& deadline) {
+  const auto bytes = call.bytes.size();
+  auto copy = call.buffer->memory().take(bytes);
+  std::memcpy(copy.get(), call.bytes.data(), bytes);
+  const std::span<const std::byte> copied(copy.get(), bytes);
+  auto& messages = communicator_->messages();
+  const auto end = std::make_shared<EndOfCopy>(end_, call.buffer, bytes);
+  auto done = [end, copy = std::move(copy)](int, const Error* failure) mutable {
+    copy.reset();
+    end->message_ended(failure);
   };
-  communicator_->messages().send(call.peer, call.tag, call.signature, buffer_->copy(call.bytes),
-                                 {Clock::time_point::max(), timeout_}, std::move(done));
+  messages.send(call.peer, call.tag, call.signature, copied, deadline, std::move(done), end->awaited());
   return end;
 }
 
@@ -126,11 +169,14 @@ void MessageTask::post(MessageCall call, const Deadline& deadline) {
   // `failed` handles a send or receive that could not begin, and a copy that ran out of memory. The peer must
   // not wait for such a message. The transport passes other failures of the message to `done`.
   auto plan = std::make_shared<CollectivePlan>(std::move(call.plan));
+  std::shared_ptr<EndOfCopy> copied;
   const auto failed = [&](std::exception_ptr error, ErrorCode code, const std::string& what) {
     communicator_->fail(code, what);
     if (plan) end_->spoil_outputs(*plan, error);
     plan.reset();
-    end_->part_ended(std::move(error), code);
+    if (!copied) return end_->part_ended(std::move(error), code);
+    copied->fail(std::move(error), code);
+    copied->prepared();
   };
   try {
     auto& messages = communicator_->messages();
@@ -151,8 +197,8 @@ void MessageTask::post(MessageCall call, const Deadline& deadline) {
     if (const auto& entry = plan->hashed(); entry && call.sends)
       entry.recorder->hashed(entry.number, hash(), 0);
     if (call.activity) call.activity->posted();
-    if (buffer_) {
-      const auto end = send_copy(call);
+    if (call.buffer) {
+      copied = send_copy(call, deadline);
       damage.undo();
       if (strikes) {
         faults::moved();
@@ -160,7 +206,7 @@ void MessageTask::post(MessageCall call, const Deadline& deadline) {
       }
       if (call.activity) call.activity->ended();
       plan.reset();  // frees the memory before any waiter sees that the send has ended
-      end->reach(nullptr);
+      copied->prepared();
       return;
     }
     // The callback does not keep the communicator: a part of the communicator calls it, and must not destroy

@@ -31,6 +31,8 @@ struct MessageCall {
   std::span<std::byte> bytes;
   CollectivePlan plan;  // the copies to and from `bytes`, and the memory; it has no calls
   std::shared_ptr<MessageActivity> activity = nullptr;  // null if none is recorded
+  // A send is copied, and complete once the copy fits there. Null if it is complete when it was received.
+  std::shared_ptr<SendBuffer> buffer = nullptr;
 };
 
 /// Represents the end of an operation of several parts, such as messages. The end is reached when the last
@@ -80,7 +82,7 @@ class MessageTask final : public vdev::TaskBody {
   /// `name` is the operation's, for errors. Each message is one part of `end`. With `buffer`, all messages
   /// are sends that are copied there, and their part of `end` is the copy.
   MessageTask(std::shared_ptr<Communicator> communicator, std::string name, std::vector<MessageCall> calls,
-              Milliseconds timeout, std::shared_ptr<JointEnd> end, std::shared_ptr<SendBuffer> buffer);
+              Milliseconds timeout, std::shared_ptr<JointEnd> end);
   ~MessageTask() override;
   MessageTask(const MessageTask&) = delete;
   MessageTask& operator=(const MessageTask&) = delete;
@@ -93,14 +95,13 @@ class MessageTask final : public vdev::TaskBody {
   void did_not_run(const std::string& why);
   void post(MessageCall call, const Deadline& deadline);
   class EndOfCopy;
-  std::shared_ptr<EndOfCopy> send_copy(const MessageCall& call);
+  std::shared_ptr<EndOfCopy> send_copy(const MessageCall& call, const Deadline& deadline);
 
   const std::shared_ptr<Communicator> communicator_;
   const std::string name_;
   std::vector<MessageCall> calls_;
   const Milliseconds timeout_;
   const std::shared_ptr<JointEnd> end_;
-  std::shared_ptr<SendBuffer> buffer_;
   bool ended_ = false;
 };
 

@@ -26,16 +26,9 @@ struct PairMeetings::Meeting {
 
 void PairMeetings::meet(MessageLane& lane, int peer, Milliseconds timeout) {
   if (peer == rank_) return;
-  std::shared_ptr<Meeting> meeting;
-  {
-    const std::lock_guard lock(mutex_);
-    auto& known = meetings_[peer];
-    if (!known) {
-      known = std::make_shared<Meeting>(lane.device());
-      begin(lane, peer, known, timeout);
-    }
-    meeting = known;
-  }
+  auto& messages = lane.communicator()->messages();
+  const auto [meeting, is_first] = enter(lane, peer);
+  if (is_first) greet(messages, peer, meeting, Deadline::in(timeout));
   const auto end = meeting->end->event();
   if (!end.reached()) end.wait();
   if (const auto error = meeting->outcome->error()) std::rethrow_exception(error);
@@ -45,12 +38,22 @@ void PairMeetings::meet(MessageLane& lane, int peer, Milliseconds timeout) {
   throw error;
 }
 
-void PairMeetings::begin(MessageLane& lane, int peer, const std::shared_ptr<Meeting>& meeting,
-                         Milliseconds timeout) {
+std::pair<std::shared_ptr<PairMeetings::Meeting>, bool> PairMeetings::enter(MessageLane& lane, int peer) {
+  const std::lock_guard lock(mutex_);
+  auto& known = meetings_[peer];
+  if (known) return {known, false};
+  const auto made = std::make_shared<Meeting>(lane.device());
+  made->end = std::make_shared<JointEnd>("vccl meeting of two ranks", 2, made->outcome, nullptr,
+                                         [count = lane.under_way()] { count->add(-1); });
+  made->end->add_interruptible(lane.interruptible());
   lane.under_way()->add(1);
-  meeting->end = std::make_shared<JointEnd>("vccl meeting of two ranks", 2, meeting->outcome, nullptr,
-                                            [count = lane.under_way()] { count->add(-1); });
-  meeting->end->add_interruptible(lane.interruptible());
+  known = made;
+  return {made, true};
+}
+
+// Without the lock: the calls also move messages of other ranks, and run callbacks.
+void PairMeetings::greet(Messages& messages, int peer, const std::shared_ptr<Meeting>& meeting,
+                         const Deadline& deadline) {
   const auto done = [meeting](int, const Error* failure) {
     if (failure)
       meeting->end->part_ended(torch_error(*failure), failure->code());
@@ -60,8 +63,6 @@ void PairMeetings::begin(MessageLane& lane, int peer, const std::shared_ptr<Meet
   Signature signature;
   signature.collective = static_cast<std::uint8_t>(Collective::message);
   const MessageTag tag(MessageTag::kGreeting, true);
-  const auto deadline = Deadline::in(timeout);
-  auto& messages = lane.communicator()->messages();
   messages.send(peer, tag, signature, std::as_bytes(std::span(&meeting->own, 1)), deadline, done);
   messages.receive(peer, tag, signature, std::as_writable_bytes(std::span(&meeting->theirs, 1)), deadline,
                    done);

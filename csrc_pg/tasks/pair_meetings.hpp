@@ -4,8 +4,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "csrc_pg/communicators/message_lane.hpp"
+#include "transport/messages.hpp"
 #include "transport/rank_names.hpp"
 
 namespace vccl {
@@ -25,7 +27,10 @@ class PairMeetings {
 
  private:
   struct Meeting;
-  void begin(MessageLane& lane, int peer, const std::shared_ptr<Meeting>& meeting, Milliseconds timeout);
+  /// Returns the meeting with `peer`, and whether the caller is the first, who has to greet.
+  std::pair<std::shared_ptr<Meeting>, bool> enter(MessageLane& lane, int peer);
+  static void greet(Messages& messages, int peer, const std::shared_ptr<Meeting>& meeting,
+                    const Deadline& deadline);
 
   const RankNames& names_;
   const int rank_;

@@ -60,8 +60,8 @@ MessageEngine::~MessageEngine() {
 }
 
 void MessageEngine::send(int to, MessageTag tag, const Signature& signature, std::span<const std::byte> bytes,
-                         const Deadline& deadline, Done done) {
-  enter(Send{to, tag, signature, bytes, deadline, std::move(done)});
+                         const Deadline& deadline, Done done, Awaited awaited) {
+  enter(Send{to, tag, signature, bytes, deadline, std::move(done), std::move(awaited)});
 }
 
 void MessageEngine::receive(int from, MessageTag tag, const Signature& signature, std::span<std::byte> bytes,
@@ -313,7 +313,8 @@ void MessageEngine::taken(int source, std::uint64_t id) {
 
 void MessageEngine::lost(int rank, ErrorCode code, const std::string& how) {
   lost_[rank] = {code, how};
-  for (const auto& [number, send] : sends_) look_for_lost(send);
+  for (const auto& [number, send] : sends_)
+    if (send.is_awaited()) look_for_lost(send);
   for (const auto& [number, receive] : receives_) look_for_lost(receive);
 }
 
@@ -370,7 +371,8 @@ void MessageEngine::look_at_deadlines() {
                               explanation(operation.deadline.length)));
   };
   for (const auto& [number, receive] : receives_) look(receive, receive.from, unreceived_text(receive));
-  for (const auto& [number, send] : sends_) look(send, send.to, "");
+  for (const auto& [number, send] : sends_)
+    if (send.is_awaited()) look(send, send.to, "");
 }
 
 void MessageEngine::stop(const Error& error) {

@@ -33,8 +33,9 @@ class MessageEngine final : public Messages, private MessageSink, private Watche
   /// Ends everything that is under way with Error(aborted). Must not be called within a Done.
   ~MessageEngine() override;
 
+  using Messages::send;
   void send(int to, MessageTag tag, const Signature& signature, std::span<const std::byte> bytes,
-            const Deadline& deadline, Done done) override;
+            const Deadline& deadline, Done done, Awaited awaited) override;
   void receive(int from, MessageTag tag, const Signature& signature, std::span<std::byte> bytes,
                const Deadline& deadline, Done done) override;
 
@@ -46,6 +47,8 @@ class MessageEngine final : public Messages, private MessageSink, private Watche
     std::span<const std::byte> bytes;
     Deadline deadline;
     Done done;
+    Awaited awaited;
+    bool is_awaited() const { return !awaited || awaited->load(std::memory_order_acquire); }
   };
   struct Receive {
     int from;

@@ -41,6 +41,7 @@ std::vector<WatchedMessages::Pending> MessageEngine::list_pending() const {
                               " in group ", group_.name, unreceived_text(receive))});
   }
   for (const auto& [number, send] : sends_) {
+    if (!send.is_awaited()) continue;
     all.push_back({number, send.to,
                    base::text("send to ", group_.rank_text(send.to), " of ",
                               what_of(send.signature, send.tag), " in group ", group_.name)});

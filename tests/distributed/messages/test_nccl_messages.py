@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from common import backend_of, hear, tell
+from common import backend_of, default_store, hear, tell
 from gate import Gate
 
 STRICT = {"VCCL_STRICT": "nccl"}
@@ -127,21 +127,129 @@ def test_a_send_that_the_buffers_have_no_room_for_waits_for_its_receive(rank_poo
     rank_pool.run(2, fills_the_buffers, env=STRICT)
 
 
+def exchange_ahead(rank, size, megabytes, count):
+    card = card_of(rank)
+    xs = [tensor(card, megabytes, 1000 * rank + number) for number in range(count)]
+    ys = [torch.empty_like(x) for x in xs]
+    for x, y in zip(xs, ys, strict=True):
+        dist.send(x, 1 - rank)
+        x.fill_(-1)
+        dist.recv(y, 1 - rank)
+    assert [y[0].item() for y in ys] == [1000 * (1 - rank) + number for number in range(count)]
+
+
+@pytest.mark.parametrize(("megabytes", "count"), [(3, 6), (1 / 16, 200)])
+def test_a_host_that_runs_ahead(rank_pool, megabytes, count):
+    """Whether a send fits is known when its turn comes, and not at its call."""
+    rank_pool.run(2, exchange_ahead, megabytes, count, env=STRICT)
+
+
+def all_send_first(rank, size, bound):
+    card = card_of(rank)
+    others = [other for other in range(size) if other != rank]
+    xs = {other: tensor(card, 3, 10 * rank + other) for other in others}
+    ys = {other: torch.empty_like(x) for other, x in xs.items()}
+    for call, tensors in ((dist.isend, xs), (dist.irecv, ys)):
+        if bound:
+            works = [call(tensors[other], other) for other in others]
+        else:
+            works = dist.batch_isend_irecv([dist.P2POp(call, tensors[other], other) for other in others])
+        for work in works:
+            work.wait()
+    assert all(y.eq(10 * other + rank).all() for other, y in ys.items())
+
+
+def bound_ranks_send_first(rank, size, store):
+    dist.init_process_group("vccl", store=store, rank=rank, world_size=size, device_id=card_of(rank))
+    all_send_first(rank, size, True)
+
+
+def test_each_connection_has_a_buffer(rank_pool):
+    rank_pool.run(3, all_send_first, False, env=STRICT)
+    rank_pool.run(3, bound_ranks_send_first, env=STRICT, group=False)
+
+
+def batches_of_both(rank, size):
+    """The sends of a batch are buffered, although the batch waits for its receive."""
+    card = card_of(rank)
+    x, y, z = (tensor(card, 1, rank) for _ in range(3))
+    dist.barrier()
+
+    def batch(*calls):
+        for work in dist.batch_isend_irecv([dist.P2POp(call, each, peer) for call, each, peer in calls]):
+            work.wait()
+
+    if rank == 0:
+        batch((dist.isend, x, 1), (dist.irecv, y, 1))
+        batch((dist.isend, x, 2))
+    elif rank == 1:
+        batch((dist.isend, x, 0), (dist.irecv, y, 2))
+        batch((dist.irecv, z, 0))
+    else:
+        batch((dist.irecv, y, 0))
+        batch((dist.isend, x, 1))
+    torch.vdev.synchronize()
+
+
+def test_batches_with_receives(rank_pool):
+    rank_pool.run(3, batches_of_both, env=STRICT)
+
+
 def leaves_without_the_message(rank, size):
     card = card_of(rank)
-    x = tensor(card, 1, 1)
-    connect(rank, card)
-    if rank == 1:
-        hear("sent")
-        return
-    dist.send(x, 1)
-    x.fill_(2)
+    x, y = tensor(card, 1, rank), tensor(card, 1, -1)
+    for first, second in ((0, 1), (0, 2)):
+        if rank == first:
+            dist.send(x, second)
+        elif rank == second:
+            dist.recv(y, first)
     torch.vdev.synchronize()
-    tell("sent")
+    if rank == 0:
+        dist.send(x, 1)
+        torch.vdev.synchronize()
+        tell("sent")
+    hear("sent")
+    if rank == 1:
+        store = default_store()
+        dist.destroy_process_group()
+        store.set("has left", "")
+        return
+    hear("has left")
+    if rank == 0:
+        dist.send(x, 2)
+    else:
+        dist.recv(y, 0)
+        assert y.eq(0).all()
+    torch.vdev.synchronize()
 
 
-def test_a_message_that_nobody_receives_does_not_hold_up_the_end(rank_pool):
-    rank_pool.run(2, leaves_without_the_message, env=STRICT)
+def test_a_receiver_may_leave_without_a_message(rank_pool):
+    rank_pool.run(3, leaves_without_the_message, env=STRICT)
+
+
+def wait_beside_a_copy(rank, size):
+    card = card_of(rank)
+    x, y = tensor(card, 1, rank), tensor(card, 1, -1)
+    for first, second in ((0, 1), (0, 2)):
+        if rank == first:
+            dist.send(x, second)
+        elif rank == second:
+            dist.recv(y, first)
+    torch.vdev.synchronize()
+    if rank == 2:
+        hear("0 knows")
+        hear("1 knows")
+        return
+    if rank == 0:
+        dist.send(x, 2)
+    with pytest.raises(dist.DistBackendError, match=r"wait for each other .*recv from rank"):
+        dist.irecv(y, 1 - rank).wait()
+        torch.vdev.synchronize()
+    tell(f"{rank} knows")
+
+
+def test_a_copy_under_way_hides_no_deadlock(rank_pool):
+    rank_pool.run(3, wait_beside_a_copy, env=STRICT)
 
 
 def receives_another_size(rank, size):

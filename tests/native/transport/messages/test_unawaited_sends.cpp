@@ -1,0 +1,107 @@
+// Sends that nobody waits for: their memory is a copy, and the program has gone on.
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+
+#include "tests/native/transport/message_traffic.hpp"
+
+namespace vccl {
+namespace {
+
+constexpr std::size_t kLong = 1'000'000;  // bytes: waits for its receive
+
+std::shared_ptr<std::atomic<bool>> flag(bool awaited) {
+  return std::make_shared<std::atomic<bool>>(awaited);
+}
+
+Outcome send_to(Communicator& c, int to, std::span<const std::byte> bytes, Milliseconds time,
+                Messages::Awaited awaited) {
+  Outcome outcome;
+  c.messages().send(to, 1, {.collective = 9, .count = bytes.size()}, bytes, Deadline::in(time),
+                    outcome.done(), std::move(awaited));
+  return outcome;
+}
+
+TEST(it_has_no_deadline) {
+  MemoryStore store;
+  run_threads(2, [&](int rank) {
+    auto c = Communicator::create(store, test_config(rank, 2));
+    std::vector<std::byte> bytes(kLong);
+    if (rank == 0) {
+      fill(bytes, 1);
+      Outcome sent = send_to(*c, 1, bytes, Milliseconds(30), flag(false));
+      usleep(150'000);
+      CHECK(!c->failed());
+      store.set("late", "1");
+      sent.get();
+      return;
+    }
+    store.get("late", Deadline::in(kFar));
+    receive(*c, 0, 1, bytes).get();
+    check_content(bytes, 1);
+  });
+}
+
+TEST(it_has_one_for_as_long_as_somebody_waits) {
+  MemoryStore store;
+  run_threads(2, [&](int rank) {
+    auto c = Communicator::create(store, test_config(rank, 2));
+    if (rank == 0) {
+      std::vector<std::byte> bytes(kLong);
+      Outcome sent = send_to(*c, 1, bytes, Milliseconds(30), flag(true));
+      CHECK(error_of([&] { sent.get(); }).code() == ErrorCode::timeout);
+      store.set("late", "1");
+    }
+    store.get("late", Deadline::in(kFar));
+  });
+}
+
+TEST(its_receiver_may_leave_without_it) {
+  MemoryStore store;
+  run_threads(3, [&](int rank) {
+    auto c = Communicator::create(store, test_config(rank, 3));
+    std::vector<std::byte> bytes(kLong);
+    if (rank == 1) {
+      store.get("sent", Deadline::in(kFar));
+      c.reset();
+      store.set("left", "1");
+      return;
+    }
+    Outcome sent;
+    if (rank == 0) {
+      sent = send_to(*c, 1, bytes, kFar, flag(false));
+      store.set("sent", "1");
+    }
+    store.get("left", Deadline::in(kFar));
+    usleep(50'000);
+    if (rank == 0) {
+      send(*c, 2, 1, bytes).get();
+      CHECK(!sent.is_there());
+    } else {
+      receive(*c, 0, 1, bytes).get();
+    }
+    CHECK(!c->failed());
+  });
+}
+
+TEST(it_ends_with_its_communicator) {
+  MemoryStore store;
+  run_threads(2, [&](int rank) {
+    auto c = Communicator::create(store, test_config(rank, 2));
+    if (rank == 0) {
+      std::vector<std::byte> bytes(kLong);
+      Outcome sent = send_to(*c, 1, bytes, kFar, flag(false));
+      CHECK(!sent.is_there());
+      c.reset();
+      CHECK(error_of([&] { sent.get(); }).code() == ErrorCode::aborted);
+      store.set("left", "1");
+    }
+    store.get("left", Deadline::in(kFar));
+  });
+}
+
+}  // namespace
+}  // namespace vccl
+
+TEST_MAIN

@@ -59,6 +59,14 @@ def current() -> torch.Stream:
     return torch.vdev.current_stream()
 
 
+def branch_stream() -> torch.Stream:
+    """Returns a stream that is not the current one, for a branch of a capture.
+
+    The streams of the pool come in turn, so the next one may be that of the capture.
+    """
+    return next(stream for stream in (torch.vdev.Stream(), torch.vdev.Stream()) if stream != current())
+
+
 def wait_until(is_true: Callable[[], object]) -> None:
     """Waits in a way that the sanitizer does not see, for at most a minute."""
     end = time.monotonic() + 60

@@ -4,7 +4,15 @@ import queue
 import threading
 
 import torch
-from racing import READ_AFTER_WRITE, WRITE_AFTER_READ, WRITE_AFTER_WRITE, Programs, current, wait_until
+from racing import (
+    READ_AFTER_WRITE,
+    WRITE_AFTER_READ,
+    WRITE_AFTER_WRITE,
+    Programs,
+    branch_stream,
+    current,
+    wait_until,
+)
 
 PROGRAMS = Programs()
 racing = PROGRAMS.racing
@@ -179,9 +187,10 @@ def static_input_is_filled_on_another_stream(repaired):
 
 @racing(READ_AFTER_WRITE)
 def branches_of_a_capture_are_not_ordered(repaired):
-    x, side, graph = torch.ones(8, device="vdev"), torch.vdev.Stream(), torch.vdev.VDEVGraph()
+    x, graph = torch.ones(8, device="vdev"), torch.vdev.VDEVGraph()
     torch.accelerator.synchronize()
     with torch.vdev.graph(graph):
+        side = branch_stream()
         side.wait_stream(current())
         y = x + 1  # first
         if repaired:

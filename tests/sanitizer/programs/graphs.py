@@ -2,6 +2,7 @@
 
 import torch
 from pairs import current, pinned, racing, side_stream, zeros
+from racing import branch_stream
 
 
 def doubling(x: torch.Tensor, y: torch.Tensor) -> torch.vdev.VDEVGraph:
@@ -93,8 +94,7 @@ def branches_of_a_capture_are_not_ordered(repaired: bool) -> None:
     torch.accelerator.synchronize()
     graph = torch.vdev.VDEVGraph()
     with torch.vdev.graph(graph):
-        # The streams of the pool come in turn, so one may be that of the capture.
-        branch = next(stream for stream in (torch.vdev.Stream(), torch.vdev.Stream()) if stream != current())
+        branch = branch_stream()
         branch.wait_stream(current())
         with torch.vdev.stream(branch):
             x.add_(1)  # first

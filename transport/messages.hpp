@@ -87,6 +87,10 @@ class Messages {
             const Deadline& deadline, Done done) {
     send(to, tag, signature, bytes, deadline, std::move(done), nullptr);
   }
+  /// Call this before each send with a tag of kNoneAlone or kNoneInBatch. Returns whether the receive has
+  /// begun that will take the message, so that the send completes whatever the receiver's program does next.
+  /// Returns false for other tags, and where that is not known: for ranks on other hosts.
+  virtual bool meets_receive(int to, MessageTag tag) = 0;
   /// Receives a message from `from`, which is a rank or kAnySource. Otherwise as send().
   virtual void receive(int from, MessageTag tag, const Signature& signature, std::span<std::byte> bytes,
                        const Deadline& deadline, Done done) = 0;

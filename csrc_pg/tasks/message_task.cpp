@@ -197,7 +197,8 @@ void MessageTask::post(MessageCall call, const Deadline& deadline) {
     if (const auto& entry = plan->hashed(); entry && call.sends)
       entry.recorder->hashed(entry.number, hash(), 0);
     if (call.activity) call.activity->posted();
-    if (call.buffer) {
+    const bool meets_receive = call.sends && messages.meets_receive(call.peer, call.tag);
+    if (call.buffer && !meets_receive) {
       copied = send_copy(call, deadline);
       damage.undo();
       if (strikes) {

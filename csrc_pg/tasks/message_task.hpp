@@ -79,8 +79,8 @@ class JointEnd {
 /// the peers wait for the messages.
 class MessageTask final : public vdev::TaskBody {
  public:
-  /// `name` is the operation's, for errors. Each message is one part of `end`. With `buffer`, all messages
-  /// are sends that are copied there, and their part of `end` is the copy.
+  /// `name` is the operation's, for errors. Each message is one part of `end`. The part of a send with a
+  /// `buffer` is its copy, unless its receive has begun.
   MessageTask(std::shared_ptr<Communicator> communicator, std::string name, std::vector<MessageCall> calls,
               Milliseconds timeout, std::shared_ptr<JointEnd> end);
   ~MessageTask() override;

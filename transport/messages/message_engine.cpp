@@ -28,6 +28,7 @@ MessageEngine::MessageEngine(const Group& group, FailureChannel& failures, const
     : group_(group),
       failures_(failures),
       mapped_(group, failures, added),
+      begun_(group),
       remote_(remote),
       line_(group.host.messages().line(static_cast<std::size_t>(group.host.index))) {
   if (!remote_) return;
@@ -239,6 +240,7 @@ void MessageEngine::begin(Receive& receive) {
   const std::uint64_t number = ++last_number_;
   next_deadline_ = std::min(next_deadline_, receive.deadline.at);
   const Receive& kept = receives_.emplace(number, std::move(receive)).first->second;
+  begun_.count_receive(kept.from, kept.tag);
   if (std::optional<Arrival> arrival = matching_.find_arrival(kept.from, kept.tag)) {
     std::optional<std::span<const std::byte>> payload;
     if (arrival->complete) payload = arrival->payload;

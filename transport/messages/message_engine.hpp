@@ -14,6 +14,7 @@
 
 #include "base/fork.hpp"
 #include "transport/deadlock_watch.hpp"
+#include "transport/messages/begun_receives.hpp"
 #include "transport/messages/mapped_port.hpp"
 #include "transport/messages/message_matching.hpp"
 
@@ -36,6 +37,7 @@ class MessageEngine final : public Messages, private MessageSink, private Watche
   using Messages::send;
   void send(int to, MessageTag tag, const Signature& signature, std::span<const std::byte> bytes,
             const Deadline& deadline, Done done, Awaited awaited) override;
+  bool meets_receive(int to, MessageTag tag) override { return begun_.count_send(to, tag); }
   void receive(int from, MessageTag tag, const Signature& signature, std::span<std::byte> bytes,
                const Deadline& deadline, Done done) override;
 
@@ -124,6 +126,7 @@ class MessageEngine final : public Messages, private MessageSink, private Watche
   const Group& group_;
   FailureChannel& failures_;
   MappedPort mapped_;
+  BegunReceives begun_;
   MessagePort* remote_;
   MessageLine& line_;
   const base::ProcessMark made_;

@@ -69,6 +69,9 @@ struct ChannelCounters {
   // (message_port.hpp).
   std::atomic<std::uint64_t> freed_bytes;   // bytes of eager messages
   std::atomic<std::uint64_t> freed_offers;  // messages of any kind
+  // The receiver writes these as well: how many of its receives with a MessageTag of no number have begun,
+  // alone and in batches (begun_receives.hpp).
+  std::atomic<std::uint64_t> begun[2];
 };
 static_assert(sizeof(ChannelCounters) == 128);
 

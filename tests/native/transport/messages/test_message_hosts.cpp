@@ -515,6 +515,24 @@ TEST(destruction_ends_what_is_under_way) {
   }
 }
 
+TEST(a_receive_on_another_host_is_not_known_to_have_begun) {
+  MemoryStore store;
+  const MessageTag tag(MessageTag::kNoneAlone, true);
+  run_threads(2, [&](int rank) {
+    auto c = join(store, rank, "ab");
+    std::vector<std::byte> bytes(100);
+    if (rank == 1) {
+      auto received = receive(*c, 0, tag, bytes);
+      store.set("begun", "1");
+      received.get();
+      return;
+    }
+    store.get("begun", Deadline::in(kFar));
+    CHECK(!c->messages().meets_receive(1, tag));
+    send(*c, 1, tag, bytes).get();
+  });
+}
+
 }  // namespace
 }  // namespace vccl
 

@@ -13,11 +13,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 VARIABLE = "VDEV_FIRST_USE_FILE"
-NONE_USED = """\
+_NONE_USED = """\
 vrun: no rank used a card: the job ran on the CPU alone, although --cards asks for cards. The script has to
-move its model and its data to a card (device="vdev"), and a framework that does not find the device by itself
-has to be told its name. A script for CUDA runs as it is with vrun --as-cuda. See "no rank used a card" in
-docs/errors.md."""
+move its model and its data to a card (device="{device}"), and a framework that does not find the device by
+itself has to be told its name.{pose} See "no rank used a card" in docs/errors.md."""
+
+
+def none_used(device: str) -> str:
+    """Returns what is told of a job that used no card. ``device`` is the name of the cards' type."""
+    pose = "" if device == "cuda" else " A script for CUDA runs as it is with vrun --as-cuda."
+    return _NONE_USED.format(device=device, pose=pose)
 
 
 @contextlib.contextmanager

@@ -135,7 +135,7 @@ def run(argv: Sequence[str], args: argparse.Namespace, template: Template | None
         status = run_agent(args, template) if args.hosts == 1 else hosts.run(argv, args)
         # A job that failed has printed more important things, and may have failed before it used a card.
         if args.asked_for_cards and status == 0 and not used():
-            print(card_use.NONE_USED, file=sys.stderr)
+            print(card_use.none_used(_device_type.device_type()), file=sys.stderr)
         if schedule and status != 0:
             print(f"vrun: orders were drawn. To play them again: --schedule {schedule}", file=sys.stderr)
     return status

@@ -152,9 +152,17 @@ def test_a_job_that_used_no_card_is_told_so(vrun, tmp_path, temporary, options):
     script = tmp_path / "use.py"
     script.write_text(USE)
     env = {"TMPDIR": str(temporary), card_use.VARIABLE: None}
-    assert vrun(*options, script, "cpu", env=env).count(NOTE) == 1
+    told = vrun(*options, script, "cpu", env=env)
+    assert told.count(NOTE) == 1 and 'device="vdev"' in told and "--as-cuda" in told
     assert NOTE not in vrun(*options, script, "vdev", env=env)
     assert list(temporary.iterdir()) == []
+
+
+def test_a_job_in_pose_that_used_no_card_is_told_the_name_of_the_pose(vrun, tmp_path):
+    script = tmp_path / "use.py"
+    script.write_text(USE)
+    told = vrun("--as-cuda", "--cards", 2, script, "cpu", env={card_use.VARIABLE: None})
+    assert told.count(NOTE) == 1 and 'device="cuda"' in told and "--as-cuda" not in told
 
 
 def test_ranks_can_pose_as_cuda(vrun, tmp_path):

@@ -44,6 +44,9 @@ struct Region {
   int fd = -1;
   std::byte* base = nullptr;
   std::size_t size = 0;
+  // Keeps the memory mapped and the descriptor open for as long as anybody uses them. Null if they last
+  // anyway.
+  std::shared_ptr<const void> owner = nullptr;
 };
 
 /// The largest number of regions that one rank may have in one communicator.
@@ -330,7 +333,8 @@ class Communicator {
   /// thread.
   /// Does nothing if `base` belongs to a region already, or if there are kMaxRegions regions: messages from
   /// there are staged. The memory must stay mapped and the descriptor open for as long as this communicator
-  /// lives, and while communicators of other ranks in this process live. Throws Error(protocol) for a file
+  /// lives, and while communicators of other ranks in this process live, which the region's owner sees to.
+  /// Throws Error(protocol) for a file
   /// that peers would not map (system/shared_memory.hpp), Error(invalid) for a region longer than its file,
   /// and Error(system).
   virtual void add_region(const Region& region) { (void)region; }

@@ -1,7 +1,6 @@
 // Messages between any two ranks of a group: send and receive, matched by source and tag.
 #pragma once
 
-#include <atomic>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -69,10 +68,17 @@ class Messages {
   /// block.
   using Done = std::function<void(int source, const Error* error)>;
 
-  /// Whether somebody still waits for a send. Null stands for true. A send that nobody waits for any more has
-  /// no deadline, is no reason to call ranks deadlocked, and its receiver may leave without it. A store of
-  /// false with release pairs with the engine's acquire.
-  using Awaited = std::shared_ptr<const std::atomic<bool>>;
+  /// Who waits for a send, and may stop waiting before its end. A send that nobody waits for any more has no
+  /// deadline, is no reason to call ranks deadlocked, and its receiver may leave without it. Thread-safe.
+  class Waiter {
+   public:
+    virtual ~Waiter() = default;
+    /// Returns whether somebody still waits. An answer of false is the last one.
+    virtual bool waits() const noexcept = 0;
+    /// Called as Done is, and at most once, when nobody waits and the receiver has left or is dead. The send
+    /// ends with the communicator then, because the system may still read its memory.
+    virtual void receiver_is_gone() = 0;
+  };
 
   virtual ~Messages() = default;
 
@@ -80,9 +86,10 @@ class Messages {
   /// the number). A difference is an Error(mismatch) on both sides, which names both. The memory must stay
   /// alive and unchanged until `done` is called. A peer on this host reads and writes memory in one of the
   /// communicator's regions in place. Other memory is staged. A rank may send to itself. Never blocks and
-  /// never throws: every error goes to `done`, also an error that happens before anything is sent.
+  /// never throws: every error goes to `done`, also an error that happens before anything is sent. Without
+  /// `waiter`, somebody waits until the end.
   virtual void send(int to, MessageTag tag, const Signature& signature, std::span<const std::byte> bytes,
-                    const Deadline& deadline, Done done, Awaited awaited) = 0;
+                    const Deadline& deadline, Done done, std::shared_ptr<Waiter> waiter) = 0;
   void send(int to, MessageTag tag, const Signature& signature, std::span<const std::byte> bytes,
             const Deadline& deadline, Done done) {
     send(to, tag, signature, bytes, deadline, std::move(done), nullptr);

@@ -18,26 +18,32 @@ namespace vccl {
 /// under way before it fit into the buffer. Thread-safe.
 class SendBuffer {
  public:
-  /// NCCL_BUFFSIZE, unless it is set.
-  static constexpr std::size_t kBytes = std::size_t{4} << 20;
+  /// NCCL_STEPS, and NCCL_BUFFSIZE unless it is set. A message takes whole steps, and one at least.
+  static constexpr std::size_t kSteps = 8, kBytes = std::size_t{4} << 20, kStepBytes = kBytes / kSteps;
 
-  /// `under_way` counts the copies of all connections.
+  /// `under_way` counts the copies of all connections that destroying the group waits for.
   SendBuffer(std::shared_ptr<SendMemory> memory, std::shared_ptr<MessageCount> under_way)
       : memory_(std::move(memory)), under_way_(std::move(under_way)) {}
 
   SendMemory& memory() const { return *memory_; }
-  /// Call add() when a copy is sent, and remove() when it was received, or will not be.
+  MessageCount& under_way() const { return *under_way_; }
+  /// Call add() when a copy is sent, and then one of the others: when it was received, or when it has failed,
+  /// as then all copies do that are under way.
   void add(std::size_t bytes);
-  void remove(std::size_t bytes);
-  /// Calls `fits` once all copies that are under way fit: within the call, or within a later remove(), on its
-  /// thread. No lock is held meanwhile.
+  void received(std::size_t bytes);
+  void failed();
+  /// Calls `fits` once all copies that are under way fit: within the call, or within a later received(), on
+  /// its thread. Never calls it after failed(). No lock is held meanwhile.
   void when_it_fits(std::function<void()> fits);
 
  private:
+  static std::size_t steps_of(std::size_t bytes);
+
   const std::shared_ptr<SendMemory> memory_;
   const std::shared_ptr<MessageCount> under_way_;
   std::mutex mutex_;
-  std::size_t bytes_ = 0;                       // guarded by mutex_
+  std::size_t steps_ = 0;                       // guarded by mutex_
+  bool failed_ = false;                         // guarded by mutex_
   std::vector<std::function<void()>> waiting_;  // guarded by mutex_
 };
 

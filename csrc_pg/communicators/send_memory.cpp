@@ -9,8 +9,8 @@ namespace vccl {
 
 SendMemory::SendMemory(Communicator& communicator) {
   try {
-    auto arena = std::make_unique<vdev::Arena>("vccl sends", kCapacity);
-    communicator.add_region({arena->fd(), arena->base(), arena->capacity()});
+    auto arena = std::make_shared<vdev::Arena>("vccl sends", kCapacity);
+    communicator.add_region({arena->fd(), arena->base(), arena->capacity(), arena});
     arena_ = std::move(arena);
   } catch (const std::exception&) {
     arena_.reset();

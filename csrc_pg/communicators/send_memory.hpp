@@ -31,7 +31,7 @@ class SendMemory : public std::enable_shared_from_this<SendMemory> {
   std::byte* take_block(std::size_t size_class);
   void give_back(std::byte* block, std::size_t size_class);
 
-  std::unique_ptr<vdev::Arena> arena_;  // null if the system has refused one
+  std::shared_ptr<vdev::Arena> arena_;  // null if the system has refused one
   std::mutex mutex_;
   std::size_t used_ = 0;                                     // guarded by mutex_
   std::array<std::vector<std::byte*>, kClasses> free_ = {};  // guarded by mutex_

@@ -88,26 +88,34 @@ void MessageTask::run() noexcept {
   for (auto& call : std::exchange(calls_, {})) post(std::move(call), deadline);
 }
 
-/// The end of a send that is complete once its copy fits into the buffer, unless it fails before. What
-/// becomes of the copy then does not concern the send: its receiver learns of a failure, and this rank does
-/// in its next operation.
-class MessageTask::EndOfCopy : public std::enable_shared_from_this<EndOfCopy> {
+/// The end of a send that is complete once its copy fits into the buffer, or was received, unless it fails
+/// before. What becomes of the copy later does not concern the send: its receiver learns of a failure, and
+/// this rank does in its next operation.
+class MessageTask::EndOfCopy : public Messages::Waiter, public std::enable_shared_from_this<EndOfCopy> {
  public:
   EndOfCopy(std::shared_ptr<JointEnd> end, std::shared_ptr<SendBuffer> buffer, std::size_t bytes)
       : end_(std::move(end)), buffer_(std::move(buffer)), bytes_(bytes) {
     buffer_->add(bytes_);
+    buffer_->under_way().add(1);
   }
 
-  Messages::Awaited awaited() { return {shared_from_this(), &awaited_}; }
-  /// Call this once when the message is over. A failure ends the send only behind prepared().
+  /// Call this once when the message is over. The send ends with it only behind prepared().
   void message_ended(const Error* failure) {
-    if (failure) fail(torch_error(*failure), failure->code());
-    buffer_->remove(bytes_);
+    if (failure) {
+      buffer_->failed();
+      over(torch_error(*failure), failure->code());
+    } else {
+      over(nullptr, std::nullopt);
+      buffer_->received(bytes_);
+    }
+    forget();
   }
-  void fail(std::exception_ptr error, std::optional<ErrorCode> code) noexcept {
+  /// Call this when the send could not be made.
+  void over(std::exception_ptr error, std::optional<ErrorCode> code) noexcept {
     {
       const std::lock_guard lock(mutex_);
-      if (ended_ || error_) return;
+      if (ended_ || over_) return;
+      over_ = true;
       error_ = std::move(error);
       code_ = code;
       if (!prepared_) return;
@@ -116,15 +124,18 @@ class MessageTask::EndOfCopy : public std::enable_shared_from_this<EndOfCopy> {
   }
   /// Call this once when nothing of the program's is used any more.
   void prepared() {
-    bool failed = false;
+    bool over = false;
     {
       const std::lock_guard lock(mutex_);
       prepared_ = true;
-      failed = error_ != nullptr;
+      over = over_;
     }
-    if (failed) return end();
+    if (over) return end();
     buffer_->when_it_fits([self = shared_from_this()] { self->end(); });
   }
+  // Release and acquire: whoever sees that nobody waits any more also sees what came before the end.
+  bool waits() const noexcept override { return waits_.load(std::memory_order_acquire); }
+  void receiver_is_gone() override { forget(); }
 
  private:
   void end() noexcept {
@@ -132,16 +143,20 @@ class MessageTask::EndOfCopy : public std::enable_shared_from_this<EndOfCopy> {
       const std::lock_guard lock(mutex_);
       if (std::exchange(ended_, true)) return;
     }
-    awaited_.store(false, std::memory_order_release);  // pairs with Messages::Awaited
+    waits_.store(false, std::memory_order_release);
     end_->part_ended(error_, code_);
+  }
+  /// Lets nobody who destroys the group wait for this copy any more.
+  void forget() {
+    if (!forgotten_.exchange(true)) buffer_->under_way().add(-1);
   }
 
   const std::shared_ptr<JointEnd> end_;
   const std::shared_ptr<SendBuffer> buffer_;
   const std::size_t bytes_;
-  std::atomic<bool> awaited_{true};
+  std::atomic<bool> waits_{true}, forgotten_{false};
   std::mutex mutex_;  // guards the rest, of which error_ and code_ stay as they are once ended_ is set
-  bool prepared_ = false, ended_ = false;
+  bool prepared_ = false, over_ = false, ended_ = false;
   std::exception_ptr error_;
   std::optional<ErrorCode> code_;
 };
@@ -159,7 +174,7 @@ std::shared_ptr<MessageTask::EndOfCopy> MessageTask::send_copy(const MessageCall
     copy.reset();
     end->message_ended(failure);
   };
-  messages.send(call.peer, call.tag, call.signature, copied, deadline, std::move(done), end->awaited());
+  messages.send(call.peer, call.tag, call.signature, copied, deadline, std::move(done), end);
   return end;
 }
 
@@ -175,7 +190,7 @@ void MessageTask::post(MessageCall call, const Deadline& deadline) {
     if (plan) end_->spoil_outputs(*plan, error);
     plan.reset();
     if (!copied) return end_->part_ended(std::move(error), code);
-    copied->fail(std::move(error), code);
+    copied->over(std::move(error), code);
     copied->prepared();
   };
   try {

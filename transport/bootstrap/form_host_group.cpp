@@ -94,7 +94,7 @@ void HandOver::add_rank(int rank, const Handles& handles) {
   std::vector<std::shared_ptr<Mapping>> regions;
   if (rank == rank_) {
     for (const Region& region : regions_) {
-      regions.push_back(adopt_shared_memory(region.fd, region.base, region.size));
+      regions.push_back(adopt_shared_memory(region.fd, region.base, region.size, region.owner));
     }
     group_.index = static_cast<int>(group_.ranks.size());
   } else {

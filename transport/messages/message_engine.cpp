@@ -61,8 +61,8 @@ MessageEngine::~MessageEngine() {
 }
 
 void MessageEngine::send(int to, MessageTag tag, const Signature& signature, std::span<const std::byte> bytes,
-                         const Deadline& deadline, Done done, Awaited awaited) {
-  enter(Send{to, tag, signature, bytes, deadline, std::move(done), std::move(awaited)});
+                         const Deadline& deadline, Done done, std::shared_ptr<Waiter> waiter) {
+  enter(Send{to, tag, signature, bytes, deadline, std::move(done), std::move(waiter)});
 }
 
 void MessageEngine::receive(int from, MessageTag tag, const Signature& signature, std::span<std::byte> bytes,
@@ -315,8 +315,14 @@ void MessageEngine::taken(int source, std::uint64_t id) {
 
 void MessageEngine::lost(int rank, ErrorCode code, const std::string& how) {
   lost_[rank] = {code, how};
-  for (const auto& [number, send] : sends_)
-    if (send.is_awaited()) look_for_lost(send);
+  for (const auto& [number, send] : sends_) {
+    if (send.is_awaited()) {
+      look_for_lost(send);
+    } else if (send.to == rank) {
+      finished_.push_back(
+          {[waiter = send.waiter](int, const Error*) { waiter->receiver_is_gone(); }, -1, nullptr});
+    }
+  }
   for (const auto& [number, receive] : receives_) look_for_lost(receive);
 }
 

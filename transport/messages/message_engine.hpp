@@ -36,7 +36,7 @@ class MessageEngine final : public Messages, private MessageSink, private Watche
 
   using Messages::send;
   void send(int to, MessageTag tag, const Signature& signature, std::span<const std::byte> bytes,
-            const Deadline& deadline, Done done, Awaited awaited) override;
+            const Deadline& deadline, Done done, std::shared_ptr<Waiter> waiter) override;
   bool meets_receive(int to, MessageTag tag) override { return begun_.count_send(to, tag); }
   void receive(int from, MessageTag tag, const Signature& signature, std::span<std::byte> bytes,
                const Deadline& deadline, Done done) override;
@@ -49,8 +49,8 @@ class MessageEngine final : public Messages, private MessageSink, private Watche
     std::span<const std::byte> bytes;
     Deadline deadline;
     Done done;
-    Awaited awaited;
-    bool is_awaited() const { return !awaited || awaited->load(std::memory_order_acquire); }
+    std::shared_ptr<Waiter> waiter;
+    bool is_awaited() const { return !waiter || waiter->waits(); }
   };
   struct Receive {
     int from;

@@ -26,7 +26,7 @@ bool AddedRegions::add(const Region& region, RegionTable& table, std::size_t mos
   }
   if (number >= most) return false;
   const FileIdentity file = identify_shared_memory(region.fd);
-  mappings_[number] = adopt_shared_memory(region.fd, region.base, region.size);
+  mappings_[number] = adopt_shared_memory(region.fd, region.base, region.size, region.owner);
   regions_[number] = region;
   table.regions[number] = {region.fd, 0, file};
   table.count.store(number + 1, std::memory_order_release);

@@ -62,7 +62,7 @@ std::shared_ptr<Mapping> find_or_make(const Key& key, Make make) {
 }  // namespace
 
 Mapping::~Mapping() {
-  if (owned_) munmap(base_, size_);
+  if (unmaps_) munmap(base_, size_);
 }
 
 FileDescriptor make_shared_memory(const char* name, std::size_t size) {
@@ -88,18 +88,19 @@ std::shared_ptr<Mapping> map_shared_memory(int fd, std::uint64_t bytes) {
     // A card's arena is as large as the machine's memory and mostly untouched, so no swap space is reserved.
     void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (base == MAP_FAILED) throw_system(base::text("mapping a shared region of ", bytes, " bytes"));
-    return std::make_shared<Mapping>(static_cast<std::byte*>(base), bytes, true);
+    return std::make_shared<Mapping>(static_cast<std::byte*>(base), bytes);
   });
 }
 
-std::shared_ptr<Mapping> adopt_shared_memory(int fd, std::byte* base, std::size_t size) {
+std::shared_ptr<Mapping> adopt_shared_memory(int fd, std::byte* base, std::size_t size,
+                                             std::shared_ptr<const void> owner) {
   const FileIdentity file = identify_shared_memory(fd);
   with_own_errors([&] { base::check_sealed_memory(fd); });
   if (size > file.bytes) {
     throw Error(ErrorCode::invalid,
                 base::text("a region of ", size, " bytes was given whose file has ", file.bytes));
   }
-  return find_or_make(key_of(file), [&] { return std::make_shared<Mapping>(base, size, false); });
+  return find_or_make(key_of(file), [&] { return std::make_shared<Mapping>(base, size, std::move(owner)); });
 }
 
 }  // namespace vccl

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/descriptor.hpp"
 #include "base/peer_file.hpp"
@@ -17,7 +18,11 @@ using base::FileDescriptor;
 /// A range of the address space at which a shared file is mapped.
 class Mapping {
  public:
-  Mapping(std::byte* base, std::size_t size, bool owned) : base_(base), size_(size), owned_(owned) {}
+  /// Unmaps the memory at the end.
+  Mapping(std::byte* base, std::size_t size) : base_(base), size_(size), unmaps_(true) {}
+  /// Keeps the owner of memory that is mapped already.
+  Mapping(std::byte* base, std::size_t size, std::shared_ptr<const void> owner)
+      : base_(base), size_(size), unmaps_(false), owner_(std::move(owner)) {}
   ~Mapping();
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
@@ -28,7 +33,8 @@ class Mapping {
  private:
   std::byte* base_;
   std::size_t size_;
-  bool owned_;
+  bool unmaps_;
+  std::shared_ptr<const void> owner_;
 };
 
 /// Returns what base::make_sealed_memory() returns. Throws Error(system).
@@ -50,8 +56,9 @@ FileDescriptor open_announced_memory(const std::string& path, const FileIdentity
 std::shared_ptr<Mapping> map_shared_memory(int fd, std::uint64_t bytes);
 
 /// Does the same as map_shared_memory() for a file that this process has already mapped at `base`. Ranks that
-/// are threads of this process get that mapping, so it has to last as long as any communicator that uses it.
-/// Throws Error(invalid) if the mapping is longer than the file.
-std::shared_ptr<Mapping> adopt_shared_memory(int fd, std::byte* base, std::size_t size);
+/// are threads of this process get that mapping, so it has to last as long as any communicator that uses it:
+/// the result keeps `owner`, which may be null. Throws Error(invalid) if the mapping is longer than the file.
+std::shared_ptr<Mapping> adopt_shared_memory(int fd, std::byte* base, std::size_t size,
+                                             std::shared_ptr<const void> owner);
 
 }  // namespace vccl

@@ -256,6 +256,7 @@ def receives_another_size(rank, size):
     card = card_of(rank)
     connect(rank, card)
     if rank == 1:
+        hear("sent")
         with pytest.raises(dist.DistBackendError, match=r"rank 0 sent .*262144 elements.* to rank 1"):
             dist.irecv(tensor(card, 2, 0), 0).wait()
             torch.vdev.synchronize()
@@ -263,6 +264,7 @@ def receives_another_size(rank, size):
         return
     dist.send(tensor(card, 1, 1), 1)
     torch.vdev.synchronize()
+    tell("sent")
     hear("raised")
     with pytest.raises(dist.DistBackendError, match=r"rank 0 sent .*but rank 1 received"):
         dist.recv(tensor(card, 1, 1), 1)
@@ -272,6 +274,62 @@ def receives_another_size(rank, size):
 
 def test_a_mismatch_is_raised_by_the_receiver_and_the_senders_next_operation(rank_pool):
     rank_pool.run(2, receives_another_size, env=STRICT)
+
+
+def waits_for_room_in_vain(rank, size, how):
+    card = card_of(rank)
+    connect(rank, card)
+    if rank == 1:
+        hear("sent")
+        if how == "leaves":
+            dist.destroy_process_group()
+        elif how == "names another size":
+            with pytest.raises(dist.DistBackendError, match=r"rank 0 sent .*, but rank 1 received"):
+                dist.recv(tensor(card, 1, 0), 0)
+                torch.vdev.synchronize()
+        return
+    if how == "is late":
+        backend_of()._set_default_timeout(timedelta(milliseconds=300))
+    works = [dist.isend(tensor(card, 3, number), 1) for number in range(2)]
+    works[0].wait()
+    torch.vdev.current_stream().synchronize()
+    tell("sent")
+    if how == "is aborted":
+        backend_of().abort()
+    with pytest.raises(dist.DistBackendError):
+        works[1].wait()
+        torch.vdev.synchronize()
+    assert works[1].is_completed() and not works[1].is_success()
+    assert works[0].is_success()
+
+
+@pytest.mark.parametrize("how", ["leaves", "names another size", "is late", "is aborted"])
+def test_a_send_that_waits_for_room_fails_with_its_group(rank_pool, how):
+    """The copy before it fails, too, and makes no room."""
+    rank_pool.run(2, waits_for_room_in_vain, how, env=STRICT)
+
+
+def both_send_many(rank, size, count):
+    card = card_of(rank)
+    connect(rank, card)
+    xs = [torch.full((16 << 10,), 10.0 * number + rank, device=card) for number in range(count)]
+    ys = [torch.empty_like(x) for x in xs]
+    for x in xs:
+        dist.send(x, 1 - rank)
+    for y in ys:
+        dist.recv(y, 1 - rank)
+    assert all(y.eq(10.0 * number + 1 - rank).all() for number, y in enumerate(ys))
+
+
+def both_send_too_many(rank, size):
+    with pytest.raises(dist.DistBackendError, match=r"wait for each other"):
+        both_send_many(rank, size, 9)
+    backend_of().abort()
+
+
+def test_a_connection_holds_eight_messages(rank_pool):
+    rank_pool.run(2, both_send_many, 8, env=STRICT)
+    rank_pool.run(2, both_send_too_many, env=STRICT)
 
 
 def ring_of_first_messages(rank, size):

@@ -152,6 +152,33 @@ TEST(random_messages_between_threads_that_add_regions) {
   });
 }
 
+TEST(the_owner_of_a_region_is_kept_while_a_thread_may_read_there) {
+  MemoryStore store;
+  std::weak_ptr<TestRegion> owner;
+  run_threads(2, [&](int rank) {
+    auto c = join_without(store, rank, 2);
+    if (rank == 0) {
+      auto memory = std::make_shared<TestRegion>();
+      owner = memory;
+      Region region = memory->region();
+      region.owner = memory;
+      c->add_region(region);
+      region.owner.reset();
+      send(*c, 1, 1, memory->span(0, kWindow)).get();
+      memory.reset();
+      CHECK(!owner.expired());
+      c.reset();
+      store.set("left", "1");
+      return;
+    }
+    std::vector<std::byte> bytes(kWindow);
+    receive(*c, 0, 1, bytes).get();
+    store.get("left", Deadline::in(kFar));
+    CHECK(!owner.expired());  // this rank has mapped the region
+  });
+  CHECK(owner.expired());
+}
+
 TEST(windows_of_operations_stay_as_they_are) {
   MemoryStore store;
   run_threads(3, [&](int rank) {

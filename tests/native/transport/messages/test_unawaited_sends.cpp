@@ -11,15 +11,27 @@ namespace {
 
 constexpr std::size_t kLong = 1'000'000;  // bytes: waits for its receive
 
-std::shared_ptr<std::atomic<bool>> flag(bool awaited) {
-  return std::make_shared<std::atomic<bool>>(awaited);
+class Waiter : public Messages::Waiter {
+ public:
+  explicit Waiter(bool waits) : waits_(waits) {}
+  bool waits() const noexcept override { return waits_; }
+  void receiver_is_gone() override { ++gone; }
+
+  std::atomic<int> gone{0};
+
+ private:
+  const bool waits_;
+};
+
+std::shared_ptr<Waiter> waiter(bool waits) {
+  return std::make_shared<Waiter>(waits);
 }
 
 Outcome send_to(Communicator& c, int to, std::span<const std::byte> bytes, Milliseconds time,
-                Messages::Awaited awaited) {
+                std::shared_ptr<Waiter> waiter) {
   Outcome outcome;
   c.messages().send(to, 1, {.collective = 9, .count = bytes.size()}, bytes, Deadline::in(time),
-                    outcome.done(), std::move(awaited));
+                    outcome.done(), std::move(waiter));
   return outcome;
 }
 
@@ -30,7 +42,7 @@ TEST(it_has_no_deadline) {
     std::vector<std::byte> bytes(kLong);
     if (rank == 0) {
       fill(bytes, 1);
-      Outcome sent = send_to(*c, 1, bytes, Milliseconds(30), flag(false));
+      Outcome sent = send_to(*c, 1, bytes, Milliseconds(30), waiter(false));
       usleep(150'000);
       CHECK(!c->failed());
       store.set("late", "1");
@@ -49,7 +61,7 @@ TEST(it_has_one_for_as_long_as_somebody_waits) {
     auto c = Communicator::create(store, test_config(rank, 2));
     if (rank == 0) {
       std::vector<std::byte> bytes(kLong);
-      Outcome sent = send_to(*c, 1, bytes, Milliseconds(30), flag(true));
+      Outcome sent = send_to(*c, 1, bytes, Milliseconds(30), waiter(true));
       CHECK(error_of([&] { sent.get(); }).code() == ErrorCode::timeout);
       store.set("late", "1");
     }
@@ -69,15 +81,19 @@ TEST(its_receiver_may_leave_without_it) {
       return;
     }
     Outcome sent;
+    const auto nobody = waiter(false);
     if (rank == 0) {
-      sent = send_to(*c, 1, bytes, kFar, flag(false));
+      sent = send_to(*c, 1, bytes, kFar, nobody);
       store.set("sent", "1");
     }
     store.get("left", Deadline::in(kFar));
-    usleep(50'000);
     if (rank == 0) {
+      // It is told once that the receiver is gone.
+      const auto end = Deadline::in(kFar);
+      while (nobody->gone == 0 && !end.passed()) usleep(1'000);
       send(*c, 2, 1, bytes).get();
       CHECK(!sent.is_there());
+      CHECK_EQ(nobody->gone.load(), 1);
     } else {
       receive(*c, 0, 1, bytes).get();
     }
@@ -91,7 +107,7 @@ TEST(it_ends_with_its_communicator) {
     auto c = Communicator::create(store, test_config(rank, 2));
     if (rank == 0) {
       std::vector<std::byte> bytes(kLong);
-      Outcome sent = send_to(*c, 1, bytes, kFar, flag(false));
+      Outcome sent = send_to(*c, 1, bytes, kFar, waiter(false));
       CHECK(!sent.is_there());
       c.reset();
       CHECK(error_of([&] { sent.get(); }).code() == ErrorCode::aborted);

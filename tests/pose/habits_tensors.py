@@ -1,4 +1,4 @@
-"""Habits of CUDA scripts with tensors: types, devices, saving, other processes, attention, settings."""
+"""Habits of CUDA scripts with tensors: types, devices, saving, other processes, settings."""
 
 import copy
 import io
@@ -9,9 +9,7 @@ import warnings
 import numpy
 import torch
 import torch.multiprocessing as mp
-import torch.nn.functional as F
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.data import DataLoader, TensorDataset
 
 from vccl._cards.no_gpu import NoGpuError
@@ -289,50 +287,6 @@ def probe_a_loader_pins_with_workers():
             assert x.is_pinned() and label.is_pinned()
             total += x.cuda(non_blocking=True).sum().item()
     assert total == 66
-
-
-# ---- attention
-
-
-def attention(backend, **options):
-    """Returns the result, and the query's gradient, of a kind of attention on a card and on the CPU."""
-    torch.manual_seed(0)
-    heads = 2 if options.get("enable_gqa") else 4
-    inputs = [torch.randn(2, n, 8, 16) for n in (4, heads, heads)]
-    results = []
-    for device in ("cuda", "cpu"):
-        q, k, v = (x.to(device).requires_grad_() for x in inputs)
-        with sdpa_kernel(backend if device == "cuda" else SDPBackend.MATH):
-            y = F.scaled_dot_product_attention(q, k, v, **options)
-        y.square().sum().backward()
-        results.append((y.detach().cpu(), q.grad.cpu(), k.grad.cpu(), v.grad.cpu()))
-    return results
-
-
-def probe_each_kind_of_attention_is_chosen():
-    for backend in (SDPBackend.MATH, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
-        for causal in (False, True):
-            torch.testing.assert_close(*attention(backend, is_causal=causal), rtol=1e-4, atol=1e-5)
-
-
-def probe_attention_has_grouped_queries():
-    for backend in (SDPBackend.MATH, SDPBackend.FLASH_ATTENTION):
-        torch.testing.assert_close(*attention(backend, enable_gqa=True), rtol=1e-4, atol=1e-5)
-
-
-def probe_attention_has_masks():
-    mask = torch.ones(8, 8, dtype=torch.bool).tril()
-    q = torch.randn(1, 2, 8, 16)
-    expected = F.scaled_dot_product_attention(q, q, q, mask)
-    c = q.cuda()
-    with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
-        torch.testing.assert_close(F.scaled_dot_product_attention(c, c, c, mask.cuda()).cpu(), expected)
-
-
-def probe_attention_of_cudnn_is_refused():
-    q = torch.randn(1, 2, 8, 16, device="cuda", dtype=torch.float16)
-    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-        raises(RuntimeError, lambda: F.scaled_dot_product_attention(q, q, q), "No available kernel")
 
 
 # ---- what is refused

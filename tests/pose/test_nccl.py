@@ -363,7 +363,7 @@ def attending_with_uneven_heads(rank, size, store) -> None:
     start(rank, size, store, device_id=card(rank))
     mesh = init_device_mesh("cuda", (size,))
     query, key = torch.ones(2, 6, 6, 4), torch.ones(2, 3, 6, 4)
-    q, k = (distribute_tensor(x.cuda(), mesh, [Shard(1)]) for x in (query, key))
+    q, k = (distribute_tensor(x.cuda().half(), mesh, [Shard(1)]) for x in (query, key))
     # torch shards the 3 heads of the keys into 2 and 1, which CUDA's kernel refuses too.
     if rank == 0:
         with pytest.raises(RuntimeError, match="2 heads of keys and values do not divide 3 heads of queries"):

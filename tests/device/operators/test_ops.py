@@ -317,6 +317,35 @@ def test_operators_of_others():
         assert values.sum().item() == 6
 
 
+def test_integers_are_divided_by_zero_without_an_error():
+    """As on GPUs, so that a program can divide first and then choose."""
+    dividend, divisor = torch.tensor([[6], [7]]), torch.tensor([4, 0, -3])
+    chosen = (divisor != 0).expand(2, 3)
+    safe = divisor.masked_fill(divisor == 0, 1)
+    a, b = dividend.to("vdev"), divisor.to("vdev")
+    for function in (
+        torch.floor_divide,
+        torch.remainder,
+        torch.fmod,
+        lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+        lambda a, b: torch.div(a, b, rounding_mode="floor"),
+        lambda a, b: 7 % b.expand(a.shape[0], -1),
+        lambda a, b: a.expand(-1, 3).clone().floor_divide_(b),
+        lambda a, b: a.expand(-1, 3).clone().remainder_(b),
+        lambda a, b: torch.floor_divide(a, b, out=torch.empty(2, 3, dtype=torch.int64, device=a.device)),
+    ):
+        found = function(a, b).cpu()
+        assert torch.equal(found[chosen], function(dividend, safe)[chosen])
+        assert found[~chosen].tolist() == [-1, -1]
+    for found in (a // 0, a % 0, a.div(0, rounding_mode="trunc"), a // torch.tensor(0)):
+        assert found.dtype == torch.int64
+        assert found.tolist() == [[-1], [-1]]
+    assert (a.int() // 0).dtype == torch.int32
+    assert (a.to(torch.uint8) % b.to(torch.uint8))[:, 1].tolist() == [255, 255]
+    assert a.div(b)[:, 1].tolist() == [torch.inf, torch.inf]
+    assert (a // b.double())[:, 1].tolist() == [torch.inf, torch.inf]
+
+
 def test_inference_mode_and_no_grad():
     values = torch.randn(4, 4)
     with torch.inference_mode():

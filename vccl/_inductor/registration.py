@@ -50,7 +50,7 @@ def _register_with_inductor() -> None:
     from torch._inductor.codegen import common
     from torch.utils import _triton
 
-    from vccl._inductor import user_kernels
+    from vccl._inductor import integer_division, user_kernels
     from vccl._inductor.card_operations import CardOperations
     from vccl._inductor.card_scheduling import CardScheduling
     from vccl._inductor.card_wrapper import CardWrapper
@@ -66,6 +66,7 @@ def _register_with_inductor() -> None:
     if device_type() in utils.GPU_TYPES:
         utils.GPU_TYPES.remove(device_type())
     user_kernels.register()
+    integer_division.register()
     # Torch registers its own at the first question, and would replace what stands there for them.
     common.get_device_op_overrides("cpu")
     common.register_device_op_overrides(device_type(), CardOperations())

@@ -91,6 +91,16 @@ def equal(function, *inputs, **options):
     torch.testing.assert_close([found, theirs], [expected, [*inputs]], check_stride=True)
 
 
+def test_integers_are_divided_by_zero_without_an_error():
+    dividend, divisor = torch.arange(40, device="vdev"), torch.arange(40, device="vdev") % 3
+
+    def quotients(a, b):
+        trunc = torch.div(a, b, rounding_mode="trunc")
+        return [torch.where(b != 0, x, 0) for x in (a // b, a % b, torch.fmod(a, b), trunc)]
+
+    equal(quotients, dividend, divisor)
+
+
 @pytest.mark.daily
 def test_softmax_over_long_rows():
     """Inductor has a reduction for these that it can write for GPUs only."""

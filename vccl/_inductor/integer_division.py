@@ -13,7 +13,7 @@ def register() -> None:
     """Has Inductor divide by one on cards where a tensor of divisors is zero."""
     from torch._inductor import lowering
 
-    lowering.truncdiv = _for_cards(lowering.truncdiv)  # type: ignore[attr-defined]
+    lowering.truncdiv = _for_cards(lowering.truncdiv)
 
 
 def _for_cards(truncated: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -24,7 +24,8 @@ def _for_cards(truncated: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
     is_equal = lowerings[torch.ops.aten.eq.Scalar]
 
     def divide(dividend: Any, divisor: Any) -> Any:
-        if isinstance(divisor, TensorBox) and divisor.get_device().type == device_type():
+        device = divisor.get_device() if isinstance(divisor, TensorBox) else None
+        if device is not None and device.type == device_type():
             divisor = where(is_equal(divisor, 0), 1, divisor)
         return truncated(dividend, divisor)
 

@@ -72,7 +72,7 @@ def test_attention(causal, dtype):
 
 
 def test_attention_takes_the_cpus_flash_kernel():
-    inputs = torch.randn(1, 2, 8, 16, device="vdev", requires_grad=True)
+    inputs = torch.randn(1, 2, 8, 16, dtype=torch.float16, device="vdev", requires_grad=True)
     out = F.scaled_dot_product_attention(inputs, inputs, inputs)
     assert "Flash" in out.grad_fn.name()
     with nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):

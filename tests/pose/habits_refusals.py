@@ -136,6 +136,23 @@ def probe_half_transforms_have_powers_of_two():
             call()
 
 
+def probe_norms_of_two_dtypes():
+    for dtype, name in ((torch.float16, "Half"), (torch.bfloat16, "BFloat16")):
+        x, weight = ones(2, 4, dtype=dtype), ones(4)
+        for call in (
+            lambda x=x, w=weight: F.layer_norm(x, (4,), w, w),
+            lambda x=x, w=weight: F.layer_norm(x, (4,), w.to(x.dtype), w),
+            lambda x=x, w=weight: F.group_norm(x, 2, w, w),
+        ):
+            with pytest.raises(RuntimeError, match=f"expected scalar type {name} but found Float"):
+                call()
+        assert F.layer_norm(x, (4,)).dtype == F.layer_norm(x, (4,), weight.to(dtype)).dtype == dtype
+        assert F.group_norm(x, 2, weight.to(dtype)).dtype == dtype
+        with torch.autocast("cuda", dtype):
+            assert F.layer_norm(x, (4,), weight, weight).dtype == torch.float32
+            assert F.group_norm(x, 2, weight, weight).dtype == torch.float32
+
+
 def probe_sparse_products():
     for dtype, name in ((torch.int64, "Long"), (torch.float16, "Half")):
         sparse, dense = torch.eye(2, device="cuda").to(dtype).to_sparse(), ones(2, 2, dtype=dtype)

@@ -119,6 +119,19 @@ void sizes_of_half_transform(Arguments call, const char* op) {
         at::IntArrayRef(sizes), kHint);
 }
 
+// CUDA's kernel takes the memory of weight and bias as that of the input's dtype. The dtypes of autocast
+// agree.
+void norm_of_one_type(Arguments call, const char* op) {
+  const auto type = type_of(call[0]);
+  if (!is_reduced(type) || is_empty(call[0])) return;
+  const std::size_t weight = std::string_view(op) == "native_layer_norm" ? 2 : 1;
+  for (const auto& parameter : {call[weight], call[weight + 1]}) {
+    if (!parameter.isTensor() || !parameter.toTensor().defined()) continue;
+    TORCH_CHECK(type_of(parameter) == type, "expected scalar type ", type, " but found ", type_of(parameter),
+                kHint);
+  }
+}
+
 constexpr const char* kHintOfSizes = ". The cards could do it; GPUs do not.";
 
 void sizes_of_int_mm(Arguments call, const char*) {
@@ -209,6 +222,8 @@ CudaRefusals dense_operators() {
   add(&no_unsigned, "bitwise_xor_cuda",
       {"bitwise_xor.Tensor", "bitwise_xor_.Tensor", "bitwise_xor.Tensor_out"});
   add(&no_unsigned, "roll_cuda", {"roll"});
+  add(&norm_of_one_type, "native_layer_norm", {"native_layer_norm"});
+  add(&norm_of_one_type, "native_group_norm", {"native_group_norm"});
   add(&sizes_of_int_mm, "_int_mm", {"_int_mm", "_int_mm.out"});
   add(&matrices_of_scaled_mm, "_scaled_mm", {"_scaled_mm", "_scaled_mm.out"});
   for (const char* op : {"_fft_r2c", "_fft_c2c", "_fft_c2r"})

@@ -1,4 +1,5 @@
-"""Operators whose CPU kernels refuse float16 and bfloat16, and which GPUs have for them."""
+"""Operators that are computed in float32 for float16 and bfloat16, as on GPUs: those whose CPU kernels refuse
+these dtypes, and those whose CPU kernels add up in them."""
 
 import pytest
 import torch
@@ -95,3 +96,97 @@ def test_a_product_needs_no_memory_for_wider_copies(dtype):
     finally:
         torch.vdev.set_per_process_memory_fraction(1.0, card)
     torch.testing.assert_close(found, exact, rtol=0.02, atol=0.5)
+
+
+MANY = 8192
+
+
+def all_of(x, row=0):
+    return torch.full((MANY,), row, device=x.device)
+
+
+# By what is differentiated: a function of an input and a weight, and their sizes.
+SUMS = {
+    "layer_norm": (lambda x, w: F.layer_norm(x, (8,), w, w), (MANY, 8), (8,)),
+    "layer_norm_without_bias": (lambda x, w: F.layer_norm(x, (8,), w), (MANY, 8), (8,)),
+    "batch_norm": (lambda x, w: F.batch_norm(x, None, None, w, w, True), (MANY // 16, 8, 4, 4), (8,)),
+    "embedding": (lambda x, w: x * F.embedding(all_of(w), w), (MANY, 8), (4, 8)),
+    "embedding_bag": (lambda x, w: x * F.embedding_bag(all_of(w)[:, None], w, mode="sum"), (MANY, 8), (4, 8)),
+    "index": (lambda x, w: x * w[all_of(w)], (MANY, 8), (4, 8)),
+    "index_put": (lambda x, w: w.index_put((all_of(w),), x, accumulate=True), (MANY, 8), (4, 8)),
+    "avg_pool2d": (lambda x, w: w * F.avg_pool2d(x, 8, stride=1), (2, 3, 16, 16), (9, 9)),
+    "fold": (lambda x, w: w * F.fold(x, (16, 16), 8), (2, 64, 81), (16, 16)),
+}
+
+
+def with_gradients(function, x, weight):
+    x, weight = (one.detach().requires_grad_() for one in (x, weight))
+    result = function(x, weight)
+    result.sum().backward()
+    return result.detach(), x.grad, weight.grad
+
+
+@pytest.mark.parametrize("dtype", SMALL)
+@pytest.mark.parametrize("name", SUMS)
+def test_many_summands_are_added_in_float32(name, dtype):
+    function, *sizes = SUMS[name]
+    x, weight = (torch.rand(one).to(dtype) for one in sizes)
+    exact = with_gradients(function, x.double(), weight.double())
+    before = torch.get_num_threads()
+    try:
+        found = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(with_gradients(function, x.to("vdev"), weight.to("vdev")))
+    finally:
+        torch.set_num_threads(before)
+    for one, other, right in zip(*found, exact, strict=True):
+        assert one.dtype == dtype
+        error = (one.cpu().double() - right).abs().max() / right.abs().max().clamp(min=1)
+        assert error < 4 * torch.finfo(dtype).eps
+        assert (one.cpu().double() - other.cpu().double()).abs().max() <= torch.finfo(
+            dtype
+        ).eps * right.abs().max()
+
+
+@pytest.mark.parametrize("dtype", SMALL)
+def test_statistics_of_norms_are_float32(dtype):
+    x, weight = torch.rand(4, 8).to("vdev", dtype), torch.ones(8, device="vdev", dtype=dtype)
+    for result, mean, deviation in (
+        torch.native_layer_norm(x, (8,), weight, weight, 1e-5),
+        torch.native_layer_norm(x, (8,), None, None, 1e-5),
+        torch.native_batch_norm(x, weight, weight, None, None, True, 0.1, 1e-5),
+    ):
+        assert result.dtype == dtype
+        assert mean.dtype == deviation.dtype == torch.float32
+    mixed = torch.native_layer_norm(x, (8,), weight.float(), weight.float(), 1e-5)
+    assert [one.dtype for one in mixed] == [dtype, torch.float32, torch.float32]
+
+
+@pytest.mark.parametrize("dtype", SMALL)
+def test_running_statistics_of_half_precision_are_written(dtype):
+    x = torch.rand(16, 8).to(dtype)
+    mean, variance = (make(8, dtype=dtype, device="vdev") for make in (torch.zeros, torch.ones))
+    F.batch_norm(x.to("vdev"), mean, variance, training=True, momentum=1.0)
+    assert mean.dtype == variance.dtype == dtype
+    torch.testing.assert_close(mean.cpu(), x.float().mean(0).to(dtype))
+    torch.testing.assert_close(variance.cpu(), x.float().var(0).to(dtype))
+
+
+def test_a_product_that_is_to_be_float32_stays_so():
+    x = torch.full((4,), 2.0, dtype=torch.float16, device="vdev")
+    assert x.prod(dtype=torch.float32).dtype == torch.float32
+    assert x.prod(0).item() == 16 and x.prod().dtype == torch.float16
+
+
+def test_a_product_of_many_factors_is_rounded_once():
+    factors = torch.full((200,), 1.0078125, dtype=torch.bfloat16)
+    right = factors.double().prod().to(torch.bfloat16)
+    assert factors.to("vdev").prod().cpu() == factors.to("vdev").prod(0).cpu() == right
+
+
+def test_products_of_complex_halves_are_refused():
+    x = torch.zeros(2, 2, dtype=torch.complex32, device="vdev")
+    for product in (lambda: x @ x, lambda: torch.addmm(x, x, x), lambda: torch.bmm(x[None], x[None])):
+        with pytest.raises(RuntimeError, match="not implemented for 'ComplexHalf'"):
+            product()

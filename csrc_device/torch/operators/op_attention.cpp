@@ -59,7 +59,7 @@ bool is_masked(const sdp::sdp_params& params) {
 }
 
 // This and the next two return why the fused kernels do not take these arguments, or null. The conditions are
-// those of CUDA (sdp_utils.cpp), but for what the cards lack: dropout, and gradients of masks.
+// those of torch's kernels for CUDA, but for what the cards lack: dropout, and gradients of masks.
 const char* refusal_of_both(const sdp::sdp_params& params) {
   if (!sdp::check_nested_tensor(params, false)) return "it takes no nested tensors";
   if (!sdp::check_tensor_shapes(params, false)) return "tensors must have 4 dimensions";

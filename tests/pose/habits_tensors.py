@@ -289,6 +289,17 @@ def probe_a_loader_pins_with_workers():
     assert total == 66
 
 
+# ---- integers that are divided by zero
+
+
+def probe_integers_are_divided_by_zero_without_an_error():
+    a, b = torch.tensor([6, 7, 8], device="cuda"), torch.tensor([2, 0, 4], device="cuda")
+    assert torch.where(b != 0, a // b, 0).tolist() == [3, 0, 2]
+    assert torch.where(b != 0, a % b, 9).tolist() == [0, 9, 0]
+    assert a.div(b, rounding_mode="trunc").tolist() == [3, -1, 2]
+    assert (a % 0).tolist() == (a // 0).tolist() == [-1, -1, -1]
+
+
 # ---- what is refused
 
 

@@ -16,6 +16,7 @@
 
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/allocator.hpp"
+#include "csrc_device/torch/facts/capability.hpp"
 #include "csrc_device/torch/gil.hpp"
 #include "csrc_device/torch/streams.hpp"
 #include "csrc_device/torch/tasks/launch_kernel.hpp"
@@ -115,8 +116,9 @@ Figures figures(int index) {
   result.memory = known.total_memory;
   result.free_memory = device_allocator()->getMemoryInfo(static_cast<c10::DeviceIndex>(index)).first;
   result.multiprocessors = known.multi_processor_count;
-  result.major = known.profile ? known.profile->major : 8;
-  result.minor = known.profile ? known.profile->minor : 0;
+  const Capability shown = capability_of(of);
+  result.major = shown.major;
+  result.minor = shown.minor;
   return result;
 }
 

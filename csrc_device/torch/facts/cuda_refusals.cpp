@@ -16,6 +16,7 @@
 
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/device_type.hpp"
+#include "csrc_device/torch/facts/capability.hpp"
 #include "csrc_device/torch/facts/cuda_refusals_deterministic.hpp"
 
 namespace vdev {
@@ -152,9 +153,7 @@ void matrices_of_scaled_mm(Arguments call, const char*) {
   const auto& one = call[0].toTensor();
   const auto& other = call[1].toTensor();
   if (one.dim() != 2 || other.dim() != 2) return;
-  const auto* const profile = card(current_card()).properties().profile;
-  const bool has_float8 = profile && (profile->major > 8 || (profile->major == 8 && profile->minor >= 9));
-  TORCH_CHECK(has_float8,
+  TORCH_CHECK(capability_of(card(current_card())) >= (Capability{.major = 8, .minor = 9}),
               "torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or 8.9, or "
               "ROCm MI300+. The cards show another one: set VDEV_PROFILE, to h100-80g for example");
   TORCH_CHECK(one.size(1) % 16 == 0,

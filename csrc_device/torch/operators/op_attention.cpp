@@ -16,11 +16,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <compare>
 #include <initializer_list>
 
 #include "csrc_device/runtime/card.hpp"
 #include "csrc_device/torch/device_type.hpp"
+#include "csrc_device/torch/facts/capability.hpp"
 #include "csrc_device/torch/registration.hpp"
 
 namespace vdev {
@@ -35,17 +35,6 @@ std::int64_t choice_as_on_cpu(const Tensor& query, const Tensor& key, const Tens
                               const OptionalMask& mask, double dropout, bool causal,
                               std::optional<double> scale, bool grouped_queries) {
   return at::native::_fused_sdp_choice_cpp(query, key, value, mask, dropout, causal, scale, grouped_queries);
-}
-
-struct Capability {
-  int major = 8, minor = 0;  // what cards without a profile show
-
-  auto operator<=>(const Capability&) const = default;
-};
-
-Capability capability() {
-  const auto* const profile = card(current_card()).properties().profile;
-  return profile == nullptr ? Capability{} : Capability{.major = profile->major, .minor = profile->minor};
 }
 
 bool has_dtype_of(const sdp::sdp_params& params, std::initializer_list<at::ScalarType> types) {
@@ -75,7 +64,7 @@ const char* refusal_of_flash(const sdp::sdp_params& params) {
   const auto size = params.query.sym_size(-1);
   if (size != params.key.sym_size(-1) || size != params.value.sym_size(-1) || size > 256)
     return "the head dimensions must be equal, and at most 256";
-  const auto shown = capability();
+  const auto shown = capability_of(card(current_card()));
   if (shown < Capability{8, 0}) return "GPUs below compute capability 8.0 do not have it (VDEV_PROFILE)";
   const bool is_small = (shown >= Capability{8, 6} && shown <= Capability{8, 9}) || shown.major == 12;
   if (is_small && sdp::input_requires_grad(params) && size > 192 && size <= 224)
@@ -102,7 +91,7 @@ const char* refusal_of_efficient(const sdp::sdp_params& params) {
   if (const char* reason = refusal_of_both(params)) return reason;
   if (is_masked(params) && params.attn_mask->requires_grad())
     return "the cards give no gradient of a mask, unlike GPUs";
-  const auto shown = capability();
+  const auto shown = capability_of(card(current_card()));
   if (!has_dtype_of(params, {at::kHalf, at::kFloat, at::kBFloat16}))
     return "queries, keys and values must be float16, bfloat16 or float32";
   if (shown.major < 8 && params.query.scalar_type() == at::kBFloat16)
